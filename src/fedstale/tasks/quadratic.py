@@ -1,0 +1,92 @@
+"""Quadratics with a known optimum, without torch: what is claimed of an algorithm can be checked."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Array, Local, require
+from fedstale.rng import stream
+
+Floats = npt.NDArray[np.float64]
+
+
+class Quadratic:
+    """F_i(w) = ½ (w - c_i)ᵀ A_i (w - c_i), with Gaussian noise of deviation `noise` on every gradient.
+
+    `centers` is (n, d); `curvature` is the A_i as (n, d) diagonals or (n, d, d) matrices, identity if
+    left out; `start` is where runs begin, zero if left out.
+    """
+
+    def __init__(
+        self,
+        centers: npt.ArrayLike,
+        curvature: npt.ArrayLike | None = None,
+        *,
+        weights: npt.ArrayLike | None = None,
+        noise: float = 0.0,
+        start: npt.ArrayLike | None = None,
+    ) -> None:
+        self.centers = np.array(centers, np.float64)
+        require(self.centers.ndim == 2, f"centers must be (n, d), got shape {self.centers.shape}")
+        self.n, self.d = self.centers.shape
+        A = np.ones((self.n, self.d)) if curvature is None else np.array(curvature, np.float64)
+        allowed = [(self.n, self.d), (self.n, self.d, self.d)]
+        require(A.shape in allowed, f"curvature must have shape {allowed[0]} or {allowed[1]}, got {A.shape}")
+        self.curvature = A
+        require(noise >= 0, f"noise must be at least 0, got {noise}")
+        self.noise = noise
+        self.weights = normalised(weights, self.n)
+        self._start = np.zeros(self.d) if start is None else np.array(start, np.float64)
+        require(self._start.shape == (self.d,), f"start must be ({self.d},), got {self._start.shape}")
+
+    def init(self, seed: int) -> Array:
+        return self._start.astype(np.float32)
+
+    def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Floats]:
+        """The noise of each step."""
+        for _ in range(local.steps):
+            yield np.multiply(self.noise, rng.standard_normal(self.d))
+
+    def gradient(self, params: Array, client: int, batch: Floats) -> tuple[float, Array]:
+        gap = params - self.centers[client]
+        pull = self._pull(client, gap)
+        return 0.5 * float(gap @ pull), (pull + batch).astype(np.float32)
+
+    def evaluate(self, params: Array) -> Mapping[str, float]:
+        return {
+            "objective": self.objective(params),
+            "distance": float(np.linalg.norm(params - self.optimum())),
+        }
+
+    def objective(self, params: npt.ArrayLike) -> float:
+        gaps = np.asarray(params, np.float64) - self.centers
+        values = [0.5 * float(g @ self._pull(i, g)) for i, g in enumerate(gaps)]
+        return float(self.weights.astype(np.float64) @ values)
+
+    def optimum(self, weights: npt.ArrayLike | None = None) -> Floats:
+        """The minimiser of Σ a_i F_i, for these or other weights: (Σ a_i A_i)⁻¹ Σ a_i A_i c_i."""
+        a = self.weights.astype(np.float64) if weights is None else np.asarray(weights, np.float64)
+        pulled = np.stack([self._pull(i, c) for i, c in enumerate(self.centers)])
+        total = np.tensordot(a, self.curvature, axes=1)
+        best = a @ pulled / total if total.ndim == 1 else np.linalg.solve(total, a @ pulled)
+        return np.asarray(best, np.float64)
+
+    def _pull(self, client: int, gap: Floats) -> Floats:
+        A = self.curvature[client]
+        pull: Floats = A * gap if A.ndim == 1 else A @ gap
+        return pull
+
+    @classmethod
+    def random(cls, n: int, d: int, *, seed: int = 0, spread: float = 1.0, noise: float = 0.0) -> "Quadratic":
+        """n different quadratics around the origin, `spread` apart."""
+        rng = stream(seed, "quadratic")
+        return cls(spread * rng.standard_normal((n, d)), rng.uniform(0.5, 2.0, (n, d)), noise=noise)
+
+
+def normalised(weights: npt.ArrayLike | None, n: int) -> Array:
+    """Client weights a_i (n,) that sum to 1; uniform where none are given."""
+    a = np.ones(n) if weights is None else np.array(weights, np.float64)
+    ok = a.shape == (n,) and bool((a >= 0).all()) and a.sum() > 0
+    require(ok, f"weights must be {n} numbers of at least 0, not all 0, got {weights!r}")
+    return np.asarray(a / a.sum(), np.float32)
