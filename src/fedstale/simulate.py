@@ -100,8 +100,8 @@ def play(run: Run, start: Checkpoint | None = None) -> Play:
         never = np.flatnonzero(~(marginals > 0))
         require(
             len(never) == 0,
-            f"{type(run.strategy).__name__} divides by the participation probability, which must be above 0 and is 0 "
-            f"for {len(never)} of {n} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
+            f"{type(run.strategy).__name__} divides by the participation probability, which must be above 0 and is "
+            f"0 for {len(never)} of {n} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
         )
     if told := getattr(run.estimator, "told", None):
         run = run._replace(estimator=told(marginals))
