@@ -1,0 +1,11 @@
+"""Real datasets, and the rules that divide them among clients."""
+
+from fedstale.data.datasets import DATASETS, Dataset, load
+from fedstale.data.federated import Federated, federate
+from fedstale.data.partition import IID, PARTITIONS, ByWriter, Dirichlet, Majority, Partition, Shards
+from fedstale.data.swap import SWAPS, LabelSwap, ReleasedSwap, Swap
+
+__all__ = [
+    "DATASETS", "IID", "PARTITIONS", "SWAPS", "ByWriter", "Dataset", "Dirichlet", "Federated", "LabelSwap",
+    "Majority", "Partition", "ReleasedSwap", "Shards", "Swap", "federate", "load",
+]  # fmt: skip

@@ -1,0 +1,80 @@
+"""Real datasets by name: `load("mnist")`.
+
+Files are looked for in the folder that the environment variable FEDSTALE_DATA names, then in the
+user's cache folder, and else downloaded into the latter. They are read as published: IDX files, plain
+or .gz, also where torchvision keeps them; CIFAR's binary version, as a folder or as its .tar.gz.
+Every one is checked against its md5. Nothing is unpickled.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from fedstale.core import Ids, known
+from fedstale.data import formats, officials
+from fedstale.data.download import Progress, quiet
+from fedstale.data.files import Official, read
+from fedstale.data.formats import Pixels, Samples
+
+
+class Dataset(NamedTuple):
+    """Labelled images: the official training set, then the official test set."""
+
+    name: str
+    x: Pixels  # (M, C, H, W)
+    y: Ids  # (M,)
+    n_train: int  # how many of the M are the official training set
+    classes: int
+    mean: tuple[float, ...]  # per channel, of pixels scaled to [0, 1]
+    std: tuple[float, ...]
+    scale: float = 255.0  # the pixel value that stands for 1
+    writers: Ids | None = None  # (M,) who wrote each sample, where known
+
+
+class Entry(NamedTuple):
+    """What `load` must know of a dataset."""
+
+    about: str
+    classes: int
+    mean: tuple[float, ...]  # of the official training set
+    std: tuple[float, ...]
+    files: tuple[Official, ...]
+    decode: Callable[[Sequence[bytes]], Samples]
+    scale: float = 255.0
+
+
+DATASETS = {
+    "digits": Entry(
+        "1,797 handwritten digits, 8 × 8 grey, 10 classes; embedded, no download",
+        10, (0.3053,), (0.3760,), (), formats.digits, scale=16.0,
+    ),
+    "mnist": Entry(
+        "70,000 handwritten digits, 28 × 28 grey, 10 classes",
+        10, (0.1307,), (0.3081,), officials.MNIST, formats.mnist,
+    ),
+    "mnist-writers": Entry(
+        "mnist with the writer of each digit (836 people, from QMNIST), for the by-writer partition",
+        10, (0.1307,), (0.3081,), officials.MNIST + officials.QMNIST_LABELS, formats.mnist_writers,
+    ),
+    "fashion-mnist": Entry(
+        "70,000 pieces of clothing, 28 × 28 grey, 10 classes",
+        10, (0.2860,), (0.3530,), officials.FASHION_MNIST, formats.mnist,
+    ),
+    "cifar-10": Entry(
+        "60,000 photographs, 32 × 32 colour, 10 classes",
+        10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), officials.CIFAR_10, formats.cifar_10,
+    ),
+    "cifar-100": Entry(
+        "60,000 photographs, 32 × 32 colour, 100 classes (the fine labels)",
+        100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), officials.CIFAR_100, formats.cifar_100,
+    ),
+}  # fmt: skip
+
+
+def load(name: str, progress: Progress = quiet) -> Dataset:
+    """The dataset of that name; a download reports to `progress(file, bytes so far, bytes in all)`."""
+    entry = DATASETS[known(name, DATASETS, "dataset")]
+    samples = entry.decode(read(entry.files, progress))
+    return Dataset(
+        name, samples.x, samples.y, samples.n_train, entry.classes,
+        entry.mean, entry.std, entry.scale, samples.writers,
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""Which samples each client holds.
+
+A rule has one method, `split(labels, n, rng)`: n arrays of sample indices, disjoint. All but ByWriter
+give every sample to some client. A client can come out empty where the rule allows it: `federate` warns.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from fedstale.core import Ids, part, require
+
+
+class Partition(Protocol):
+    """A rule that divides samples among clients.
+
+    One member is optional: `needs_writers = True` says that `split` is to be given who wrote each
+    sample in the place of its label.
+    """
+
+    def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]: ...
+
+
+@part
+class IID:
+    """Samples at random, the same number for every client (± 1)."""
+
+    def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
+        check(labels, n)
+        return np.array_split(rng.permutation(len(labels)), n)
+
+
+@part
+class Dirichlet:
+    """The samples of each label go to the clients in proportions drawn from Dir(alpha, …, alpha).
+
+    The usual rule, label by label: every sample is used and client sizes differ. Small alpha: a client
+    holds few labels, and may hold nothing; large alpha: as IID, up to chance. Yurochkin et al., "Bayesian
+    nonparametric federated learning of neural networks", ICML 2019; H. Wang et al., "Federated learning
+    with matched averaging", ICLR 2020.
+    """
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.alpha < float("inf"), f"alpha must be above 0 and finite, got {self.alpha}")
+
+    def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
+        check(labels, n)
+        pieces: list[list[Ids]] = [[] for _ in range(n)]
+        for samples in by_label(labels, rng):
+            counts = rng.multinomial(len(samples), rng.dirichlet(np.full(n, self.alpha)))
+            for mine, piece in zip(pieces, np.split(samples, np.cumsum(counts)[:-1]), strict=True):
+                mine.append(piece)
+        return [np.concatenate(mine) for mine in pieces]
+
+
+@part
+class Shards:
+    """Samples sorted by label and cut in n · per_client shards; each client gets `per_client` at random.
+
+    A client holds about `per_client` labels. McMahan et al., "Communication-efficient learning of deep
+    networks from decentralized data", AISTATS 2017.
+    """
+
+    per_client: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.per_client >= 1, f"per_client must be at least 1, got {self.per_client}")
+
+    def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
+        check(labels, n)
+        count = n * self.per_client
+        require(count <= len(labels), f"{count} shards need as many samples, got {len(labels)}")
+        shards = np.array_split(np.concatenate(by_label(labels, rng)), count)
+        dealt = rng.permutation(count).reshape(n, self.per_client)
+        return [np.concatenate([shards[s] for s in mine]) for mine in dealt]
+
+
+@part
+class Majority:
+    """One majority label per client, and a share `others` of each label spread over the other clients.
+
+    Client i's majority label is number i · L // n of the L labels, so that clients of one label are
+    neighbours: with n = 250 and ten labels, clients 0–24 hold the first. Wang & Ji, "A unified analysis
+    of federated learning with arbitrary client participation", NeurIPS 2022, has others = 0.05. (Their
+    code deals that share to *all* clients, so that a tenth of it comes home; here it does not.)
+    """
+
+    others: float = 0.05
+
+    def __post_init__(self) -> None:
+        require(0 <= self.others <= 1, f"others must be in [0, 1], got {self.others}")
+
+    def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
+        check(labels, n)
+        groups = by_label(labels, rng)
+        require(n >= len(groups), f"majority needs a client for each of the {len(groups)} labels, got n = {n}")
+        label = np.arange(n) * len(groups) // n  # (n,) majority label of each client
+        pieces: list[list[Ids]] = [[] for _ in range(n)]
+        for k, samples in enumerate(groups):
+            elsewhere = rng.permutation(np.flatnonzero(label != k))
+            away = round(self.others * len(samples)) if len(elsewhere) else 0
+            _deal(samples[:away], elsewhere, pieces)
+            _deal(samples[away:], np.flatnonzero(label == k), pieces)
+        return [np.concatenate(mine) for mine in pieces]
+
+
+@part
+class ByWriter:
+    """The natural partition: a client is a person, with the samples that this person wrote.
+
+    n people are drawn at random, or with `largest` the n with the most samples, and are numbered at
+    random; what the others wrote is not used. QMNIST names 836 writers of MNIST's 70,000 digits (539 of
+    the training set, 297 of the test set): Yadav & Bottou, "Cold case: the lost MNIST digits", NeurIPS 2019.
+    """
+
+    largest: bool = False
+    needs_writers: ClassVar[bool] = True
+
+    def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
+        check(labels, n)
+        people = by_label(labels, rng)
+        require(n <= len(people), f"by-writer needs a writer for each client: n <= {len(people)}, got {n}")
+        if self.largest:
+            people = sorted(people, key=len, reverse=True)[:n]
+        return [people[i] for i in rng.permutation(len(people))[:n]]
+
+
+PARTITIONS: Mapping[str, type[Partition]] = {
+    "iid": IID,
+    "dirichlet": Dirichlet,
+    "shards": Shards,
+    "majority": Majority,
+    "by-writer": ByWriter,
+}
+
+
+def check(labels: Ids, n: int) -> None:
+    """Refuse a number of clients that the samples cannot serve."""
+    require(n >= 1, f"the number of clients must be at least 1, got {n}")
+    require(n <= len(labels), f"{n} clients need at least as many samples, got {len(labels)}")
+
+
+def by_label(labels: Ids, rng: np.random.Generator) -> list[Ids]:
+    """The indices of the samples of each label that occurs, in random order, labels ascending."""
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+
+
+def _deal(samples: Ids, clients: Ids, pieces: list[list[Ids]]) -> None:
+    """Divide samples evenly among some of the clients."""
+    if len(clients) == 0:
+        return
+    for client, piece in zip(clients, np.array_split(samples, len(clients)), strict=True):
+        pieces[client].append(piece)

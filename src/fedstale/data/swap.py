@@ -1,0 +1,94 @@
+"""Label swaps: clients that disagree on what a label means.
+
+A swap has one method, `apply(y, clients, rng)`: new labels (M,), given the indices of each client's
+samples. `federate` applies it to the training and to the test samples, so that the fraction holds in each.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from fedstale.core import Ids, part, require
+
+Pair = tuple[int, int]
+
+
+class Swap(Protocol):
+    """A rule that exchanges labels at some clients."""
+
+    def apply(self, y: Ids, clients: Sequence[Ids], rng: np.random.Generator) -> Ids: ...
+
+
+@part
+class LabelSwap:
+    """The rare group, which is the last n // 2 clients, swaps a fraction of two labels.
+
+    Of each such client's samples of `labels[0]`, a random `round(fraction · count)` become `labels[1]`,
+    and the reverse. fraction = 0: homogeneous data; 1: the groups contradict each other on these labels.
+    Rodio & Neglia, "FedStale", sec. 5.1, where it is σ̂²; which two labels is not said there.
+    """
+
+    fraction: float
+    labels: Pair = (0, 1)
+
+    def __post_init__(self) -> None:
+        _check_fraction(self.fraction)
+        _check_pair("labels", self.labels)
+
+    def apply(self, y: Ids, clients: Sequence[Ids], rng: np.random.Generator) -> Ids:
+        _check_known(y, self.labels)
+        swapped = y.copy()
+        for samples in clients[len(clients) - len(clients) // 2 :]:
+            _swap(swapped, samples, self.labels, self.fraction, rng)
+        return swapped
+
+
+@part
+class ReleasedSwap:
+    """What the FedStale authors' released code does: every client swaps, rare or not.
+
+    Clients 0, 2, 4, … swap the pair `even`, the others the pair `odd`, each a random
+    `round(fraction · count)` of its samples of either label (the code rounds down). The defaults are its
+    pairs for MNIST; for CIFAR-10 it names (3, 5), cat and dog, and (2, 6), bird and frog.
+    """
+
+    fraction: float
+    even: Pair = (0, 1)
+    odd: Pair = (8, 9)
+
+    def __post_init__(self) -> None:
+        _check_fraction(self.fraction)
+        _check_pair("even", self.even)
+        _check_pair("odd", self.odd)
+
+    def apply(self, y: Ids, clients: Sequence[Ids], rng: np.random.Generator) -> Ids:
+        _check_known(y, self.even + self.odd)
+        swapped = y.copy()
+        for i, samples in enumerate(clients):
+            _swap(swapped, samples, self.odd if i % 2 else self.even, self.fraction, rng)
+        return swapped
+
+
+SWAPS: Mapping[str, type[Swap]] = {"label-swap": LabelSwap, "released-swap": ReleasedSwap}
+
+
+def _check_fraction(fraction: float) -> None:
+    require(0 <= fraction <= 1, f"fraction must be in [0, 1], got {fraction}")
+
+
+def _check_pair(name: str, pair: Pair) -> None:
+    ok = len(pair) == 2 and pair[0] != pair[1] and min(pair) >= 0
+    require(ok, f"{name} must be two different labels, got {pair}")
+
+
+def _check_known(y: Ids, labels: Sequence[int]) -> None:
+    missing = sorted(set(labels) - set(np.unique(y).tolist()))
+    require(not missing, f"a swap needs labels that the data have, got {missing}")
+
+
+def _swap(y: Ids, samples: Ids, pair: Pair, fraction: float, rng: np.random.Generator) -> None:
+    """Exchange, in place, a fraction of one client's samples of two labels."""
+    held = [samples[y[samples] == label] for label in pair]
+    for mine, other in zip(held, reversed(pair), strict=True):
+        y[rng.choice(mine, round(fraction * len(mine)), replace=False)] = other
