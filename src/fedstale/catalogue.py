@@ -1,0 +1,77 @@
+"""From the names in an experiment to the things they stand for, and the lists of all names."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fedstale import recipes
+from fedstale.configuration import build
+from fedstale.core import Task
+from fedstale.data import DATASETS, PARTITIONS, SWAPS, federate, load
+from fedstale.engines import ENGINES
+from fedstale.tasks.quadratic import Quadratic
+
+
+def make_task(data: Mapping[str, Any], model: Mapping[str, Any]) -> Task:
+    """The task that the checked sections `data` and `model` of an experiment describe."""
+    settings = dict(data)
+    kind, n, seed = settings.pop("dataset"), settings.pop("clients"), settings.pop("seed")
+    if kind == "quadratic":
+        return Quadratic.random(
+            n, settings["dimension"], seed=seed, spread=settings["spread"], noise=settings["noise"]
+        )
+    from fedstale.tasks.images import image_task
+    from fedstale.tasks.models import MODELS
+    from fedstale.tasks.synthetic import synthetic
+
+    settings_of_model = {key: value for key, value in model.items() if key != "ridge"}
+    network, ridge, weights = build(settings_of_model, MODELS, "model"), model["ridge"], settings["weights"]
+    if kind == "synthetic":
+        gamma, delta, share = settings["gamma"], settings["delta"], settings["test_share"]
+        return synthetic(n, gamma, delta, seed=seed, test_share=share, ridge=ridge, weights=weights, model=network)
+    rule = build(settings["partition"], PARTITIONS, "data.partition")
+    swap = build(settings["swap"], SWAPS, "data.swap") if settings["swap"] else None
+    divided = federate(
+        load(kind), rule, n, seed=seed, fraction=settings["fraction"], test_share=settings["test_share"], swap=swap
+    )
+    return image_task(divided, network, weights=weights, ridge=ridge)
+
+
+Row = tuple[str, str, str]  # name, settings, one line
+
+
+def catalogue() -> Mapping[str, list[Row]]:
+    """Every list of names that an experiment can use, with settings and one line each."""
+    from fedstale.tasks.models import MODELS
+
+    parts: Mapping[str, Mapping[str, Any]] = {
+        "strategies": recipes.STRATEGIES,
+        "participation": recipes.PARTICIPATION,
+        "estimators": recipes.ESTIMATORS,
+        "channels": recipes.CHANNELS,
+        "servers": recipes.SERVERS,
+        "partitions": PARTITIONS,
+        "swaps": SWAPS,
+        "models": MODELS,
+    }
+    made = {"recipes": [(name, _told(r), _line(type(r.strategy))) for name, r in recipes.RECIPES.items()]}
+    made |= {
+        what: [(name, _settings(cls), _line(cls)) for name, cls in table.items()] for what, table in parts.items()
+    }
+    made["engines"] = [(name, "", about) for name, about in ENGINES.items()]
+    made["datasets"] = [(name, "", entry.about) for name, entry in DATASETS.items()]
+    return made
+
+
+def _line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def _settings(cls: Any) -> str:
+    """`beta = 0.5, cutoff` : the fields with their defaults."""
+    fields = [f for f in dataclasses.fields(cls) if f.init]
+    return ", ".join(f.name if f.default is dataclasses.MISSING else f"{f.name} = {f.default!r}" for f in fields)
+
+
+def _told(r: recipes.Recipe) -> str:
+    return repr(r.strategy) + (f" with {r.estimator!r}" if r.estimator else "")

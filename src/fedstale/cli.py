@@ -1,0 +1,216 @@
+"""The command line: `fedstale run FILE.toml`, `fedstale list`, `fedstale show RUN`.
+
+Exit codes: 0 done, 2 something in the input cannot be used, 3 a run diverged, 4 the disk or a file
+failed, 130 interrupted (go on with --resume).
+"""
+
+import csv
+import json
+import os
+import shlex
+import signal
+import sys
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedstale import catalogue, configuration, display, experiment, store
+from fedstale.core import BadInput, known
+from fedstale.simulate import Diverged
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    help="Federated learning for clients that come and go.",
+)  # fmt: skip
+talk = Console(stderr=True)  # progress and complaints; results go to standard output
+
+
+class Format(StrEnum):
+    text = "text"
+    json = "json"
+
+
+Out = Annotated[Path, typer.Option("--out", help="Folder that keeps the runs.")]
+AsFormat = Annotated[Format, typer.Option("--format", help="How results are printed.")]
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="Experiment in TOML.")],
+    change: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Override a key of the file.")
+    ] = None,
+    out: Out = Path("runs"),
+    seeds: Annotated[str | None, typer.Option(help="Seeds instead of the file's: 1,2,3.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with interrupted runs.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Compute anew what is there already.")] = False,
+    format: AsFormat = Format.text,
+) -> None:
+    """Train every algorithm of an experiment with every seed and compare them."""
+    overrides = [*(change or []), *([f"seeds=[{seeds}]"] if seeds else [])]
+    chosen = configuration.read(file, overrides)
+    planned = experiment.plan(chosen, store.open_store(out))
+    stop = _Stop()
+    rounds = experiment.execute(chosen, planned, resume=resume, again=again, command=_command(), stop=stop)
+    reused = display.follow(rounds, len(planned), chosen.rounds, talk)
+    if reused:
+        talk.print(f"{len(reused)} of {len(planned)} runs were there already (--again computes them anew).")
+    groups: dict[str, list[experiment.Planned]] = {}
+    for p in planned:
+        groups.setdefault(p.algorithm.label, []).append(p)
+    rows = display.summary({label: [p.folder.result() for p in ps] for label, ps in groups.items()})
+    figure, numbers = out / f"{chosen.name}.png", out / f"{chosen.name}.csv"
+    _write_csv(numbers, rows)
+    _draw(groups, _title(chosen), figure)
+    if format == Format.json:
+        names = [p.folder.path.name for p in planned]
+        print(json.dumps({"table": rows, "runs": names, "figure": str(figure), "numbers": str(numbers)}, indent=2))
+    else:
+        Console().print(display.table(rows, _title(chosen)))
+        print(f"picture: {figure}\nnumbers: {numbers}\nruns:    {out}/  (fedstale list runs, fedstale show RUN)")
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str | None, typer.Argument(help="Which list; all but the runs if left out.")] = None,
+    out: Out = Path("runs"),
+    format: AsFormat = Format.text,
+) -> None:
+    """What there is: recipes, strategies, participation, estimators, channels, datasets, models, …, runs."""
+    tables = catalogue.catalogue()
+    if what is not None:
+        known(what, {**tables, "runs": []}, "the list")
+    if what == "runs":
+        rows = [_run_row(r) for r in store.runs(out)]
+        _print_rows(rows, "runs", format)
+        return
+    for name in [what] if what else tables:
+        rows = [{"name": key, "settings": settings, "what": about} for key, settings, about in tables[name]]
+        _print_rows(rows, name, format)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(help="Name of a run, or its folder.")],
+    out: Out = Path("runs"),
+    format: AsFormat = Format.text,
+) -> None:
+    """One run: its configuration, where it was computed, and how it ended."""
+    folder = _find(run, out)
+    result = folder.result() if folder.finished else None
+    metrics = folder.metrics()
+    if format == Format.json:
+        parts = {"config": folder.config(), "environment": folder.environment(), "result": result}
+        print(json.dumps(parts | {"last": metrics[-1] if metrics else None}, indent=2))
+        return
+    rounds = folder.config()["rounds"]
+    state = "finished" if result else f"interrupted at round {len(metrics)} of {rounds}"
+    Console().print(f"{folder.path.name}: {state}", highlight=False, markup=False)
+    for title, value in (
+        ("configuration", folder.config()),
+        ("environment", folder.environment()),
+        ("result", result),
+    ):
+        if value is not None:
+            Console().print(f"\n{title}", style="bold")
+            print("\n".join(f"  {key}: {_inline(inner)}" for key, inner in value.items()))
+
+
+def _inline(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _find(run: str, out: Path) -> store.RunFolder:
+    for path in (Path(run), out / run):
+        if (path / "config.json").exists():
+            return store.RunFolder(path)
+    names = {r.path.name: r for r in store.runs(out)}
+    matches = [name for name in names if name.startswith(run)]
+    return names[matches[0] if len(matches) == 1 else known(run, names, "the run")]
+
+
+def _run_row(folder: store.RunFolder) -> dict[str, Any]:
+    result = folder.result() if folder.finished else {}
+    main = next((n for n in ("accuracy", "objective") if n in result), None)
+    value = "" if main is None else f"{main} {result[main]['final']:.4g}"
+    state = "finished" if result else f"round {len(folder.metrics())} of {folder.config()['rounds']}"
+    return {"name": folder.path.name, "state": state, "final": value}
+
+
+def _print_rows(rows: list[dict[str, Any]], title: str, format: Format) -> None:
+    if format == Format.json:
+        print(json.dumps({title: rows}, indent=2))
+        return
+    table = Table(title=title, title_justify="left", show_lines=False)
+    for key in rows[0] if rows else ["nothing yet"]:
+        table.add_column(key, overflow="fold")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console().print(table)
+
+
+def _draw(groups: dict[str, list[experiment.Planned]], title: str, path: Path) -> None:
+    from fedstale.figures.comparison import comparison  # matplotlib is slow to load
+
+    comparison({label: [p.folder for p in ps] for label, ps in groups.items()}, title, path)
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _title(e: configuration.Experiment) -> str:
+    spec = e.participation
+    kind = (
+        spec if isinstance(spec, str) else " ".join(f"{v}" if k == "kind" else f"{k}={v}" for k, v in spec.items())
+    )
+    return f"{e.name}: {e.data['dataset']}, {e.data['clients']} clients, {kind}, {len(e.seeds)} seeds"
+
+
+def _command() -> str:
+    return shlex.join(["fedstale", *sys.argv[1:]])
+
+
+class _Stop:
+    """Asked after every round; the first interrupt ends the runs in good order, the second at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGINT, self._ask)
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            os._exit(130)
+        self.asked = True
+
+    def __call__(self) -> bool:
+        return self.asked
+
+
+def main() -> None:
+    """The command line, with every expected failure told in one sentence."""
+    warnings.showwarning = lambda message, *_, **__: talk.print(f"warning: {message}", style="yellow", markup=False)
+    try:
+        app()
+    except BadInput as error:
+        _fail(str(error), 2)
+    except Diverged as error:
+        _fail(str(error), 3)
+    except OSError as error:
+        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 4)
+    except experiment.Interrupted:
+        _fail("interrupted; the same command with --resume goes on from here", 130)
+
+
+def _fail(sentence: str, code: int) -> None:
+    talk.print(f"fedstale: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)

@@ -1,0 +1,217 @@
+"""A checked experiment → runs in a store; what is there is reused, what was interrupted goes on."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstale import catalogue, engines, recipes, store
+from fedstale.configuration import Experiment, Spec, build, describe
+from fedstale.core import (
+    Channel,
+    Engine,
+    Estimator,
+    Local,
+    Participation,
+    Server,
+    Snapshot,
+    Strategy,
+    known,
+    require,
+)
+from fedstale.record import Recorder, Saved, Tally, environment
+from fedstale.simulate import Diverged, Run, checked, first, play, together
+from fedstale.tracing import Tracer
+
+TRACED = 256  # realised weights cost n × n: with more clients they are left out
+OWN_KEYS = ("kind", "label", "lr", "estimator", "server", "channel")  # of an entry of `algorithms`
+
+
+class Interrupted(Exception):
+    """The runs were asked to stop; they can be resumed."""
+
+
+class Algorithm(NamedTuple):
+    """The parts of one entry of `algorithms`."""
+
+    label: str
+    strategy: Strategy
+    estimator: Estimator
+    server: Server
+    channel: Channel
+    local: Local
+
+
+class Planned(NamedTuple):
+    """One run of an experiment, and where it is kept."""
+
+    algorithm: Algorithm
+    participation: Participation
+    seed: int
+    config: dict[str, Any]
+    folder: store.RunFolder
+
+
+class Progress(NamedTuple):
+    """A round that has just been recorded; with a result, the run is finished."""
+
+    planned: Planned
+    t: int
+    metrics: dict[str, Any]
+    result: dict[str, Any] | None = None
+    reused: bool = False
+
+
+def plan(experiment: Experiment, folder: Path) -> list[Planned]:
+    """All runs: for each seed, all algorithms. Every part is built here, so that a mistake costs nothing."""
+    participation = build(experiment.participation, recipes.PARTICIPATION, "participation")
+    algorithms = [algorithm(spec, experiment, f"algorithms.{k}") for k, spec in enumerate(experiment.algorithms)]
+    labels = [a.label for a in algorithms]
+    twice = [label for label in labels if labels.count(label) > 1]
+    require(not twice, f"every algorithm needs a label of its own, got {twice[:1] * 2}; set `label`")
+    shared = {
+        "rounds": experiment.rounds,
+        "evaluate_every": cadence(experiment),
+        "engine": experiment.engine,
+        "data": experiment.data,
+        "model": experiment.model.model_dump() if experiment.data["dataset"] != "quadratic" else None,
+        "participation": describe(participation, recipes.PARTICIPATION),
+    }
+    planned = []
+    for seed in experiment.seeds:
+        for chosen in algorithms:
+            config = shared | _described(chosen) | {"seed": seed}
+            run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
+            planned.append(Planned(chosen, participation, seed, config, run))
+    return planned
+
+
+def algorithm(spec: Spec, experiment: Experiment, where: str) -> Algorithm:
+    """A recipe's parts; what the entry says wins over the recipe, and the recipe over the file."""
+    entry: dict[str, Any] = {"kind": spec} if isinstance(spec, str) else dict(spec)
+    require("kind" in entry, f"{where}.kind is missing; known: {', '.join(recipes.RECIPES)}")
+    base = recipes.RECIPES[known(entry["kind"], recipes.RECIPES, f"{where}.kind")]
+    settings = {key: value for key, value in entry.items() if key not in OWN_KEYS}
+    fields = {f.name: f for f in dataclasses.fields(base.strategy)}  # type: ignore[arg-type]
+    for key in settings:
+        known(key, fields | dict.fromkeys(OWN_KEYS), f"{where} setting")
+    told = ", ".join(f"{key}={value}" for key, value in settings.items())
+    estimator = entry.get("estimator", base.estimator or experiment.estimator)
+    local = experiment.local.model_dump() | ({"lr": entry["lr"]} if "lr" in entry else {})
+    return Algorithm(
+        label=str(entry.get("label", entry["kind"] + (f" {told}" if told else ""))),
+        strategy=build(describe(base.strategy, recipes.STRATEGIES) | settings, recipes.STRATEGIES, where),
+        estimator=_part(estimator, recipes.ESTIMATORS, "estimator"),
+        server=_part(entry.get("server", experiment.server), recipes.SERVERS, "server"),
+        channel=_part(entry.get("channel", experiment.channel), recipes.CHANNELS, "channel"),
+        local=Local(**local),
+    )
+
+
+def _part(spec: Any, table: Any, where: str) -> Any:
+    return build(spec, table, where) if isinstance(spec, str | dict) else spec
+
+
+def _described(a: Algorithm) -> dict[str, Any]:
+    return {
+        "label": a.label,
+        "strategy": describe(a.strategy, recipes.STRATEGIES),
+        "estimator": describe(a.estimator, recipes.ESTIMATORS),
+        "server": describe(a.server, recipes.SERVERS),
+        "channel": describe(a.channel, recipes.CHANNELS),
+        "local": dataclasses.asdict(a.local),
+    }
+
+
+def cadence(experiment: Experiment) -> int:
+    """How many rounds from one evaluation to the next: as asked, or fifty evaluations a run."""
+    return experiment.evaluate_every or max(1, experiment.rounds // 50)
+
+
+def execute(
+    experiment: Experiment,
+    planned: Sequence[Planned],
+    *,
+    resume: bool = False,
+    again: bool = False,
+    command: str = "",
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Progress]:
+    """Compute what is not there yet, yielding every round; `stop` is asked after each."""
+    waiting = [p for p in planned if again or not p.folder.finished]
+    for p in planned:
+        if p not in waiting:
+            yield Progress(p, experiment.rounds, {}, p.folder.result(), reused=True)
+    if not waiting:
+        return
+    half = [p for p in waiting if p.folder.started]
+    require(
+        resume or again or not half,
+        f"{len(half)} runs were interrupted (first: {half[0].folder.path.name if half else ''}); "
+        "add --resume to go on with them or --again to start them anew",
+    )
+    task = catalogue.make_task(experiment.data, experiment.model.model_dump())
+    engine = engines.make(experiment.engine, task, waiting[0].algorithm.local)
+    runs = [checked(_run(p, engine, experiment.rounds)) for p in waiting]
+    width, diverged = getattr(engine, "width", 1), []
+    for k in range(0, len(waiting), width):
+        with ExitStack() as stack:
+            active = [
+                _Active(p, run, stack, resume, command)
+                for p, run in zip(waiting[k : k + width], runs[k : k + width], strict=True)
+            ]
+            for progress in _advance(engine, active, stop):
+                diverged.append(progress) if isinstance(progress, str) else (yield progress)
+    if diverged:
+        raise Diverged("; ".join(diverged))
+
+
+def _run(p: Planned, engine: Engine, rounds: int) -> Run:
+    a, n = p.algorithm, engine.task.n
+    strategy = Tracer(a.strategy) if n <= TRACED else a.strategy
+    return Run(engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local)
+
+
+class _Active:
+    """A run that is being computed: its folder locked, its recorder open, from its start or a checkpoint."""
+
+    def __init__(self, p: Planned, run: Run, stack: ExitStack, resume: bool, command: str) -> None:
+        self.planned, self.rounds = p, run.rounds
+        stack.enter_context(p.folder.locked())
+        saved = self._saved(run) if resume and p.folder.started else None
+        if saved is None:
+            p.folder.clear()
+        store.write_json(p.folder.path / "config.json", p.config)
+        store.write_json(p.folder.path / "environment.json", environment(command))
+        self.recorder = Recorder(p.folder, run.engine.task, run.rounds, p.config["evaluate_every"], saved)
+        stack.callback(self.recorder.close)
+        self.play = play(run, saved.checkpoint if saved else None)
+
+    def _saved(self, run: Run) -> Saved:
+        like = Saved(first(run), Tally.empty(run.engine.task.n))
+        saved: Saved = self.planned.folder.load_checkpoint(like)
+        return saved
+
+    def record(self, s: Snapshot) -> Progress:
+        line = self.recorder.record(s)
+        return Progress(self.planned, s.t, line, self.recorder.finish(s.checkpoint) if s.t == self.rounds else None)
+
+    def epitaph(self, stop: Diverged) -> str:
+        last = self.recorder.saved
+        where = (
+            f"the last good checkpoint is round {last} in {self.planned.folder.path}" if last else "none was saved"
+        )
+        return f"{self.planned.algorithm.label}, seed {self.planned.seed}: {stop}; {where}"
+
+
+def _advance(engine: Engine, active: list[_Active], stop: Callable[[], bool]) -> Iterator[Progress | str]:
+    """Play a group of runs in step and record every round; a run that diverged gives a sentence."""
+    for snapshots in together(engine, [a.play for a in active]):
+        for k, s in snapshots.items():
+            yield active[k].epitaph(s) if isinstance(s, Diverged) else active[k].record(s)
+        if stop():
+            for k, s in snapshots.items():
+                if not isinstance(s, Diverged) and s.t < active[k].rounds:
+                    active[k].recorder.save(s.checkpoint)
+            raise Interrupted

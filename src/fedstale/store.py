@@ -1,0 +1,211 @@
+"""Runs on disk: one folder per run, named by the content of its configuration.
+
+    STORE/fedstale-store.json      marks the folder as ours
+    STORE/RUN/config.json          the resolved configuration, which the name is made of
+    STORE/RUN/environment.json     versions, machine, git state, command
+    STORE/RUN/metrics.jsonl        one line per round, append-only, the same bytes however often interrupted
+    STORE/RUN/checkpoint.npz       the latest checkpoint
+    STORE/RUN/params.npy           the final parameters
+    STORE/RUN/result.json          written last: a run is finished when it is there
+
+A file is written beside its place and moved there, so that a kill at any moment leaves the old or the new one.
+"""
+
+import dataclasses
+import fcntl
+import hashlib
+import io
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from fedstale.core import Array, BadInput, require
+
+MARKER = "fedstale-store.json"
+FORMAT = 1
+
+
+def open_store(folder: Path) -> Path:
+    """The folder, made and marked as a store; a folder with other things in it is refused."""
+    marker = folder / MARKER
+    if not marker.exists():
+        strangers = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        require(not strangers, f"{folder} is not a fedstale store and not empty; choose another output folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(marker, {"format": FORMAT})
+    found = read_json(marker).get("format")
+    require(found == FORMAT, f"{folder} has store format {found}, this version reads {FORMAT}")
+    return folder
+
+
+def runs(folder: Path) -> list["RunFolder"]:
+    """All runs of a store, by name."""
+    require((folder / MARKER).exists(), f"{folder} is not a fedstale store")
+    return [RunFolder(p.parent) for p in sorted(folder.glob("*/config.json"))]
+
+
+def run_name(label: str, seed: int, config: dict[str, Any]) -> str:
+    """`fedstale-0.5-s1-1f3a9c04b2`: readable, and the same for the same configuration."""
+    digest = hashlib.sha256(canonical(config).encode()).hexdigest()[:10]
+    return f"{re.sub(r'[^A-Za-z0-9.]+', '-', label).strip('-').lower()}-s{seed}-{digest}"
+
+
+def canonical(config: dict[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True, separators=(",", ":"), default=str)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    @property
+    def started(self) -> bool:
+        return (self.path / "checkpoint.npz").exists()
+
+    def config(self) -> dict[str, Any]:
+        return read_json(self.path / "config.json")
+
+    def environment(self) -> dict[str, Any]:
+        return read_json(self.path / "environment.json")
+
+    def result(self) -> dict[str, Any]:
+        return read_json(self.path / "result.json")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The complete lines; one that a kill cut off is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def clear(self) -> None:
+        """Forget what was computed, the finishing mark first."""
+        for name in ("result.json", "params.npy", "checkpoint.npz", "metrics.jsonl"):
+            (self.path / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else computes this run meanwhile; the lock ends with the process."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BadInput(f"{self.path} is being computed by another process") from None
+            yield
+
+    def open_metrics(self, rounds: int) -> IO[bytes]:
+        """The metrics file, cut back to its first `rounds` lines, open for appending."""
+        path = self.path / "metrics.jsonl"
+        path.touch()
+        file = path.open("r+b")
+        for _ in range(rounds):
+            require(file.readline().endswith(b"\n"), f"{path} is shorter than its checkpoint; start the run again")
+        file.truncate(file.tell())
+        return file
+
+    def save_checkpoint(self, tree: Any) -> None:
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        structure = json.dumps(_pack(tree, "", arrays))
+        write(self.path / "checkpoint.npz", lambda f: np.savez(f, structure=np.array(structure), **_safe(arrays)))
+
+    def load_checkpoint(self, like: Any) -> Any:
+        """The latest checkpoint, with the types of `like`: nothing foreign is ever unpickled."""
+        path = self.path / "checkpoint.npz"
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return _unpack(json.loads(str(file["structure"])), like, "", lambda key: file[key])
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, AttributeError) as error:
+            raise BadInput(f"{path} cannot be read ({error}); start the run again with --again") from None
+
+    def save_params(self, params: Array) -> None:
+        write(self.path / "params.npy", lambda f: np.save(f, params))
+
+
+def write(path: Path, writer: Callable[[IO[bytes]], Any]) -> None:
+    """Write a whole file or none of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            writer(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write(path, lambda f: f.write((json.dumps(value, indent=2, default=str) + "\n").encode()))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from None
+    require(isinstance(value, dict), f"{path} must hold a JSON object")
+    return dict(value)
+
+
+def _safe(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
+    return {f"a{key}": value for key, value in arrays.items()}
+
+
+def _pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    """The shape of a tree as JSON; its arrays go to `arrays` under their path."""
+    if isinstance(tree, np.ndarray):
+        arrays[path] = tree
+        return "array"
+    if isinstance(tree, np.generic):
+        tree = tree.item()
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return {"value": tree}
+    items = _children(tree)
+    require(
+        items is not None, f"a state holds arrays, numbers, tuples, lists, dicts and dataclasses, got {type(tree)}"
+    )
+    return {"items": {key: _pack(value, f"{path}/{key}", arrays) for key, value in items or ()}}
+
+
+def _children(tree: Any) -> list[tuple[str, Any]] | None:
+    if dataclasses.is_dataclass(tree):
+        return [(f.name, getattr(tree, f.name)) for f in dataclasses.fields(tree)]
+    if isinstance(tree, dict):
+        return [(str(key), value) for key, value in tree.items()]
+    if isinstance(tree, tuple | list):
+        return [(str(key), value) for key, value in enumerate(tree)]
+    return None
+
+
+def _unpack(shape: Any, like: Any, path: str, array: Callable[[str], Any]) -> Any:
+    if shape == "array":
+        return array(f"a{path}")
+    if "value" in shape:
+        return shape["value"]
+    kinds = dict(_children(like) or ())
+    items = {key: _unpack(inner, kinds.get(key), f"{path}/{key}", array) for key, inner in shape["items"].items()}
+    if dataclasses.is_dataclass(like):
+        return dataclasses.replace(like, **items)  # type: ignore[type-var]
+    if isinstance(like, dict):
+        return {next((k for k in like if str(k) == key), key): value for key, value in items.items()}
+    if isinstance(like, tuple) and hasattr(like, "_fields"):
+        return type(like)(*items.values())
+    return type(like)(items.values()) if isinstance(like, tuple | list) else tuple(items.values())
+
+
+def fingerprint(params: Array) -> str:
+    """A short name for exact parameters, to compare runs at a glance."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.ascontiguousarray(params, np.float32))
+    return hashlib.sha256(buffer.getvalue()).hexdigest()[:16]
