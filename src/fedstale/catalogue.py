@@ -12,29 +12,35 @@ from fedstale.engines import ENGINES
 from fedstale.tasks.quadratic import Quadratic
 
 
-def make_task(data: Mapping[str, Any], model: Mapping[str, Any]) -> Task:
+def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "cpu") -> Task:
     """The task that the checked sections `data` and `model` of an experiment describe."""
-    settings = dict(data)
-    kind, n, seed = settings.pop("dataset"), settings.pop("clients"), settings.pop("seed")
-    if kind == "quadratic":
-        return Quadratic.random(
-            n, settings["dimension"], seed=seed, spread=settings["spread"], noise=settings["noise"]
-        )
+    n, seed = data["clients"], data["seed"]
+    if data["dataset"] == "quadratic":
+        return Quadratic.random(n, data["dimension"], seed=seed, spread=data["spread"], noise=data["noise"])
     from fedstale.tasks.images import image_task
     from fedstale.tasks.models import MODELS
+    from fedstale.tasks.split import WEIGHTS
     from fedstale.tasks.synthetic import synthetic
 
-    settings_of_model = {key: value for key, value in model.items() if key != "ridge"}
-    network, ridge, weights = build(settings_of_model, MODELS, "model"), model["ridge"], settings["weights"]
-    if kind == "synthetic":
-        gamma, delta, share = settings["gamma"], settings["delta"], settings["test_share"]
-        return synthetic(n, gamma, delta, seed=seed, test_share=share, ridge=ridge, weights=weights, model=network)
-    rule = build(settings["partition"], PARTITIONS, "data.partition")
-    swap = build(settings["swap"], SWAPS, "data.swap") if settings["swap"] else None
+    network: Any = build({key: value for key, value in model.items() if key != "ridge"}, MODELS, "model")
+    weights = WEIGHTS[data["weights"]]
+    if data["dataset"] == "synthetic":
+        return synthetic(
+            n, data["gamma"], data["delta"], seed=seed, max_samples=data["max_samples"],
+            test_share=data["test_share"], model=network, weights=weights, ridge=model["ridge"], device=device,
+        )  # fmt: skip
+    rule, swap = division(data)
     divided = federate(
-        load(kind), rule, n, seed=seed, fraction=settings["fraction"], test_share=settings["test_share"], swap=swap
-    )
-    return image_task(divided, network, weights=weights, ridge=ridge)
+        load(data["dataset"]), rule, n,
+        seed=seed, fraction=data["fraction"], test_share=data["test_share"], swap=swap,
+    )  # fmt: skip
+    return image_task(divided, network, weights=weights, ridge=model["ridge"], device=device)
+
+
+def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The partition rule and the label swap, if any, of a section `data` about images."""
+    swap = build(data["swap"], SWAPS, "data.swap") if data["swap"] else None
+    return build(data["partition"], PARTITIONS, "data.partition"), swap
 
 
 Row = tuple[str, str, str]  # name, settings, one line

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -49,6 +50,7 @@ def run(
     seeds: Annotated[str | None, typer.Option(help="Seeds instead of the file's: 1,2,3.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with interrupted runs.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Compute anew what is there already.")] = False,
+    checkpoint: Annotated[float, typer.Option(help="Seconds from one checkpoint to the next.")] = 10.0,
     format: AsFormat = Format.text,
 ) -> None:
     """Train every algorithm of an experiment with every seed and compare them."""
@@ -56,10 +58,12 @@ def run(
     chosen = configuration.read(file, overrides)
     planned = experiment.plan(chosen, store.open_store(out))
     stop = _Stop()
-    rounds = experiment.execute(chosen, planned, resume=resume, again=again, command=_command(), stop=stop)
+    rounds = experiment.execute(
+        chosen, planned, resume=resume, again=again, command=_command(), pause=checkpoint, stop=stop
+    )
     reused = display.follow(rounds, len(planned), chosen.rounds, talk)
     if reused:
-        talk.print(f"{len(reused)} of {len(planned)} runs were there already (--again computes them anew).")
+        talk.print(f"{reused} of {len(planned)} runs were there already (--again computes them anew).")
     groups: dict[str, list[experiment.Planned]] = {}
     for p in planned:
         groups.setdefault(p.algorithm.label, []).append(p)
@@ -71,7 +75,10 @@ def run(
         names = [p.folder.path.name for p in planned]
         print(json.dumps({"table": rows, "runs": names, "figure": str(figure), "numbers": str(numbers)}, indent=2))
     else:
-        Console().print(display.table(rows, _title(chosen)))
+        screen = Console()
+        if not screen.is_terminal:
+            screen.width = 120  # a file has no width of its own
+        screen.print(display.table(rows, _title(chosen)))
         print(f"picture: {figure}\nnumbers: {numbers}\nruns:    {out}/  (fedstale list runs, fedstale show RUN)")
 
 
@@ -146,7 +153,7 @@ def _print_rows(rows: list[dict[str, Any]], title: str, format: Format) -> None:
     if format == Format.json:
         print(json.dumps({title: rows}, indent=2))
         return
-    table = Table(title=title, title_justify="left", show_lines=False)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for key in rows[0] if rows else ["nothing yet"]:
         table.add_column(key, overflow="fold")
     for row in rows:
@@ -207,7 +214,7 @@ def main() -> None:
         _fail(str(error), 3)
     except OSError as error:
         _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 4)
-    except experiment.Interrupted:
+    except (experiment.Interrupted, KeyboardInterrupt):
         _fail("interrupted; the same command with --resume goes on from here", 130)
 
 

@@ -44,6 +44,7 @@ class Synthetic(Section):
     seed: int = 0
     gamma: Annotated[float, Field(ge=0)] = 1.0
     delta: Annotated[float, Field(ge=0)] = 1.0
+    max_samples: Annotated[int, Field(ge=2)] | None = None
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     weights: Literal["per-client", "per-sample"] = "per-client"
 
@@ -88,6 +89,7 @@ class Experiment(Section):
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1]
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
     engine: Spec = "serial"
+    device: str = "cpu"
     data: Table
     model: Model = Model()
     local: Training

@@ -5,6 +5,7 @@ Parts are protocols: your own inherits nothing. Shapes: n clients, m heard from,
 """
 
 import dataclasses
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform
 
@@ -30,6 +31,15 @@ def require(ok: bool, sentence: str) -> None:
         raise BadInput(sentence)
 
 
+def known(name: object, table: Mapping[str, Any], what: str) -> str:
+    """`name` if the table has it, else a sentence with the nearest that it has."""
+    if isinstance(name, str) and name in table:
+        return name
+    near = difflib.get_close_matches(str(name), table, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise BadInput(f"{what} {name!r} is unknown; {hint}known: {', '.join(table)}")
+
+
 @dataclass_transform(frozen_default=True)
 def part(cls: type[T]) -> type[T]:
     """A frozen dataclass that is comparable even where a field is an array."""
@@ -44,7 +54,7 @@ def part(cls: type[T]) -> type[T]:
         return all(_same(x, y) for x, y in zip(values(self), values(other), strict=True))
 
     def __hash__(self: Any) -> int:
-        plain = (v.tobytes() if isinstance(v, np.ndarray) else v for v in values(self))
+        plain = ((v.shape, *v.ravel().tolist()) if isinstance(v, np.ndarray) else v for v in values(self))
         return hash((type(self).__name__, *plain))
 
     made.__eq__ = __eq__  # type: ignore[method-assign]
@@ -77,6 +87,7 @@ class Round(NamedTuple):
     losses: Array  # (m,)   local loss at the parameters sent
     weights: Array  # (n,)   a_i, sums to 1
     probs: Array  # (n,)   belief that a coordinate of client i's update is here
+    total_lr: float = float("nan")  # Σ lr over the local steps: -update / total_lr is a mean gradient
 
     def received(self) -> Array:
         """The updates with zeros where a coordinate did not arrive, whatever is stored there."""
@@ -99,6 +110,7 @@ class Availability(NamedTuple):
     losses: Array  # (k,) the loss each reports at the current parameters
     weights: Array  # (n,)
     probs: Array  # (n,)
+    mixing: Array  # (n,) belief about λ_i, how much a round's presence says of the next; 0 where there is none
 
 
 @part
@@ -162,6 +174,7 @@ class Snapshot(NamedTuple):
     params: Array  # (d,) after the step
     step: Array  # (d,) what the strategy returned
     available: Ids  # who could have taken part
+    chosen: Ids  # who of them was asked to train: all, unless the strategy selects
     clients: Ids  # (m,) whose update was used
     refused: Ids  # whose update was not finite
     losses: Array  # (m,)
@@ -172,10 +185,10 @@ class Snapshot(NamedTuple):
 class Strategy(Protocol):
     """A server rule: from the updates of a round to a step.
 
-    Three members are optional. `select(state, availability) -> Ids` chooses who trains among the
-    available, from the losses they report. `drift(state, clients) -> (m, d)` is added to the gradients
-    of those who train. `inverse_weighting = True` says that the rule divides by p_i, so that a client
-    with p_i = 0 is refused before any work.
+    Three members are optional. `select(state, availability) -> (Ids, State)` chooses who trains among the
+    available, from the losses they report, and may remember them. `drift(state, clients) -> (m, d)` is
+    added to the gradients of those who train. `inverse_weighting = True` says that the rule divides by
+    p_i, so that a client with p_i = 0 is refused before any work.
     """
 
     def init(self, n: int, d: int) -> State: ...
@@ -185,7 +198,10 @@ class Strategy(Protocol):
 
 
 class Participation(Protocol):
-    """Who is available, one row a round."""
+    """Who is available, one row a round.
+
+    Optional: `mixing(n) -> (n,)`, the λ_i of those that remember; others have 0.
+    """
 
     def probs(self, n: int) -> Array:
         """(n,) marginals."""
@@ -199,7 +215,8 @@ class Participation(Protocol):
 class Estimator(Protocol):
     """A belief about p_i from who was heard; never given the future.
 
-    Optional: `told(probs) -> Estimator`, for the one that is given the truth (Known).
+    Who was available and not chosen counts as heard. Optional: `mixing(belief) -> (n,)`, a belief about
+    λ_i; `told(probs, mixing) -> Estimator`, for the one that is given the truth (Known).
     """
 
     def init(self, n: int) -> Belief: ...
@@ -219,8 +236,8 @@ class Channel(Protocol):
         ...
 
     def init(self, n: int, streams: Streams) -> State: ...
-    def downlink(self, state: State, n: int, streams: Streams) -> tuple[Mask, State]:
-        """(n,) who would receive the parameters this round; who does not, does not train."""
+    def downlink(self, state: State, clients: Ids, streams: Streams) -> tuple[Mask, State]:
+        """(k,) who of `clients` receives the parameters, once a round; who does not, does not train."""
         ...
 
     def uplink(self, state: State, clients: Ids, d: int, streams: Streams) -> tuple[Mask, State]:
@@ -232,7 +249,7 @@ class Server(Protocol):
     """What is done with a step: params + change."""
 
     def init(self, d: int) -> State: ...
-    def apply(self, state: State, step: Array) -> tuple[Array, State]: ...
+    def apply(self, state: State, params: Array, step: Array) -> tuple[Array, State]: ...
 
 
 class Task(Protocol):

@@ -5,70 +5,88 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 from rich.table import Table
 
-from fedstale import experiment
+from fedstale.experiment import Progress
 
 PLAIN_SECONDS = 10.0  # between two lines where there is no terminal
 
 
-def follow(rounds: Iterable["experiment.Progress"], total: int, per_run: int, console: Console) -> list[str]:
-    """Show the rounds as they come: a live display on a terminal, plain lines elsewhere."""
-    return (
-        _live(rounds, total, per_run, console) if console.is_terminal else _plain(rounds, total, per_run, console)
-    )
-
-
-def _live(rounds: Iterable["experiment.Progress"], total: int, per_run: int, console: Console) -> list[str]:
-    name, note = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[note]}", markup=False)
-    columns = [SpinnerColumn(), name, BarColumn(bar_width=24), MofNCompleteColumn(), note, TimeRemainingColumn()]
-    reused: list[str] = []
-    with Progress(*columns, console=console) as bars:
-        everything = bars.add_task("all rounds", total=total * per_run, note="")
-        current: dict[str, Any] = {}
-        clock = _Clock()
+def follow(rounds: Iterable[Progress], runs: int, per_run: int, console: Console) -> int:
+    """Show the rounds as they come, live on a terminal, as plain lines elsewhere; how many runs were reused."""
+    show = _Live(runs, per_run, console) if console.is_terminal else _Plain(runs, per_run, console)
+    reused = 0
+    with show:
         for p in rounds:
-            name = _name(p)
-            if p.reused:
-                reused.append(name)
-                bars.advance(everything, per_run)
-                continue
-            if name not in current:
-                current[name] = bars.add_task(name, total=per_run, completed=p.t - 1, note="")
-                bars.advance(everything, p.t - 1)
-            clock.tick()
-            bars.update(current[name], completed=p.t, note=_note(p.metrics))
-            bars.update(everything, advance=1, note=f"{clock.speed:.0f} rounds/s")
-            if p.result:
-                bars.remove_task(current[name])
-                bars.console.print(_done(p), markup=False, highlight=False)
+            reused += p.reused
+            show.round(p)
     return reused
 
 
-def _plain(rounds: Iterable["experiment.Progress"], total: int, per_run: int, console: Console) -> list[str]:
-    reused: list[str] = []
-    clock, said, done = _Clock(), time.monotonic(), 0
-    for p in rounds:
+class _Live:
+    """A bar for all rounds and one for the run at hand, with its speed, accuracy, participants and time left."""
+
+    def __init__(self, runs: int, per_run: int, console: Console) -> None:
+        name, note = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[note]}", markup=False)
+        self.bars = Bars(SpinnerColumn(), name, BarColumn(24), MofNCompleteColumn(), note, TimeRemainingColumn(),
+                         console=console)  # fmt: skip
+        self.per_run, self.clock, self.value = per_run, _Clock(), ""
+        self.all = self.bars.add_task("all rounds", total=runs * per_run, note="")
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> None:
+        self.bars.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def round(self, p: Progress) -> None:
+        name = _name(p)
         if p.reused:
-            reused.append(_name(p))
-            continue
-        clock.tick()
+            self.bars.advance(self.all, self.per_run)
+            return
+        if name not in self.tasks:
+            self.tasks[name] = self.bars.add_task(name, total=self.per_run, completed=p.t - 1, note="")
+            self.bars.advance(self.all, p.t - 1)
+        self.value = _value(p.metrics) or self.value
+        note = f"{self.value}, {p.metrics.get('participants', 0)} clients"
+        self.bars.update(self.tasks[name], completed=p.t, note=note)
+        self.bars.update(self.all, advance=1, note=f"{self.clock.tick():.0f} rounds/s")
         if p.result:
-            done += 1
-            console.print(_done(p), markup=False, highlight=False, soft_wrap=True)
-        elif time.monotonic() - said > PLAIN_SECONDS:
-            left = ((total - len(reused) - done) * per_run - p.t) / max(clock.speed, 1e-9)
-            where = f"{_name(p)}: round {p.t}/{per_run}{_note(p.metrics)}"
-            console.print(
-                f"{where}, {clock.speed:.0f} rounds/s, {left:.0f} s left",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
-            said = time.monotonic()
-    return reused
+            self.bars.remove_task(self.tasks[name])
+            self.bars.console.print(_done(p, p.result), markup=False, highlight=False)
+
+
+class _Plain:
+    """A line for every run that ends, and now and then one for the run at hand."""
+
+    def __init__(self, runs: int, per_run: int, console: Console) -> None:
+        self.left, self.per_run, self.console = runs * per_run, per_run, console
+        self.clock, self.value, self.said = _Clock(), "", time.monotonic()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def round(self, p: Progress) -> None:
+        self.left -= self.per_run if p.reused else 1
+        if p.reused:
+            return
+        speed = self.clock.tick()
+        self.value = _value(p.metrics) or self.value
+        if p.result:
+            self._say(_done(p, p.result))
+        elif time.monotonic() - self.said > PLAIN_SECONDS:
+            self.said = time.monotonic()
+            where = f"{_name(p)}: round {p.t}/{self.per_run}, {self.value}, {p.metrics['participants']} clients"
+            self._say(f"{where}, {speed:.0f} rounds/s, {self.left / speed:.0f} s left")
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class _Clock:
@@ -77,33 +95,27 @@ class _Clock:
     def __init__(self) -> None:
         self.start, self.count = time.monotonic(), 0
 
-    def tick(self) -> None:
+    def tick(self) -> float:
         self.count += 1
-
-    @property
-    def speed(self) -> float:
         return self.count / max(time.monotonic() - self.start, 1e-9)
 
 
-def _name(p: "experiment.Progress") -> str:
+def _name(p: Progress) -> str:
     return f"{p.planned.algorithm.label}, seed {p.planned.seed}"
 
 
-def _note(metrics: Mapping[str, Any]) -> str:
-    """The latest value worth watching; an evaluation is shown until the next one comes."""
+def _value(metrics: Mapping[str, Any]) -> str:
+    """What is worth watching in an evaluated round."""
     if "accuracy" in metrics:
-        _note.last = f", accuracy {metrics['accuracy']:.1%}"  # type: ignore[attr-defined]
-    elif "objective" in metrics:
-        _note.last = f", objective {metrics['objective']:.4g}"  # type: ignore[attr-defined]
-    return f"{getattr(_note, 'last', '')}, {metrics['participants']} clients"
+        return f"accuracy {metrics['accuracy']:.1%}"
+    return f"objective {metrics['objective']:.4g}" if "objective" in metrics else ""
 
 
-def _done(p: "experiment.Progress") -> str:
-    result: Any = p.result
-    value = f"accuracy {result['accuracy']['final']:.1%}, " if "accuracy" in result else ""
-    objective = f"objective {result['objective']['final']:.4g}, " if "objective" in result else ""
-    refused = f", {result['refused']} updates refused" if result["refused"] else ""
-    return f"{_name(p)}: {value}{objective}{result['rounds_per_second']:.0f} rounds/s{refused}"
+def _done(p: Progress, result: Mapping[str, Any]) -> str:
+    final = {name: result[name]["final"] for name in ("accuracy", "objective") if name in result}
+    values = [_value({name: value}) for name, value in final.items()]
+    refused = [f"{result['refused']} updates refused"] if result["refused"] else []
+    return f"{_name(p)}: " + ", ".join([*values, f"{result['rounds_per_second']:.0f} rounds/s", *refused])
 
 
 def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -124,17 +136,17 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str,
 def table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """The rows as a table: final, mean of the last 10 rounds, best, objective, speed."""
     main = "accuracy" if "accuracy_final" in rows[0] else "distance" if "distance_final" in rows[0] else "objective"
-    out = Table(title=title, title_justify="left", caption_justify="left")
+    out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     out.caption = f"final, mean of the last 10 rounds and best {main}" + (", in %" if main == "accuracy" else "")
     if rows[0]["seeds"] > 1:
         out.caption += f"; mean ± standard deviation over {rows[0]['seeds']} seeds"
-    out.add_column("algorithm")
+    out.add_column("algorithm", no_wrap=True)
     for heading in ["final", "last 10", "best", *(["objective"] if main != "objective" else []), "rounds/s"]:
         out.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         cells = [_cell(row, f"{main}_{which}", main == "accuracy") for which in ("final", "last10", "best")]
         if main != "objective":
-            cells.append(_cell(row, "objective_final", False))
+            cells.append(f"{row['objective_final']:.4g}")
         out.add_row(str(row["algorithm"]), *cells, f"{row['rounds_per_second']:.0f}")
     return out
 
@@ -144,4 +156,4 @@ def _cell(row: Mapping[str, Any], key: str, percent: bool) -> str:
     spread = row["seeds"] > 1
     if percent:
         return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if spread else "")
-    return f"{mean:.4g}" + (f" ± {std:.2g}" if spread else "")
+    return f"{mean:.3g}" + (f" ± {std:.1g}" if spread else "")

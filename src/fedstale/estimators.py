@@ -7,40 +7,52 @@ import numpy.typing as npt
 
 from fedstale.core import Array, Mask, part, require
 
+Counts = npt.NDArray[np.int32]
+
 
 @part
 class Known:
-    """p_i as given: by you, or by the simulation, which knows its own participation and channel."""
+    """p_i as given: by you, or by the simulation, which knows its own participation and channel.
+
+    `correlation` is λ_i, where it is known: 0 if left out and the participation has none.
+    """
 
     p: npt.ArrayLike | None = None
+    correlation: npt.ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        if self.p is not None:
-            p = np.array(self.p, np.float32)
-            ok = p.ndim == 1 and bool(((p >= 0) & (p <= 1)).all())
-            require(ok, f"p must be one probability in [0, 1] per client, got {self.p}")
-            p.flags.writeable = False
-            object.__setattr__(self, "p", p)
+        for name, lowest, values in (("p", 0, self.p), ("correlation", -1, self.correlation)):
+            if values is not None:
+                given = np.array(values, np.float32)
+                ok = given.ndim == 1 and bool(((given >= lowest) & (given <= 1)).all())
+                require(ok, f"{name} must be one number in [{lowest}, 1] per client, got {values}")
+                given.flags.writeable = False
+                object.__setattr__(self, name, given)
 
-    def told(self, probs: Array) -> "Known":
-        return self if self.p is not None else Known(probs)
+    def told(self, probs: Array, mixing: Array) -> "Known":
+        p, λ = self.p, self.correlation
+        return Known(probs if p is None else p, mixing if λ is None else λ)
 
     def init(self, n: int) -> None:
         require(self.p is not None, "Known() has no probabilities: give them, or use it in simulate")
-        got = len(np.asarray(self.p))
-        require(got == n, f"Known needs one probability per client: {n} clients, got {got}")
+        for what, values in (("probability", self.p), ("correlation", self.correlation)):
+            got = n if values is None else len(np.asarray(values))
+            require(got == n, f"Known needs one {what} per client: {n} clients, got {got}")
 
     def probs(self, belief: None) -> Array:
         return np.asarray(self.p, np.float32)
+
+    def mixing(self, belief: None) -> Array:
+        return np.zeros_like(self.p) if self.correlation is None else np.asarray(self.correlation, np.float32)
 
     def observe(self, belief: None, heard: Mask) -> None:
         return None
 
 
 class IntervalBelief(NamedTuple):
-    mean: npt.NDArray[np.float64]  # (n,) ω_i, mean length of the completed intervals; 1 before the first
-    closed: npt.NDArray[np.int64]  # (n,) how many are complete
-    since: npt.NDArray[np.int64]  # (n,) rounds since the last one closed
+    t: int  # rounds observed
+    closed: Counts  # (n,) completed intervals
+    last: Counts  # (n,) round in which the last one closed, 0 before: the sum of their lengths
 
 
 @part
@@ -59,14 +71,136 @@ class Intervals:
         require(ok, f"cutoff must be at least 1 or None, got {self.cutoff}")
 
     def init(self, n: int) -> IntervalBelief:
-        return IntervalBelief(np.ones(n), np.zeros(n, np.int64), np.zeros(n, np.int64))
+        return IntervalBelief(0, np.zeros(n, np.int32), np.zeros(n, np.int32))
 
     def probs(self, belief: IntervalBelief) -> Array:
-        return (1 / belief.mean).astype(np.float32)
+        p: Array = np.divide(np.maximum(belief.closed, 1), np.maximum(belief.last, 1), dtype=np.float32)
+        return p  # 1 / ω_i; 1 before the first
 
     def observe(self, belief: IntervalBelief, heard: Mask) -> IntervalBelief:
-        since = belief.since + 1
+        t = belief.t + 1
+        since = t - belief.last
         close = heard if self.cutoff is None else heard | (since >= self.cutoff)
-        closed = belief.closed + close
-        mean = belief.mean + np.where(close, (since - belief.mean) / np.maximum(closed, 1), 0.0)
-        return IntervalBelief(mean, closed, np.where(close, 0, since))
+        return IntervalBelief(t, belief.closed + close, belief.last + since * close)
+
+
+class BetaBelief(NamedTuple):
+    t: int  # rounds observed
+    heard: Counts  # (n,) in how many of them the client was
+
+
+@part
+class BetaBernoulli:
+    """p̂_i = (count_i + n0) / (t + n0 + m0): the share of the rounds so far, and a beta prior.
+
+    Quick where rounds are independent, and never 0. `n0` and `m0` are rounds with and without the client
+    that are imagined before the first: one number for all clients or one per client.
+    Rodio et al., Federated Learning under Heterogeneous and Correlated Client Availability (CA-Fed), 2023.
+    """
+
+    n0: npt.ArrayLike = 1.0
+    m0: npt.ArrayLike = 1.0
+
+    def __post_init__(self) -> None:
+        n0, m0 = _constant(self.n0), _constant(self.m0)
+        ok = n0.ndim <= 1 and bool((n0 > 0).all() and np.isfinite(n0).all())
+        require(ok, f"n0 must be above 0, one or one per client, got {self.n0!r}")
+        ok = m0.ndim <= 1 and bool((m0 >= 0).all() and np.isfinite(m0).all())
+        require(ok, f"m0 must be at least 0, one or one per client, got {self.m0!r}")
+        object.__setattr__(self, "n0", n0)
+        object.__setattr__(self, "m0", m0)
+
+    def after(self, history: Mask) -> "BetaBernoulli":
+        """The estimator that has already seen these rounds, (rounds, n)."""
+        return BetaBernoulli(self.n0 + history.sum(axis=0), self.m0 + (~history).sum(axis=0))
+
+    def init(self, n: int) -> BetaBelief:
+        for name, prior in (("n0", np.asarray(self.n0)), ("m0", np.asarray(self.m0))):
+            ok = prior.ndim == 0 or len(prior) == n
+            require(ok, f"{name} must be one number or one for each of {n} clients, got {prior.size}")
+        return BetaBelief(0, np.zeros(n, np.int32))
+
+    def probs(self, belief: BetaBelief) -> Array:
+        n0, m0 = np.asarray(self.n0), np.asarray(self.m0)
+        p: Array = ((belief.heard + n0) / (belief.t + n0 + m0)).astype(np.float32)
+        return p
+
+    def observe(self, belief: BetaBelief, heard: Mask) -> BetaBelief:
+        return BetaBelief(belief.t + 1, belief.heard + heard)
+
+
+class TransitionBelief(NamedTuple):
+    t: int  # rounds observed
+    on: Mask  # (n,) who was heard in the last of them
+    left: Array  # (n,) rounds before the last with the client: it could stay or go
+    stayed: Array  # (n,) on → on
+    came: Array  # (n,) off → on; in float32, which counts to 16 million
+
+
+@part
+class Transitions:
+    """Counts what follows a round with the client and what follows one without: both π_i and λ_i.
+
+    P̂(a → b) = (count(a → b) + prior[a][b]) / (count(a) + Σ_b prior[a][b]), off = 0 and on = 1; then
+    π̂ = (1-p00) / (2-p00-p11) and λ̂ = p00 + p11 - 1. Right for clients that stay or stay away for a while,
+    where BetaBernoulli knows nothing of λ; slow for those that rarely change. `prior` is (2, 2), or
+    (n, 2, 2) for one per client: transitions imagined before the first round.
+    Rodio et al., Federated Learning under Heterogeneous and Correlated Client Availability (CA-Fed), 2023.
+    """
+
+    prior: npt.ArrayLike = ((1.0, 1.0), (1.0, 1.0))
+
+    def __post_init__(self) -> None:
+        prior = _constant(self.prior)
+        ok = prior.ndim in (2, 3) and prior.shape[-2:] == (2, 2) and bool((prior > 0).all())
+        ok = ok and bool(np.isfinite(prior).all())
+        require(ok, f"prior must be (2, 2) or (clients, 2, 2) numbers above 0, got {self.prior!r}")
+        object.__setattr__(self, "prior", prior)
+
+    def after(self, history: Mask) -> "Transitions":
+        """The estimator that has already seen the transitions of these rounds, (rounds, n)."""
+        before, then = history[:-1], history[1:]
+        counts = [[(~before & ~then), (~before & then)], [(before & ~then), (before & then)]]
+        seen = np.array([[c.sum(axis=0) for c in row] for row in counts])  # (2, 2, n)
+        return Transitions(self.prior + np.moveaxis(seen, -1, 0))
+
+    def init(self, n: int) -> TransitionBelief:
+        prior = np.asarray(self.prior)
+        ok = prior.ndim == 2 or len(prior) == n
+        require(ok, f"prior must be one or one for each of {n} clients, got {len(prior)}")
+        zeros = np.zeros(n, np.float32)
+        return TransitionBelief(0, np.zeros(n, np.bool_), zeros, zeros, zeros)
+
+    def probs(self, belief: TransitionBelief) -> Array:
+        come, go = self._rates(belief)
+        go += come
+        come /= go
+        return come  # π̂ = p01 / (p01 + p10)
+
+    def mixing(self, belief: TransitionBelief) -> Array:
+        """(n,) λ̂"""
+        come, go = self._rates(belief)
+        come += go
+        return 1 - come  # 1 - p01 - p10
+
+    def observe(self, belief: TransitionBelief, heard: Mask) -> TransitionBelief:
+        t, on, left, stayed, came = belief
+        if t == 0:
+            return belief._replace(t=1, on=heard.copy())
+        return TransitionBelief(t + 1, heard.copy(), left + on, stayed + (on & heard), came + (heard > on))
+
+    def _rates(self, belief: TransitionBelief) -> tuple[Array, Array]:
+        """P̂(off → on) = 1 - p00 and P̂(on → off) = 1 - p11."""
+        t, _, left, stayed, came = belief
+        (n00, n01), (n10, n11) = np.moveaxis(np.asarray(self.prior, np.float32), (-2, -1), (0, 1))
+        come, go = came + n01, left - stayed
+        come /= (n00 + n01 + max(t - 1, 0)) - left
+        go += n10
+        go /= left + (n10 + n11)
+        return come, go
+
+
+def _constant(value: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    x = np.array(value, np.float64)
+    x.flags.writeable = False
+    return x

@@ -65,6 +65,8 @@ class Progress(NamedTuple):
 
 def plan(experiment: Experiment, folder: Path) -> list[Planned]:
     """All runs: for each seed, all algorithms. Every part is built here, so that a mistake costs nothing."""
+    if "partition" in experiment.data:
+        catalogue.division(experiment.data)
     participation = build(experiment.participation, recipes.PARTICIPATION, "participation")
     algorithms = [algorithm(spec, experiment, f"algorithms.{k}") for k, spec in enumerate(experiment.algorithms)]
     labels = [a.label for a in algorithms]
@@ -136,9 +138,13 @@ def execute(
     resume: bool = False,
     again: bool = False,
     command: str = "",
+    pause: float = 10.0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Progress]:
-    """Compute what is not there yet, yielding every round; `stop` is asked after each."""
+    """Compute what is not there yet, yielding every round; `stop` is asked after each.
+
+    A checkpoint is saved every `pause` seconds and when asked to stop.
+    """
     waiting = [p for p in planned if again or not p.folder.finished]
     for p in planned:
         if p not in waiting:
@@ -151,14 +157,14 @@ def execute(
         f"{len(half)} runs were interrupted (first: {half[0].folder.path.name if half else ''}); "
         "add --resume to go on with them or --again to start them anew",
     )
-    task = catalogue.make_task(experiment.data, experiment.model.model_dump())
+    task = catalogue.make_task(experiment.data, experiment.model.model_dump(), experiment.device)
     engine = engines.make(experiment.engine, task, waiting[0].algorithm.local)
     runs = [checked(_run(p, engine, experiment.rounds)) for p in waiting]
     width, diverged = getattr(engine, "width", 1), []
     for k in range(0, len(waiting), width):
         with ExitStack() as stack:
             active = [
-                _Active(p, run, stack, resume, command)
+                _Active(p, run, stack, resume, command, pause)
                 for p, run in zip(waiting[k : k + width], runs[k : k + width], strict=True)
             ]
             for progress in _advance(engine, active, stop):
@@ -176,7 +182,7 @@ def _run(p: Planned, engine: Engine, rounds: int) -> Run:
 class _Active:
     """A run that is being computed: its folder locked, its recorder open, from its start or a checkpoint."""
 
-    def __init__(self, p: Planned, run: Run, stack: ExitStack, resume: bool, command: str) -> None:
+    def __init__(self, p: Planned, run: Run, stack: ExitStack, resume: bool, command: str, pause: float) -> None:
         self.planned, self.rounds = p, run.rounds
         stack.enter_context(p.folder.locked())
         saved = self._saved(run) if resume and p.folder.started else None
@@ -184,9 +190,10 @@ class _Active:
             p.folder.clear()
         store.write_json(p.folder.path / "config.json", p.config)
         store.write_json(p.folder.path / "environment.json", environment(command))
-        self.recorder = Recorder(p.folder, run.engine.task, run.rounds, p.config["evaluate_every"], saved)
+        self.recorder = Recorder(p.folder, run.engine.task, run.rounds, p.config["evaluate_every"], pause, saved)
         stack.callback(self.recorder.close)
-        self.play = play(run, saved.checkpoint if saved else None)
+        self.start = saved.checkpoint if saved else first(run)
+        self.play = play(run, self.start)
 
     def _saved(self, run: Run) -> Saved:
         like = Saved(first(run), Tally.empty(run.engine.task.n))
@@ -207,6 +214,9 @@ class _Active:
 
 def _advance(engine: Engine, active: list[_Active], stop: Callable[[], bool]) -> Iterator[Progress | str]:
     """Play a group of runs in step and record every round; a run that diverged gives a sentence."""
+    for a in active:
+        if a.start.t == a.rounds:  # it was killed between its last round and its result
+            yield Progress(a.planned, a.rounds, {}, a.recorder.finish(a.start))
     for snapshots in together(engine, [a.play for a in active]):
         for k, s in snapshots.items():
             yield active[k].epitaph(s) if isinstance(s, Diverged) else active[k].record(s)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from fedstale.channels import Lossless
 from fedstale.core import Estimator, Strategy, known
 from fedstale.estimators import Intervals, Known
-from fedstale.participation import Bernoulli, TwoGroups
+from fedstale.participation import Bernoulli, Trace, TwoGroups
 from fedstale.servers import Adam, Momentum, Sgd
 from fedstale.strategies import MIFA, FedAvg, FedStale, FedVARP, Unbiased
 
@@ -17,7 +17,7 @@ STRATEGIES: Mapping[str, Any] = {
     "fedvarp-original": FedVARP,
     "mifa": MIFA,
 }
-PARTICIPATION: Mapping[str, Any] = {"bernoulli": Bernoulli, "two-groups": TwoGroups}
+PARTICIPATION: Mapping[str, Any] = {"bernoulli": Bernoulli, "two-groups": TwoGroups, "trace": Trace}
 ESTIMATORS: Mapping[str, Any] = {"known": Known, "intervals": Intervals}
 CHANNELS: Mapping[str, Any] = {"lossless": Lossless}
 SERVERS: Mapping[str, Any] = {"sgd": Sgd, "momentum": Momentum, "adam": Adam}

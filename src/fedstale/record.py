@@ -16,7 +16,6 @@ from fedstale.store import RunFolder, fingerprint, write_json
 from fedstale.tracing import Traced
 
 LISTED = 1024  # so many clients are named in the metrics one by one
-SECONDS_BETWEEN_CHECKPOINTS = 10.0
 LAST = 10  # rounds at the end that are all evaluated, for the mean of the last 10
 
 
@@ -40,8 +39,11 @@ class Saved(NamedTuple):
 class Recorder:
     """Writes one run's folder, round by round."""
 
-    def __init__(self, folder: RunFolder, task: Task, rounds: int, every: int, saved: Saved | None) -> None:
-        self.folder, self.task, self.rounds, self.every = folder, task, rounds, every
+    def __init__(
+        self, folder: RunFolder, task: Task, rounds: int, every: int, pause: float, saved: Saved | None
+    ) -> None:
+        """Evaluate every so many rounds, save a checkpoint every `pause` seconds."""
+        self.folder, self.task, self.rounds, self.every, self.pause = folder, task, rounds, every, pause
         self.tally = saved.tally if saved else Tally.empty(task.n)
         self.begun = self.saved = saved.checkpoint.t if saved else 0
         self.file: IO[bytes] = folder.open_metrics(self.begun)
@@ -56,7 +58,7 @@ class Recorder:
         self.tally = Tally(last, total, self.tally.refused + len(s.refused))
         line = self._line(s) | (self._evaluation(s, realised is not None) if self.due(s.t) else {})
         self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        if time.monotonic() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+        if time.monotonic() - self.saved_at >= self.pause:
             self.save(s.checkpoint)
         return line
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, part, require
+from fedstale.core import Array, Server, State, part, require
 
 
 def _rate(lr: float) -> None:
@@ -30,7 +30,7 @@ class Sgd:
     def init(self, d: int) -> None:
         return None
 
-    def apply(self, state: None, step: Array) -> tuple[Array, None]:
+    def apply(self, state: None, params: Array, step: Array) -> tuple[Array, None]:
         return np.float32(self.lr) * step, None
 
 
@@ -48,7 +48,7 @@ class Momentum:
     def init(self, d: int) -> Array:
         return np.zeros(d, np.float32)
 
-    def apply(self, velocity: Array, step: Array) -> tuple[Array, Array]:
+    def apply(self, velocity: Array, params: Array, step: Array) -> tuple[Array, Array]:
         velocity = np.float32(self.momentum) * velocity + step
         return np.float32(self.lr) * velocity, velocity
 
@@ -76,9 +76,55 @@ class Adam:
     def init(self, d: int) -> Moments:
         return Moments(np.zeros(d, np.float32), np.full(d, self.tau**2, np.float32))
 
-    def apply(self, state: Moments, step: Array) -> tuple[Array, Moments]:
+    def apply(self, state: Moments, params: Array, step: Array) -> tuple[Array, Moments]:
         b1, b2 = np.float32(self.beta1), np.float32(self.beta2)
         m: Array = b1 * state.first + (1 - b1) * step
         v: Array = b2 * state.second + (1 - b2) * step * step
         scale: Array = np.sqrt(v) + np.float32(self.tau)
         return np.float32(self.lr) * m / scale, Moments(m, v)
+
+
+@part
+class Yogi:
+    """FedYogi: FedAdam with v ← v - (1-β₂) sign(v - step²) step², which forgets large steps slowly."""
+
+    lr: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _rate(self.lr)
+        _share("beta1", self.beta1)
+        _share("beta2", self.beta2)
+        require(self.tau > 0, f"tau must be above 0, got {self.tau}")
+
+    def init(self, d: int) -> Moments:
+        return Moments(np.zeros(d, np.float32), np.full(d, self.tau**2, np.float32))
+
+    def apply(self, state: Moments, params: Array, step: Array) -> tuple[Array, Moments]:
+        b1, b2, square = np.float32(self.beta1), np.float32(self.beta2), step * step
+        m: Array = b1 * state.first + (1 - b1) * step
+        v: Array = state.second - (1 - b2) * np.sign(state.second - square) * square
+        scale: Array = np.sqrt(v) + np.float32(self.tau)
+        return np.float32(self.lr) * m / scale, Moments(m, v)
+
+
+@part
+class Projection:
+    """The change of `base`, then the nearest point of the ball ‖w‖ ≤ radius around the origin."""
+
+    radius: float
+    base: Server = Sgd(1.0)
+
+    def __post_init__(self) -> None:
+        require(self.radius > 0, f"radius must be above 0, got {self.radius}")
+
+    def init(self, d: int) -> State:
+        return self.base.init(d)
+
+    def apply(self, state: State, params: Array, step: Array) -> tuple[Array, State]:
+        change, state = self.base.apply(state, params, step)
+        w = params + change
+        norm = float(np.sqrt(np.sum(np.square(w, dtype=np.float64))))
+        return (change if norm <= self.radius else np.float32(self.radius / norm) * w - params), state

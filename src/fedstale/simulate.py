@@ -16,6 +16,7 @@ from fedstale.core import (
     Estimator,
     Ids,
     Job,
+    Local,
     Mask,
     Participation,
     Reply,
@@ -47,6 +48,7 @@ class Run(NamedTuple):
     server: Server = Sgd(1.0)
     estimator: Estimator = Known()
     channel: Channel = Lossless()
+    local: Local | None = None  # instead of the engine's
 
 
 def simulate(
@@ -93,19 +95,23 @@ def together(engine: Engine, plays: Sequence[Play]) -> Iterator[Mapping[int, Sna
 
 def play(run: Run, start: Checkpoint | None = None) -> Play:
     """The run, checked and ready to be played from its start or from a checkpoint."""
-    n, d = run.engine.task.n, run.engine.task.d
+    run = checked(run)
+    return _play(run, start or first(run))
+
+
+def checked(run: Run) -> Run:
+    """The run if it can be played, its estimator told the truth if it is one that is given it."""
+    n, d, rule = run.engine.task.n, run.engine.task.d, run.strategy
     require(run.rounds >= 1, f"rounds must be at least 1, got {run.rounds}")
     marginals = run.participation.probs(n) * run.channel.probs(n, d)
-    if getattr(run.strategy, "inverse_weighting", False):
-        never = np.flatnonzero(~(marginals > 0))
-        require(
-            len(never) == 0,
-            f"{type(run.strategy).__name__} divides by the participation probability, which must be above 0 and is "
-            f"0 for {len(never)} of {n} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
-        )
-    if told := getattr(run.estimator, "told", None):
-        run = run._replace(estimator=told(marginals))
-    return _play(run, start or first(run))
+    never = np.flatnonzero(~(marginals > 0))
+    require(
+        len(never) == 0 or not getattr(rule, "inverse_weighting", False),
+        f"{rule} divides by the participation probability, which must be above 0 and is 0 for "
+        f"{len(never)} of {n} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
+    )
+    told, mixing = getattr(run.estimator, "told", None), getattr(run.participation, "mixing", np.zeros)
+    return run._replace(estimator=told(marginals, mixing(n))) if told else run
 
 
 def first(run: Run) -> Checkpoint:
@@ -122,9 +128,10 @@ def first(run: Run) -> Checkpoint:
 
 
 def _play(run: Run, now: Checkpoint) -> Play:
-    engine, strategy, participation, rounds, seed, server, estimator, channel = run
-    n, d, weights, local = engine.task.n, engine.task.d, engine.task.weights, engine.local
+    engine, strategy, participation, rounds, seed, server, estimator, channel, local = run
+    n, d, weights, local = engine.task.n, engine.task.d, engine.task.weights, local or engine.local
     select, drift = getattr(strategy, "select", None), getattr(strategy, "drift", None)
+    mixing = getattr(estimator, "mixing", lambda belief: np.zeros(n, np.float32))
     rows = islice(participation.rows(n, stream(seed, "participation")), now.t, None)
     share = channel.share(n, d)
     _, params, state, belief, momentum, link = now
@@ -134,28 +141,34 @@ def _play(run: Run, now: Checkpoint) -> Play:
         probs = estimator.probs(belief) * share
         if select:
             asked = engine.losses(Job(params, available, seed, t, local))
-            chosen = select(state, Availability(t, available, asked, weights, probs))
+            chosen, state = select(state, Availability(t, available, asked, weights, probs, mixing(belief)))
 
         streams = partial(stream, seed, "channel", t)
-        reached, link = channel.downlink(link, n, streams)
-        trained = chosen[reached[chosen]]
+        reached, link = channel.downlink(link, chosen, streams)
+        trained = chosen[reached]
         reply = yield Job(params, trained, seed, t, local, drift(state, trained) if drift else None)
         assert isinstance(reply, Reply), "a job is answered by its reply"
         arrived, link = channel.uplink(link, trained, d, streams)
 
         heard, sound = arrived.any(axis=1), _finite(reply, len(trained), d)
         keep = slice(None) if (heard & sound).all() else heard & sound  # a slice copies nothing
-        clients, losses = trained[keep], reply.losses[keep]
-        r = Round(t, params, clients, reply.updates[keep], arrived[keep], losses, weights, probs)
+        clients, losses, total_lr = trained[keep], reply.losses[keep], local.steps * local.rate(t)
+        r = Round(t, params, clients, reply.updates[keep], arrived[keep], losses, weights, probs, total_lr)
         step, state = strategy.aggregate(state, r)
-        if not np.isfinite(step).all():
-            raise Diverged(f"round {t}: the step is not finite; a smaller learning rate may help")
-        change, momentum = server.apply(momentum, step)
+        refused = trained[heard & ~sound]
+        if not np.isfinite(step).all() or (len(refused) > 1 and len(clients) == 0):
+            raise Diverged(f"round {t}: the step or every update is not finite; a smaller learning rate may help")
+        change, momentum = server.apply(momentum, params, step)
         params = params + change
-        belief = estimator.observe(belief, _mask(clients, n))
+        if not np.isfinite(params).all():
+            raise Diverged(f"round {t}: the parameters are not finite any more; a smaller learning rate may help")
+        present = _mask(clients, n)
+        if select:
+            present |= _mask(available, n) & ~_mask(chosen, n)  # there, but not asked to train
+        belief = estimator.observe(belief, present)
 
         now = Checkpoint(t, params, state, belief, momentum, link)
-        yield Snapshot(t, params, step, available, clients, trained[heard & ~sound], losses, probs, now)
+        yield Snapshot(t, params, step, available, chosen, clients, refused, losses, probs, now)
 
 
 def _mask(clients: Ids, n: int) -> Mask:

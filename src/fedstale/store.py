@@ -108,11 +108,13 @@ class RunFolder:
         """The metrics file, cut back to its first `rounds` lines, open for appending."""
         path = self.path / "metrics.jsonl"
         path.touch()
-        file = path.open("r+b")
-        for _ in range(rounds):
-            require(file.readline().endswith(b"\n"), f"{path} is shorter than its checkpoint; start the run again")
-        file.truncate(file.tell())
-        return file
+        with path.open("rb") as file:
+            for _ in range(rounds):
+                complete = file.readline().endswith(b"\n")
+                require(complete, f"{path} is shorter than its checkpoint; start the run again with --again")
+            end = file.tell()
+        os.truncate(path, end)
+        return path.open("ab")
 
     def save_checkpoint(self, tree: Any) -> None:
         arrays: dict[str, np.ndarray[Any, Any]] = {}

@@ -10,6 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
+from matplotlib.colors import ListedColormap
 
 from fedstale.store import RunFolder
 
@@ -56,16 +57,22 @@ def _curves(axes: Any, metrics: Mapping[str, Sequence[list[dict[str, Any]]]], na
     axes.set_ylabel(NAMES[name])
     if name == "accuracy":
         axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0, decimals=0))
-    else:
+    elif _wide(axes):
         axes.set_yscale("log")
     axes.grid(alpha=0.25)
+
+
+def _wide(axes: Any) -> bool:
+    """Whether the curves span more than a factor of ten."""
+    values = np.concatenate([line.get_ydata() for line in axes.lines])
+    return bool(values.min() > 0 and values.max() > 10 * values.min())
 
 
 def _raster(axes: Any, metrics: list[dict[str, Any]]) -> None:
     """Client by round: a dark cell is an update that the server used."""
     axes.set_xlabel("round")
     if "heard" in metrics[0]:
-        axes.imshow(raster(metrics), aspect="auto", cmap="Greys", vmin=0, vmax=1, interpolation="nearest",
+        axes.imshow(raster(metrics), aspect="auto", cmap=ListedColormap(["#FFFFFF", "#3B4A5A"]), vmin=0, vmax=1, interpolation="nearest",
                     extent=(0.5, len(metrics) + 0.5, -0.5, _clients(metrics) - 0.5), origin="lower")  # fmt: skip
         axes.set_ylabel("client heard from")
     else:

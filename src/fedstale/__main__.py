@@ -1,0 +1,3 @@
+from fedstale.cli import main
+
+main()

@@ -1,0 +1,59 @@
+"""One link: how many attempts a message takes, and whether it arrives."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Ids, Mask, require
+
+Floats = npt.NDArray[np.float64]
+
+
+class Spent(NamedTuple):
+    transmissions: int  # messages, or packets of them, sent so far: either way, retries included
+
+
+def luck(rng: np.random.Generator, clients: Ids) -> Floats:
+    """One draw from Exp(1) for each client, the same whoever else is among them."""
+    drawn: Floats = rng.standard_exponential(clients.max(initial=-1) + 1)[clients]
+    return drawn
+
+
+def send(luck: Floats, q: Floats | float, retries: int) -> tuple[Mask, int]:
+    """What arrives of messages that are lost with probability q at every attempt, and the attempts made.
+
+    The number of losses before the first success is k or more with probability q^k, and so is the whole
+    part of luck / -log q: one draw says how all attempts end, however many are allowed.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):  # q = 0: never lost; q = 1: always
+        lost = np.fmin(luck / np.abs(np.log(q)), retries + 1).astype(np.int64)
+    return lost <= retries, int(np.minimum(lost, retries).sum()) + lost.size
+
+
+def settle(channel: object, *names: str) -> None:
+    """Check the named probabilities of a channel and keep each as a number or as a read-only array."""
+    for name in names:
+        given = getattr(channel, name)
+        q = np.array(given, np.float64)
+        ok = q.ndim <= 1 and q.size > 0 and bool(((q >= 0) & (q <= 1)).all())
+        require(ok, f"{name} must be a probability in [0, 1], one or one per client, got {given}")
+        q.flags.writeable = False
+        object.__setattr__(channel, name, q if q.ndim else float(q))
+
+
+def check_retries(retries: int) -> None:
+    require(retries >= 0, f"retries must be at least 0, got {retries}")
+
+
+def each(q: npt.ArrayLike, n: int) -> Floats:
+    """(n,) the probability of every client."""
+    q = np.asarray(q, np.float64)
+    require(q.ndim == 0 or len(q) == n, f"{n} clients need {n} probabilities, got {q.size}")
+    return np.broadcast_to(q, n)
+
+
+def at(q: npt.ArrayLike, clients: Ids) -> Floats:
+    """(m,) the probability of these clients."""
+    q = np.asarray(q, np.float64)
+    return q[clients] if q.ndim else np.broadcast_to(q, len(clients))

@@ -1,0 +1,144 @@
+"""Recorded on/off events, such as those of FedScale and FLASH, read as data: nothing is ever unpickled.
+
+Lai et al., FedScale, ICML 2022; Yang et al., Characterizing Impacts of Heterogeneity in Federated Learning
+upon Large-Scale Smartphone Data (FLASH), WWW 2021.
+"""
+
+import csv
+import gzip
+import json
+import lzma
+import math
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Array, BadInput, Mask, part, require
+from fedstale.participation import recorded
+from fedstale.participation.groups import Kind
+
+OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+COLUMNS = ("device", "variant", "t_s", "state")
+
+
+@part
+class Events:
+    """A device is available in a round if its last event at or before the round's start is an `on` state.
+
+    `events` are (device, variant, t_s, state), or the path of a .csv file with these columns (variant may
+    be missing) or of a .json file with a list of such records, or {device: {"active": [seconds],
+    "inactive": [seconds]}}; also as .xz or .gz. A file with several variants needs `variant`.
+    Round k starts at start + (k-1) · round_seconds. Events before `start` are dropped (FLASH: 300, until
+    then everybody is on by its publisher's choice), and a device is off before its first. The recording
+    ends with the last event; then round 1 follows again. Clients are all devices in the order of the
+    file, or the first `clients` that are ever available. The marginals are shares of the rounds.
+    """
+
+    events: Sequence[Sequence[str | float]] | npt.NDArray[Any] | os.PathLike[str] | str
+    variant: str | None = None
+    round_seconds: float = 600.0
+    start: float = 0.0
+    on: Sequence[str] = ("AVL_TRAIN",)
+    clients: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.round_seconds > 0, f"round_seconds must be above 0, got {self.round_seconds}")
+        require(self.start >= 0, f"start must be at least 0 seconds, got {self.start}")
+        path = self.events if isinstance(self.events, str | os.PathLike) else None
+        rows = self.events if path is None else _read(Path(path))
+        events = _of_variant(_checked(rows, str(path or "events")), self.variant, str(path or "events"))
+        events.flags.writeable = False
+        object.__setattr__(self, "events", events)
+        object.__setattr__(self, "on", tuple(self.on))
+        states = sorted(set(events[:, 3].tolist()))
+        require(bool({*states} & {*self.on}), f"on must name a state of the events, {states}, got {[*self.on]}")
+        recorded.first_available(self._table, self.clients)
+
+    def probs(self, n: int) -> Array:
+        return recorded.shares(recorded.of_width(self._table, n))
+
+    def kinds(self, n: int) -> Iterator[Kind]:
+        return recorded.kinds(recorded.of_width(self._table, n))
+
+    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
+        return recorded.replay(recorded.of_width(self._table, n))
+
+    @cached_property
+    def _table(self) -> Mask:
+        """(rounds, clients) the state of each device when a round starts."""
+        devices, _, seconds, states = np.asarray(self.events).T
+        time, on = seconds.astype(np.float64), np.isin(states, self.on)
+        rounds = math.ceil((time.max() - self.start) / self.round_seconds)
+        require(rounds >= 1, f"start must be before the last event, at {time.max():g} seconds, got {self.start:g}")
+        starts = self.start + self.round_seconds * np.arange(rounds)
+        columns = []
+        for device in dict.fromkeys(devices.tolist()):
+            mine = np.flatnonzero((devices == device) & (time >= self.start))
+            mine = mine[np.argsort(time[mine], kind="stable")]  # of two at once, the later in the file holds
+            columns.append(np.r_[False, on[mine]][np.searchsorted(time[mine], starts, side="right")])
+        return recorded.first_available(np.stack(columns, axis=1), self.clients)
+
+
+def _checked(rows: Any, name: str) -> npt.NDArray[np.str_]:
+    """(events, 4) as text."""
+    rows = rows if isinstance(rows, np.ndarray | list | tuple) else list(rows)
+    require(len(rows) > 0, f"{name}: must hold at least one event, got none")
+    for number, row in enumerate(rows, 1):
+        sentence = f"{name}: event {number} must be {', '.join(COLUMNS)} with seconds as t_s, got {row}"
+        require(isinstance(row, np.ndarray | list | tuple) and len(row) == 4, sentence)
+        try:
+            ok = math.isfinite(float(row[2])) and row[0] is not None and row[3] is not None
+        except (TypeError, ValueError):
+            ok = False
+        require(ok, sentence)
+    return np.array([["" if cell is None else str(cell) for cell in row] for row in rows])
+
+
+def _of_variant(events: npt.NDArray[np.str_], variant: str | None, name: str) -> npt.NDArray[np.str_]:
+    there = sorted(set(events[:, 1].tolist()))
+    if variant is None:
+        require(len(there) == 1, f"{name}: has several variants, variant must be one of {there}, got none")
+        return events
+    require(variant in there, f"{name}: variant must be one of {there}, got {variant!r}")
+    mine: npt.NDArray[np.str_] = events[events[:, 1] == variant]
+    return mine
+
+
+def _read(path: Path) -> list[list[Any]]:
+    kind = path.with_suffix("").suffix if path.suffix in OPEN else path.suffix
+    require(kind in (".csv", ".json"), f"an event file must end in .csv or .json, or .gz or .xz of it, got {path}")
+    try:
+        with OPEN.get(path.suffix, open)(path, "rt", newline="", encoding="utf-8-sig") as file:
+            return list(_csv(file, path) if kind == ".csv" else _json(json.load(file), path))
+    except BadInput:
+        raise
+    except (OSError, EOFError, ValueError, csv.Error, lzma.LZMAError, zlib.error) as error:
+        raise BadInput(f"the event file {path} cannot be read: {error or type(error).__name__}") from None
+
+
+def _csv(file: Any, path: Path) -> Iterator[list[Any]]:
+    rows = csv.DictReader(file)
+    header = list(rows.fieldnames or ())
+    require({"device", "t_s", "state"} <= {*header}, f"{path}: needs the columns device, t_s, state, got {header}")
+    for row in rows:
+        yield [row.get(column) for column in COLUMNS]
+
+
+def _json(data: Any, path: Path) -> Iterator[list[Any]]:
+    for item in data.items() if isinstance(data, dict) else data if isinstance(data, list) else [data]:
+        match item:
+            case (device, {"active": list(active), "inactive": list(inactive)}):
+                yield from ([device, None, time, "AVL_TRAIN"] for time in active)
+                yield from ([device, None, time, "UN_AVL"] for time in inactive)
+            case {"device": device, "t_s": time, "state": state, **rest}:
+                yield [device, rest.get("variant"), time, state]
+            case [*cells] if len(cells) == 4:
+                yield cells
+            case _:
+                raise BadInput(f"{path}: must be a list of records with {', '.join(COLUMNS)}, got {item!r:.60}")

@@ -1,0 +1,67 @@
+"""Availability on a regular grid in which some entries are unknown, such as FLASH's phones by the half-hour."""
+
+import os
+import zipfile
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Array, BadInput, Mask, part, require
+from fedstale.participation import recorded
+from fedstale.participation.groups import Kind
+
+
+@part
+class Grid:
+    """A table (rounds, devices) of 1 available, 0 not and -1 unknown; one line is one round.
+
+    `grid` is the table or the path of an .npz file that holds it under the name `key`. An unknown entry
+    counts as away, or as available with `unknown = true`. Clients are all devices, or the first `clients`
+    that are ever available. After the last line the first follows again.
+    """
+
+    grid: npt.ArrayLike | os.PathLike[str] | str
+    unknown: bool = False
+    clients: int | None = None
+    key: str = "avail"
+
+    def __post_init__(self) -> None:
+        path = self.grid if isinstance(self.grid, str | os.PathLike) else None
+        grid = np.array(self.grid if path is None else _read(path, self.key))
+        where = "grid" if path is None else f"{path}: {self.key}"
+        ok = grid.ndim == 2 and grid.size > 0 and bool(np.isin(grid, (-1, 0, 1)).all())
+        require(ok, f"{where} must be (rounds, devices) of -1, 0 and 1, got {grid.dtype} of shape {grid.shape}")
+        grid = grid.astype(np.int8)
+        grid.flags.writeable = False
+        object.__setattr__(self, "grid", grid)
+        recorded.first_available(self._table, self.clients)
+
+    def probs(self, n: int) -> Array:
+        return recorded.shares(recorded.of_width(self._table, n))
+
+    def kinds(self, n: int) -> Iterator[Kind]:
+        return recorded.kinds(recorded.of_width(self._table, n))
+
+    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
+        return recorded.replay(recorded.of_width(self._table, n))
+
+    @cached_property
+    def _table(self) -> Mask:
+        """(rounds, clients)"""
+        grid = np.asarray(self.grid)
+        return recorded.first_available((grid == 1) | (self.unknown & (grid == -1)), self.clients)
+
+
+def _read(path: str | os.PathLike[str], key: str) -> npt.ArrayLike:
+    try:
+        with open(path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            require(not isinstance(loaded, np.ndarray), f"{path}: must be an .npz file, got a single array")
+            require(key in loaded, f"{path}: has no array {key!r}, only {sorted(loaded)}")
+            return np.asarray(loaded[key])
+    except BadInput:
+        raise
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise BadInput(f"{path}: cannot be read as an .npz file of plain arrays: {error}") from None

@@ -1,0 +1,164 @@
+"""On/off Markov chains: clients that stay away, or stay, for a while.
+
+Rodio et al., Federated Learning under Heterogeneous and Correlated Client Availability (CA-Fed), 2023.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Array, Mask, part, require
+from fedstale.participation.groups import Floats, Kind, checked_members, group_of, independent
+from fedstale.rng import stream
+
+
+@part
+class Markov:
+    """Each client is a two-state chain: P(on → on) = λ + (1-λ)π, P(off → on) = (1-λ)π, first state ~ π.
+
+    `availability` is π, the long-run share of rounds; `eigenvalue` is λ, the correlation of one round
+    with the next: 0 is Bernoulli, near 1 means long stays and absences, below 0 means alternation.
+    Both are one number for all clients or a list with one per client.
+    """
+
+    availability: npt.ArrayLike
+    eigenvalue: npt.ArrayLike
+
+    def __post_init__(self) -> None:
+        π, λ = _checked(self.availability, self.eigenvalue, "client")
+        object.__setattr__(self, "availability", π)
+        object.__setattr__(self, "eigenvalue", λ)
+
+    def probs(self, n: int) -> Array:
+        return self._settings(n)[0].astype(np.float32)
+
+    def mixing(self, n: int) -> Floats:
+        """(n,) λ, the second eigenvalue of each client's chain."""
+        return self._settings(n)[1].copy()
+
+    def kinds(self, n: int) -> Iterator[Kind]:
+        yield independent(self._settings(n)[0])
+
+    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
+        π, λ = self._settings(n)
+        stay, come = λ + (1 - λ) * π, (1 - λ) * π  # P(on → on), P(off → on)
+        on = rng.random(n) < π
+        while True:
+            yield on.copy()
+            u = rng.random(n)
+            on = (on & (u < stay)) | (~on & (u < come))
+
+    def _settings(self, n: int) -> tuple[Floats, Floats]:
+        π, λ = np.asarray(self.availability), np.asarray(self.eigenvalue)
+        for name, value in (("availabilities", π), ("eigenvalues", λ)):
+            require(value.ndim == 0 or len(value) == n, f"{n} clients need {n} {name}, got {value.size}")
+        return np.broadcast_to(π, n), np.broadcast_to(λ, n)
+
+
+@part
+class MarkovClasses:
+    """Four classes of clients: often or seldom there, and with long or no memory.
+
+    The first half of the clients has π = 1/2 + g, the last 1/2 - g. The first half of each has λ = nu
+    (correlated), the last λ ~ N(0, eps²) (weakly correlated), drawn once from the stream named by
+    `seed`. The defaults are the setting of CA-Fed's experiments, there with 100 clients.
+    """
+
+    g: float = 0.4
+    nu: float = 0.9
+    eps: float = 0.01
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.g <= 0.5, f"g must be in [0, 1/2], got {self.g}")
+        require(0 <= self.nu <= 1, f"nu must be in [0, 1], got {self.nu}")
+        require(self.eps >= 0, f"eps must be at least 0, got {self.eps}")
+
+    def chain(self, n: int) -> Markov:
+        quarter = group_of(n, 4, None)
+        weak = self.eps * stream(self.seed, "markov classes").standard_normal(n)
+        return Markov(
+            availability=np.where(quarter < 2, 0.5 + self.g, 0.5 - self.g),
+            eigenvalue=np.where(quarter % 2 == 0, self.nu, weak),
+        )
+
+    def probs(self, n: int) -> Array:
+        return self.chain(n).probs(n)
+
+    def mixing(self, n: int) -> Floats:
+        return self.chain(n).mixing(n)
+
+    def kinds(self, n: int) -> Iterator[Kind]:
+        return self.chain(n).kinds(n)
+
+    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
+        return self.chain(n).rows(n, rng)
+
+
+@part
+class ClusteredMarkov:
+    """All clients of a cluster share one chain: they are there together or away together.
+
+    `availability` and `eigenvalue` are one number for all clusters or one per cluster (see Markov);
+    `members` is the cluster 0, 1, … of each client, blocks of neighbours if left out.
+    """
+
+    clusters: int
+    availability: npt.ArrayLike
+    eigenvalue: npt.ArrayLike
+    members: npt.ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        require(self.clusters >= 1, f"clusters must be at least 1, got {self.clusters}")
+        for name, value in zip(
+            ("availability", "eigenvalue"), _checked(self.availability, self.eigenvalue, "cluster"), strict=True
+        ):
+            ok = value.ndim == 0 or len(value) == self.clusters
+            require(ok, f"{name} must be one number or one for each of {self.clusters} clusters, got {value.size}")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "members", checked_members(self.members, self.clusters))
+
+    def probs(self, n: int) -> Array:
+        return self._chain().probs(self.clusters)[self._cluster(n)]
+
+    def mixing(self, n: int) -> Floats:
+        return self._chain().mixing(self.clusters)[self._cluster(n)]
+
+    def kinds(self, n: int) -> Iterator[Kind]:
+        π = np.broadcast_to(np.asarray(self.availability, np.float64), self.clusters)
+        yield Kind(1.0, π, self._cluster(n), together=True)
+
+    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
+        cluster = self._cluster(n)
+        for on in self._chain().rows(self.clusters, rng):
+            yield on[cluster]
+
+    def _chain(self) -> Markov:
+        return Markov(self.availability, self.eigenvalue)
+
+    def _cluster(self, n: int) -> npt.NDArray[np.int64]:
+        return group_of(n, self.clusters, self.members)
+
+
+def _checked(availability: npt.ArrayLike, eigenvalue: npt.ArrayLike, owner: str) -> tuple[Floats, Floats]:
+    """π and λ as read-only arrays; only a λ below 0 can lead out of [0, 1], a hair of rounding is forgiven."""
+    π = _numbers("availability", availability, 0, owner)
+    λ = _numbers("eigenvalue", eigenvalue, -1, owner)
+    same = π.ndim == 0 or λ.ndim == 0 or len(π) == len(λ)
+    require(same, f"availability and eigenvalue must be equally many, got {π.size} and {λ.size}")
+    stay, come = np.atleast_1d(λ + (1 - λ) * π, (1 - λ) * π)
+    bad = np.flatnonzero((stay < -1e-12) | (come > 1 + 1e-12))
+    for i in bad[:1].tolist():
+        pair = f"availability {π if π.ndim == 0 else π[i]:g} and eigenvalue {λ if λ.ndim == 0 else λ[i]:g}"
+        chances = f"P(on → on) = {stay[i]:g} and P(off → on) = {come[i]:g}"
+        require(False, f"{owner} {i}: {pair} imply {chances}, which must be in [0, 1]")
+    return π, λ
+
+
+def _numbers(name: str, value: npt.ArrayLike, low: int, owner: str) -> Floats:
+    x = np.array(value, np.float64)
+    ok = x.ndim <= 1 and x.size > 0 and bool(((x >= low) & (x <= 1)).all())
+    require(ok, f"{name} must be in [{low}, 1], one or one per {owner}, got {value!r}")
+    x.flags.writeable = False
+    return x

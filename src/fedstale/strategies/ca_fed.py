@@ -1,0 +1,72 @@
+"""CA-Fed: leave out the clients that slow training down more than their absence biases it.
+
+Rodio et al., Federated Learning under Heterogeneous and Correlated Client Availability, INFOCOM 2023;
+Algorithm 3 of Rodio, Client heterogeneity in federated learning systems, thesis, 2024.
+"""
+
+import math
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Array, Availability, Ids, Mask, Round, part, require, weighted_sum
+
+Floats = npt.NDArray[np.float64]
+
+
+class Losses(NamedTuple):
+    lowest: Floats  # (n,) F̂_i*, the least loss reported so far
+    gap: Floats  # (n,) F̂_i - F̂_i* of the latest report; -1 before the first
+
+
+@part
+class CAFed:
+    """step = Σ (a_i / p_i) Δ_i over those who are kept, decided anew each round to make small
+
+        ε = Σ b_i (F̂_i - F̂_i*) + 4 κ̄² TV(a, b)² max_i(F̂_i - F̂_i*),   b_i = a_i / Σ_kept a_j or 0.
+
+    Clients are tried by λ_i descending, then by p_i ascending: one is left out if ε falls, and by at least
+    `tau`. `kappa2` is κ̄²: large, all are kept, which is Unbiased; small, speed is bought with bias.
+    `optimum` is F_i*, one for all or one per client: without it a rare client looks better than it is.
+    """
+
+    kappa2: float = 1.0
+    tau: float = 0.0
+    optimum: npt.ArrayLike | None = None
+    inverse_weighting: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.kappa2 >= 0, f"kappa2 must be at least 0, got {self.kappa2}")
+        require(self.tau >= 0, f"tau must be at least 0, got {self.tau}")
+        if self.optimum is not None:
+            object.__setattr__(self, "optimum", np.array(self.optimum, np.float64))
+
+    def init(self, n: int, d: int) -> Losses:
+        lowest = np.asarray(math.inf if self.optimum is None else self.optimum)
+        require(lowest.shape in [(), (n,)], f"optimum must be one loss or {n}, got {lowest.size}")
+        return Losses(np.full(n, lowest), np.full(n, -1.0))
+
+    def select(self, state: Losses, a: Availability) -> tuple[Ids, Losses]:
+        sound = np.isfinite(a.losses)
+        who, loss, lowest, gap = a.clients[sound], a.losses[sound], state.lowest.copy(), state.gap.copy()
+        lowest[who] = np.minimum(lowest[who], loss)
+        gap[who] = loss - lowest[who]
+        typical = gap[gap >= 0].mean() if (gap >= 0).any() else 0.0  # stands for who never reported
+        gaps, kept = np.where(gap < 0, typical, gap), a.weights > 0
+        for order in (np.argsort(-a.mixing, kind="stable"), np.argsort(a.probs, kind="stable")):
+            self._thin(kept, order[kept[order]], a.weights / a.weights.sum(dtype=np.float64), gaps)
+        return a.clients[kept[a.clients]], Losses(lowest, gap)
+
+    def _thin(self, kept: Mask, order: Ids, weights: Floats, gaps: Floats) -> None:
+        """One pass over `kept`, O(n): with q_i = a_i / π̂_i, TV(a, b) is the weight that is left out, 1 - A."""
+        a, g, Γ = weights[order].tolist(), (weights * gaps)[order].tolist(), 4 * self.kappa2 * float(gaps.max())
+        A, G, left = math.fsum(a), math.fsum(g), len(a)  # Σ a_i and Σ a_i (F̂_i - F̂_i*) of those who are kept
+        for i, a_i, g_i in zip(order.tolist(), a, g, strict=True):
+            ε, rest = G / A + Γ * (1 - A) ** 2, max(A - a_i, 1e-30)
+            fall = ε - (G - g_i) / rest - Γ * (1 - rest) ** 2
+            if left > 1 and fall >= self.tau and fall > 1e-9 * ε:  # rounding is no fall
+                A, G, left, kept[i] = rest, G - g_i, left - 1, False
+
+    def aggregate(self, state: Losses, r: Round) -> tuple[Array, Losses]:
+        return weighted_sum(r.inverse(), r.received()).astype(np.float32), state

@@ -1,0 +1,41 @@
+"""Image classification: a divided dataset and a model as a task."""
+
+from functools import partial
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedstale.data.federated import Federated
+from fedstale.data.formats import Pixels
+from fedstale.tasks.base import Supervised
+from fedstale.tasks.models import Model
+from fedstale.tasks.split import Split, Weighting, even
+
+
+def image_task(
+    federated: Federated,
+    model: Model,
+    *,
+    weights: npt.ArrayLike | Weighting = even,
+    ridge: float = 0.0,
+    device: str = "cpu",
+) -> Supervised:
+    """The model trained on these clients' images, scaled to mean 0 and deviation 1 per channel.
+
+    Pixels are kept as float32: 38 MB for the 12,000 images of a fifth of MNIST, 737 MB for all of
+    CIFAR-10. Scaling bytes anew in every step would take a quarter of that, and more time.
+    """
+    return Supervised(
+        partial(model.build, federated.x.shape[1:], federated.classes),
+        Split.of(_scaled(federated.x, federated), federated.y, federated.train_offsets),
+        Split.of(_scaled(federated.test_x, federated), federated.test_y, federated.test_offsets),
+        weights=weights,
+        ridge=ridge,
+        device=device,
+    )
+
+
+def _scaled(pixels: Pixels, federated: Federated) -> Tensor:
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (federated.mean, federated.std))
+    return torch.tensor(pixels, dtype=torch.float32).div_(federated.scale).sub_(mean).div_(std)

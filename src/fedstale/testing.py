@@ -1,0 +1,307 @@
+"""What each part promises, as checks for ours and for yours: `check_strategy(MyStrategy())`.
+
+Plain functions for any test runner. They raise AssertionError with one sentence: which promise is
+broken, and by what.
+"""
+
+import copy
+import dataclasses
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import (
+    Array,
+    Availability,
+    Channel,
+    Engine,
+    Estimator,
+    Ids,
+    Job,
+    Mask,
+    Participation,
+    Round,
+    Server,
+    State,
+    Strategy,
+)
+from fedstale.rng import stream
+
+Copy = Callable[[Any], Any]
+
+
+def check_strategy(strategy: Strategy, *, n: int = 5, d: int = 6, rounds: int = 8) -> None:
+    """Finite float32 steps, from what arrived and nothing else, the same bits wherever and whenever it runs."""
+    with _judged(strategy) as who:
+        script = partial(_script, n, d, rounds=rounds)
+        steps = _repeatable(who, lambda again: _steps(strategy, script(), again))
+        crowded = _steps(strategy, script(), _itself, beside=script(seed=1))
+        _same(who, steps, crowded, "another run must not change this one")
+        filled = _steps(strategy, script(hole=1e9), _itself)
+        _same(who, steps, filled, "a coordinate that did not arrive must not be read")
+        order = stream(0, "order").permutation(d)
+        for step, turned in zip(steps, _steps(strategy, script(order=order), _itself), strict=True):
+            ok = np.allclose(step[order], turned, rtol=1e-4, atol=1e-5)
+            _hold(ok, who, "the order of the coordinates must not matter", f"{step[order]} and {turned}")
+
+
+def check_participation(participation: Participation, *, n: int = 6, rounds: int = 2000) -> None:
+    """Endless rows of n bits that depend on the generator alone and come as often as `probs` says."""
+    with _judged(participation) as who:
+        p = participation.probs(n)
+        rows = list(islice(participation.rows(n, stream(0, "check")), rounds))
+        twins = [participation.rows(n, stream(0, "check")) for _ in range(2)]  # taking turns
+        pairs = list(islice(zip(*twins, strict=False), min(50, rounds)))
+        _array(who, "probs", p, np.float32, [(n,)], (p >= 0) & (p <= 1))
+        _hold(len(rows) == rounds, who, "rows must never end", f"they did after {len(rows)}")
+        for row in rows:
+            _array(who, "a row", row, np.bool_, [(n,)])
+        for twin in zip(*pairs, strict=True):
+            _same(who, rows[: len(pairs)], twin, "the same generator must give the same rows")
+        _rates(who, "probs", p, np.array(rows))
+
+
+def check_estimator(estimator: Estimator, *, n: int = 4, rounds: int = 60) -> None:
+    """Probabilities from what was heard before, and from nothing else."""
+    with _judged(estimator) as who:
+        if told := getattr(estimator, "told", None):
+            estimator = told(np.full(n, 0.5, np.float32), np.zeros(n, np.float32))
+        heard = stream(0, "check").random((rounds, n)) < np.linspace(0, 1, n)  # one client never, one always
+
+        def beliefs(again: Copy) -> Iterator[Array]:
+            belief = estimator.init(n)
+            for row in heard:
+                p = estimator.probs(belief).copy()
+                _array(who, "probs", p, np.float32, [(n,)], (p >= 0) & (p <= 1))
+                _same(who, [p], [estimator.probs(belief)], "to ask for probs must not change them")
+                given = row.copy()
+                belief = again(estimator.observe(belief, given))
+                _same(who, [row], [given], "observe must not change what it is given")
+                yield p
+
+        _repeatable(who, lambda again: list(beliefs(again)))
+
+
+def check_channel(channel: Channel, *, n: int = 6, d: int = 40, rounds: int = 600) -> None:
+    """Losses that depend on the streams alone, not on who was chosen, as many as `probs` and `share` say."""
+    with _judged(channel) as who:
+        everybody, some, nobody, few = np.arange(n), np.arange(0, n, 2), np.arange(0), min(50, rounds)
+        _repeatable(who, lambda again: _through(channel, n, d, few, everybody, again))
+        _through(channel, n, d, few, nobody)
+        masks = _through(channel, n, d, rounds, everybody)  # per round (n, d)
+        others = _through(channel, n, d, few, some)
+        _same(who, [m[some] for m in masks[:few]], others, "who was chosen must not change who is lost")
+        probs, share = channel.probs(n, d), channel.share(n, d)
+        for name, p in {"probs": probs, "share": share}.items():
+            _array(who, name, p, np.float32, [(n,)], (p >= 0) & (p <= 1))
+        _rates(who, "probs", probs, np.array([m.any(axis=1) for m in masks]))
+        _rates(who, "probs × share", probs * share, np.array([m.mean(axis=1) for m in masks]))
+
+
+def check_server(server: Server, *, d: int = 6, rounds: int = 5) -> None:
+    """Finite float32 changes that depend on parameters and steps alone."""
+    with _judged(server) as who:
+        steps = stream(0, "check").standard_normal((rounds, d)).astype(np.float32)
+        steps[1] = 0
+
+        def changes(again: Copy) -> Iterator[Array]:
+            state, params = server.init(d), np.ones(d, np.float32)
+            for step in steps:
+                given = params.copy(), step.copy()
+                change, state = server.apply(again(state), *given)
+                _array(who, "the change", change, np.float32, [(d,)], np.isfinite(change))
+                _same(who, [params, step], given, "apply must not change what it is given")
+                params = params + change
+                yield change.copy()
+
+        _repeatable(who, lambda again: list(changes(again)))
+
+
+def check_engine(
+    engine: Engine, reference: Engine | None = None, *, rounds: int = 3, tolerance: float = 0.0
+) -> None:
+    """The updates and losses of the reference (Serial on the same task if left out), one job at a time or many.
+
+    `tolerance` is relative to the largest number of the reference's reply; 0 asks for the same bits.
+    """
+    from fedstale.engines.serial import Serial
+
+    reference = reference or Serial(engine.task, engine.local)
+    who = type(engine).__name__
+    with _works(who, "train and losses"):
+        params, like = engine.task.init(0), f"must train like {type(reference).__name__}"
+        for t in range(1, rounds + 1):
+            jobs = _jobs(engine, params, t)
+            given, wanted = copy.deepcopy(jobs), reference.train(jobs)
+            replies = engine.train(jobs)
+            kept = copy.deepcopy(replies)
+            _hold(len(replies) == len(jobs), who, "every job needs a reply", f"{len(replies)} for {len(jobs)} jobs")
+            for job, before, reply, due in zip(jobs, given, kept, wanted, strict=True):
+                where = f"(round {t}, {len(job.clients)} clients)"
+                _same(who, job, before, "train must not change its jobs")
+                _near(who, reply, due, tolerance, f"{like} {where}")
+                _near(who, engine.train([job])[0], due, tolerance, f"{like} also one job at a time {where}")
+                _near(who, [engine.losses(job)], due[1:], tolerance, f"losses() must be those of training {where}")
+            for reply, copied in zip(replies, kept, strict=True):
+                _same(who, reply, copied, "a reply must stay as it is when the engine goes on")
+            params = params + wanted[0].updates.mean(axis=0)
+
+
+def _script(n: int, d: int, *, rounds: int, seed: int = 0, hole: float = np.nan, order: Any = ...) -> list[Round]:
+    """Random rounds with a row for all n clients, `hole` where nothing arrived, the coordinates in this order.
+
+    Updates are whole and cut in turn; nobody is available in the first and in the fifth round.
+    """
+    rng, script = stream(seed, "check"), []
+    weights = (np.arange(1, n + 1) / (n * (n + 1) / 2)).astype(np.float32)
+    for t in range(1, rounds + 1):
+        available = np.flatnonzero((rng.random(n) < 0.7) & (t not in (1, 5)))
+        arrived, whole = rng.random((n, d)) < 0.7, rng.random((n, 1)) < 0.7
+        arrived = whole if t % 2 else arrived[:, order]
+        numbers = rng.standard_normal((n + 1, d)).astype(np.float32)[:, order]
+        updates = np.where(arrived, numbers[1:], np.float32(hole))
+        losses, probs = rng.random(n).astype(np.float32), np.linspace(0.3, 1, n).astype(np.float32)
+        script.append(Round(t, numbers[0], available, updates, arrived, losses, weights, probs, total_lr=0.5))
+    return script
+
+
+def _steps(strategy: Strategy, script: list[Round], again: Copy, beside: Sequence[Round] = ()) -> list[Array]:
+    """The step of every round; `again` is done to the state after each, `beside` is a run that takes turns."""
+    n, d = script[0].updates.shape
+    state, other, steps = strategy.init(n, d), strategy.init(n, d), []
+    for k, everybody in enumerate(script):
+        step, state = _turn(strategy, again(state), everybody)
+        steps.append(step)
+        if beside:
+            _, other = _turn(strategy, other, beside[k])
+    return steps
+
+
+def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, State]:
+    """One round, as the simulation plays it."""
+    who, (n, d) = type(strategy).__name__, everybody.updates.shape
+    t, _, ids, updates, arrived, losses, weights, probs, _ = everybody
+    available = ids
+    if select := getattr(strategy, "select", None):
+        mixing = np.linspace(0, 0.9, n).astype(np.float32)
+        ids, state = select(state, Availability(t, ids, losses[ids], weights, probs, mixing))
+        ok = np.array_equal(ids, np.intersect1d(ids, available))
+        _hold(ok, who, "select must give an ascending subset of the available", f"{ids} of {available}")
+    if drift := getattr(strategy, "drift", None):
+        pull = drift(state, ids)
+        _array(who, "the drift", pull, np.float32, [(len(ids), d)], np.isfinite(pull))
+    r = everybody._replace(clients=ids, updates=updates[ids], arrived=arrived[ids], losses=losses[ids])
+    given = copy.deepcopy(r)
+    with _works(who, f"aggregate in a round of {len(ids)} clients"):
+        step, state = strategy.aggregate(state, r)
+    _array(who, f"the step of a round of {len(ids)} clients", step, np.float32, [(d,)], np.isfinite(step))
+    _same(who, r, given, "aggregate must not change the round it is given")
+    return step.copy(), state
+
+
+def _itself(state: Any) -> Any:
+    return state
+
+
+def _through(channel: Channel, n: int, d: int, rounds: int, clients: Ids, again: Copy = _itself) -> list[Mask]:
+    """What gets through both ways, (m, d) a round."""
+    who, masks = type(channel).__name__, []
+    state = channel.init(n, partial(stream, 0, "channel", 0))
+    for t in range(1, rounds + 1):
+        streams = partial(stream, 0, "channel", t)
+        reached, state = channel.downlink(again(state), clients, streams)
+        _array(who, "downlink", reached, np.bool_, [(len(clients),)])
+        arrived, state = channel.uplink(state, clients[reached], d, streams)
+        m = int(reached.sum())
+        _array(who, "uplink", arrived, np.bool_, [(m, 1), (m, d)])
+        masks.append(np.zeros((len(clients), d), np.bool_))
+        masks[-1][reached] = arrived
+    return masks
+
+
+def _jobs(engine: Engine, params: Array, t: int) -> list[Job]:
+    """Everybody; some with other settings and a drift; one alone; nobody."""
+    n, d, local = engine.task.n, engine.task.d, engine.local
+    other = dataclasses.replace(local, lr=local.lr / 2, steps=local.steps + 1, prox=0.1, decay=0.5)
+    drift = 0.1 * stream(0, "drift").standard_normal((n, d)).astype(np.float32)
+    return [
+        Job(params, np.arange(n), 0, t, local),
+        Job(params * np.float32(0.5), np.arange(0, n, 2), 1, t + 7, other, drift[::2].copy()),
+        Job(params, np.array([n - 1]), 0, t, local),
+        Job(params, np.arange(0), 0, t, local),
+    ]
+
+
+@contextmanager
+def _judged(part: Any) -> Iterator[str]:
+    """The part's name, for the sentences; one that is a dataclass must also be comparable and picklable."""
+    who = type(part).__name__
+    with _works(who, "every method of its protocol, repr, == and pickle"):
+        _hold(len(repr(part)) > 0, who, "a part must be printable", "its repr is empty")
+        if dataclasses.is_dataclass(part):
+            again = pickle.loads(pickle.dumps(part))
+            _hold(bool(part == again), who, "a part must equal its pickled copy", f"{part} and {again}")
+        yield who
+
+
+@contextmanager
+def _works(who: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"{who}: {what} must work, but raised {type(error).__name__}: {error}") from error
+
+
+def _hold(ok: bool, who: str, promise: str, got: str) -> None:
+    if not ok:  # not an assert: Python leaves those out under -O
+        raise AssertionError(f"{who}: {promise}; got {got}")
+
+
+def _repeatable(who: str, play: Callable[[Copy], list[Any]]) -> list[Any]:
+    """What is played, if it comes out the same again, also with a state that was copied after every round."""
+    first = play(_itself)
+    _same(who, first, play(_itself), "the same inputs must give the same results, whatever ran before")
+    for name, again in {"copy.deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}.items():
+        _same(who, first, play(again), f"a state that went through {name} must go on with the same bits")
+    return first
+
+
+def _array(who: str, name: str, x: Any, dtype: type, shapes: list[tuple[Any, ...]], good: Any = np.True_) -> None:
+    ok = isinstance(x, np.ndarray) and x.dtype == dtype and x.shape in shapes and bool(np.all(good))
+    wanted = f"{dtype.__name__} of shape {' or '.join(map(str, shapes))}, in its range and finite"
+    _hold(ok, who, f"{name} must be {wanted}", _shown(x))
+
+
+def _same(who: str, xs: Sequence[Any], ys: Sequence[Any], promise: str) -> None:
+    for k, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        arrays = isinstance(x, np.ndarray)
+        same = np.array_equal(x, y, equal_nan=x.dtype.kind == "f") if arrays else x == y
+        _hold(same, who, promise, f"{_shown(x)} and {_shown(y)} (no. {k})")
+
+
+def _near(who: str, reply: Sequence[Any], due: Sequence[Array], tolerance: float, promise: str) -> None:
+    for x, y in zip(reply, due, strict=True):
+        _array(who, "a reply", x, np.float32, [y.shape])
+        apart, largest = float(np.abs(x - y).max(initial=0)), float(np.abs(y).max(initial=0))
+        _hold(apart <= tolerance * largest, who, promise, f"numbers {apart:g} apart, the largest being {largest:g}")
+
+
+def _rates(who: str, name: str, p: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
+    """Shares over the rounds within six standard errors of p, from batch means: rounds may depend on another."""
+    T, batches = len(rows), [batch.mean(axis=0) for batch in np.array_split(rows, 20)]
+    error = np.maximum(np.std(batches, axis=0) / np.sqrt(20), np.sqrt(p * (1 - p) / T))
+    off = np.flatnonzero(np.abs(rows.mean(axis=0) - p) > 6 * error + 5 / T)
+    got = "".join(f"{p[i]:g} for client {i}, whose share of {T} rounds was {rows[:, i].mean():g}" for i in off[:1])
+    _hold(len(off) == 0, who, f"{name} must say how often it happens", got)
+
+
+def _shown(x: Any) -> str:
+    return f"{x.dtype} {x.shape} {x}" if isinstance(x, np.ndarray) else repr(x)

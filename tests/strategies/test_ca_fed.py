@@ -1,0 +1,253 @@
+"""CA-Fed against Algorithm 3 as it is printed, O(n²) and all, and against numbers worked by hand."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedstale.core import Availability, BadInput, Ids, Local, State
+from fedstale.engines.serial import Serial
+from fedstale.estimators import Intervals, Known
+from fedstale.participation import Bernoulli
+from fedstale.participation.markov import Markov
+from fedstale.simulate import simulate
+from fedstale.strategies import Unbiased
+from fedstale.strategies.ca_fed import CAFed, Losses
+from fedstale.tasks.quadratic import Quadratic
+from fedstale.testing import check_strategy
+
+
+def asked(clients: Any, losses: Any, weights: Any, probs: Any, mixing: Any, t: int = 1) -> Availability:
+    def floats(x: Any) -> Any:
+        return np.array(x, np.float32)
+
+    return Availability(
+        t, np.array(clients, np.int64), floats(losses), floats(weights), floats(probs), floats(mixing)
+    )
+
+
+def error(q: list[float], π: list[float], α: list[float], gaps: list[float], κ2: float) -> float:
+    """Eq. (2.25)."""
+    mass = sum(p * x for p, x in zip(π, q, strict=True))
+    b = [p * x / mass for p, x in zip(π, q, strict=True)]
+    variation = 0.5 * sum(abs(x - y) for x, y in zip(α, b, strict=True))
+    return sum(x * g for x, g in zip(b, gaps, strict=True)) + 4 * κ2 * variation**2 * max(gaps)
+
+
+def compute_weights(
+    q: list[float], order: list[int], π: Any, α: Any, gaps: list[float], κ2: float, τ: float
+) -> list[float]:
+    """Lines 13 to 22 of Algorithm 3; a fall below 1e-9 of ε is rounding, and the last one stays."""
+    ε = error(q, π, α, gaps, κ2)
+    for i in order:
+        without = [0.0 if j == i else x for j, x in enumerate(q)]
+        if q[i] == 0 or not any(without):
+            continue
+        fall = ε - error(without, π, α, gaps, κ2)
+        if fall >= τ and fall > 1e-9 * ε:
+            ε, q = ε - fall, without
+    return q
+
+
+def decided(a: Availability, reported: list[list[float]], κ2: float, τ: float, optimum: float | None) -> list[int]:
+    """Who trains, from everything that each client has ever reported."""
+    n = len(a.weights)
+    α = [float(x) / float(a.weights.sum(dtype=np.float64)) for x in a.weights]
+    π, λ = [float(x) for x in a.probs], [float(x) for x in a.mixing]
+    known = {i: r[-1] - min([*r, *([] if optimum is None else [optimum])]) for i, r in enumerate(reported) if r}
+    mean = sum(known.values()) / len(known) if known else 0.0
+    gaps = [known.get(i, mean) for i in range(n)]
+    q = [x / p for x, p in zip(α, π, strict=True)]
+    q = compute_weights(q, sorted(range(n), key=lambda i: -λ[i]), π, α, gaps, κ2, τ)
+    q = compute_weights(q, sorted(range(n), key=lambda i: π[i]), π, α, gaps, κ2, τ)
+    return [i for i in a.clients.tolist() if q[i] > 0]
+
+
+@given(
+    n=st.integers(1, 12),
+    κ2=st.sampled_from([0.0, 0.03, 0.3, 1.0, 10.0]),
+    τ=st.sampled_from([0.0, 0.01, 0.1]),
+    optimum=st.sampled_from([None, 0.0, 0.4]),
+    seed=st.integers(0, 2**32),
+)
+def test_it_decides_as_algorithm_3_does(n: int, κ2: float, τ: float, optimum: float | None, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights, probs = rng.dirichlet(np.ones(n)), rng.uniform(0.1, 1, n)
+    mixing = np.round(rng.uniform(-0.2, 0.9, n), 1)  # with ties
+    strategy = CAFed(κ2, τ, optimum)
+    state, reported = strategy.init(n, 1), [[] for _ in range(n)]
+    for t in range(1, 6):
+        clients = np.flatnonzero(rng.random(n) < (0.5 if t < 5 else 1.0))
+        a = asked(clients, rng.uniform(0.2, 2, len(clients)), weights, probs, mixing, t)
+        for i, loss in zip(clients, a.losses, strict=True):
+            reported[i].append(float(loss))
+        chosen, state = strategy.select(state, a)
+        assert chosen.tolist() == decided(a, reported, κ2, τ, optimum)
+    assert len(chosen) > 0  # everybody was there, and never is everybody left out
+
+
+# Six clients, a = (.1 .1 .2 .2 .2 .2), F̂ - F̂* = (4 1 2 1 1 3) and κ̄² = 0.1, so that with A the weight of the kept
+# and G = Σ a_i (F̂_i - F̂_i*) over them, ε = G / A + 4·0.1·4 (1 - A)² = G / A + 1.6 (1 - A)².
+#   all          A = 1   G = 1.9   ε = 1.9
+# by λ: 0 1 2 5 3 4
+#   without 0    A = .9  G = 1.5   ε = 1.6667 + .016 = 1.6827   falls: left out
+#   and 1        A = .8  G = 1.4   ε = 1.75   + .064 = 1.814    kept
+#   and 2        A = .7  G = 1.1   ε = 1.5714 + .144 = 1.7154   kept
+#   and 5        A = .7  G = 0.9   ε = 1.2857 + .144 = 1.4297   left out
+#   and 3 or 4   A = .5  G = 0.7   ε = 1.4    + .4   = 1.8      kept
+# by p: 2 1 3 4 (0 and 5 are gone)
+#   and 2        A = .5  G = 0.5   ε = 1      + .4   = 1.4      falls by .0297: left out, unless τ is more
+#   and 1        A = .4  G = 0.4   ε = 1      + .576 = 1.576    kept
+#   and 3 or 4   A = .3  G = 0.3   ε = 1      + .784 = 1.784    kept
+SIX = {
+    "weights": [0.1, 0.1, 0.2, 0.2, 0.2, 0.2],
+    "probs": [0.4, 0.3, 0.2, 0.5, 0.6, 0.7],
+    "mixing": [0.9, 0.8, 0.5, 0.2, 0.1, 0.3],
+}
+GAPS = [4.0, 1.0, 2.0, 1.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize(("tau", "kept"), [(0.0, [1, 3, 4]), (0.0296, [1, 3, 4]), (0.0298, [1, 2, 3, 4])])
+def test_six_clients_by_hand(tau: float, kept: list[int]) -> None:
+    strategy = CAFed(kappa2=0.1, tau=tau, optimum=0.0)
+    chosen, state = strategy.select(strategy.init(6, 1), asked(range(6), GAPS, **SIX))
+    assert chosen.tolist() == kept
+    chosen, state = strategy.select(state, asked([0, 2, 3], [4.0, 2.0, 1.0], **SIX))  # the others as last reported
+    assert chosen.tolist() == [i for i in kept if i in (0, 2, 3)]
+
+
+def test_three_clients_by_hand() -> None:
+    # gaps (3, 3, 0), a third each, κ̄² = 0.2: without one of the first two, ε falls from 2 to 3/2 + 2.4/9 = 1.767;
+    # without both it is 2.4·4/9 = 1.067, so both go; but with κ̄² = 0.5, from 2 to 1.5 + 6/9 = 2.17: none goes
+    def kept(κ2: float, gaps: list[float], mixing: list[float]) -> list[int]:
+        strategy = CAFed(kappa2=κ2, optimum=0.0)
+        a = asked(range(3), gaps, [1 / 3] * 3, [0.5] * 3, mixing)
+        return strategy.select(strategy.init(3, 1), a)[0].tolist()
+
+    assert kept(0.2, [3, 3, 0], [0, 0, 0]) == [2]
+    assert kept(0.5, [3, 3, 0], [0, 0, 0]) == [0, 1, 2]
+    # gaps (3, 2, 1), κ̄² = 0.1: from 2; without 1 first 2 + 1.2/9 = 2.13, so 1 stays and 0 goes (1.5 + .13), then in
+    # pass 2 without 1 too: 1 + 1.2·4/9 = 1.533 < 1.633. With 0 first the same clients stay.
+    assert kept(0.1, [3, 2, 1], [0, 0.9, 0]) == kept(0.1, [3, 2, 1], [0.9, 0, 0]) == [2]
+
+
+def test_of_two_that_are_alike_the_more_correlated_goes_first() -> None:
+    # gaps (2, 2, 1, 1), a quarter each, κ̄² = 0.18, Γ = 1.44: all 1.5; without one of the first 4/3 + .09 = 1.423;
+    # without both 1 + .36 = 1.36 would still fall, so τ = 0.07 keeps the second
+    strategy = CAFed(kappa2=0.18, tau=0.07, optimum=0.0)
+    for mixing, gone in (([0.9, 0.1, 0, 0], 0), ([0.1, 0.9, 0, 0], 1), ([0.5, 0.5, 0, 0], 0)):
+        a = asked(range(4), [2, 2, 1, 1], [0.25] * 4, [0.5] * 4, mixing)
+        chosen, _ = strategy.select(strategy.init(4, 1), a)
+        assert chosen.tolist() == [i for i in range(4) if i != gone]
+    a = asked(range(4), [2, 2, 1, 1], [0.25] * 4, [0.5, 0.4, 0.9, 0.9], [0.0] * 4)
+    assert strategy.select(strategy.init(4, 1), a)[0].tolist() == [1, 2, 3]  # λ comes before p
+
+
+def test_what_is_reported_is_remembered_also_of_those_left_out() -> None:
+    strategy = CAFed(kappa2=0.1)
+    shared: dict[str, Any] = {"weights": [0.5, 0.25, 0.25], "probs": [1, 1, 1], "mixing": [0, 0, 0.9]}
+    start = strategy.init(3, 1)
+    chosen, state = strategy.select(start, asked([0, 1, 2], [3, 2, 1], **shared))
+    assert chosen.tolist() == [0, 1, 2]  # all gaps are 0: ε cannot fall
+    chosen, state = strategy.select(state, asked([0, 2], [2, 7], **shared, t=2))
+    assert chosen.tolist() == [0]  # gaps (0, 0, 6): ε falls from 6/4 to 2.4/16 without client 2
+    assert state.lowest.tolist() == [2, 2, 1]
+    assert state.gap.tolist() == [0, 0, 6]
+    chosen, state = strategy.select(state, asked([2], [1.5], **shared, t=3))
+    assert (state.lowest.tolist(), state.gap.tolist()) == ([2, 2, 1], [0, 0, 0.5])
+    assert start.gap.tolist() == [-1, -1, -1]  # a state that was handed over is not written to
+
+
+def test_who_never_reported_counts_as_the_mean_and_a_broken_loss_is_no_report() -> None:
+    strategy = CAFed(kappa2=0.05, optimum=0.0)
+    shared: dict[str, Any] = {"weights": [0.25] * 4, "probs": [1] * 4, "mixing": [0.0] * 4}
+    chosen, state = strategy.select(strategy.init(4, 1), asked([0, 1, 2], [2, np.nan, 2], **shared))
+    # were the unknown gaps 0, clients 0 and 2 would go: ε from 1 + 0 to 0 + 0.1
+    assert chosen.tolist() == [0, 1, 2]
+    assert state.gap.tolist() == [2, -1, 2, -1]
+    chosen, state = strategy.select(strategy.init(4, 1), asked([], [], **shared))
+    assert chosen.tolist() == []
+
+
+@pytest.mark.parametrize("kappa2", [1e6, np.inf])
+def test_a_large_kappa_is_unbiased(kappa2: float) -> None:
+    engine = Serial(Quadratic.random(6, 3, noise=1.0), Local(lr=0.05, steps=2))
+    participation = Bernoulli([0.9, 0.8, 0.7, 0.5, 0.3, 0.2])
+    plain = list(simulate(engine, Unbiased(), participation, rounds=25))
+    careful = list(simulate(engine, CAFed(kappa2=kappa2), participation, rounds=25))
+    assert all(np.array_equal(x.params, y.params) for x, y in zip(plain, careful, strict=True))
+    bold = list(simulate(engine, CAFed(kappa2=0.0), participation, rounds=25))
+    assert not np.array_equal(plain[-1].params, bold[-1].params)
+
+
+def test_a_client_without_weight_does_not_train() -> None:
+    strategy = CAFed()
+    a = asked([0, 1], [1, 1], [1.0, 0.0], [0.5, 0.5], [0, 0])
+    assert strategy.select(strategy.init(2, 1), a)[0].tolist() == [0]
+
+
+def test_a_simulation_shows_who_was_left_out_and_still_counts_them() -> None:
+    task = Quadratic(np.array([[0.0], [0.1], [0.2], [4.0]]))  # the last is far from the others
+    engine = Serial(task, Local(lr=0.1, steps=1))
+    run = list(simulate(engine, CAFed(kappa2=0.01, optimum=0.0), Bernoulli(1.0), rounds=10, estimator=Intervals()))
+    assert run[-1].available.tolist() == [0, 1, 2, 3]
+    assert run[-1].chosen.tolist() == run[-1].clients.tolist()
+    assert 3 not in run[-1].chosen
+    assert run[-1].probs.tolist() == [1, 1, 1, 1]  # there in every round, trained or not
+
+
+class Spy(Unbiased):
+    """Trains everybody, and keeps what it was told."""
+
+    def init(self, n: int, d: int) -> Any:
+        return []
+
+    def select(self, state: State, a: Availability) -> tuple[Ids, State]:
+        return a.clients, [*state, a]
+
+    def aggregate(self, state: State, r: Any) -> Any:
+        return super().aggregate(None, r)[0], state
+
+
+def test_the_simulation_tells_of_the_mixing() -> None:
+    engine = Serial(Quadratic.random(3, 1), Local(lr=0.1, steps=1))
+
+    def told(participation: Any, **settings: Any) -> list[Availability]:
+        return list(simulate(engine, Spy(), participation, rounds=3, **settings))[-1].checkpoint.state
+
+    markov = Markov([0.5, 0.6, 0.7], [0.9, 0.5, -0.25])
+    assert all(a.mixing.tolist() == pytest.approx([0.9, 0.5, -0.25]) for a in told(markov))
+    assert told(Bernoulli(0.5))[0].mixing.tolist() == [0, 0, 0]
+    assert told(markov, estimator=Intervals())[0].mixing.tolist() == [0, 0, 0]  # an estimator is not told
+    given = Known([0.5, 0.5, 0.5], [0.1, 0.2, 0.3])
+    assert told(markov, estimator=given)[0].mixing.tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert told(markov, estimator=given)[0].probs.tolist() == [0.5, 0.5, 0.5]
+
+
+def test_a_hundred_thousand_clients_are_decided_in_a_moment() -> None:
+    n, rng, strategy = 100_000, np.random.default_rng(0), CAFed(optimum=0.0)
+    a = asked(np.arange(n), rng.random(n), rng.dirichlet(np.ones(n)), rng.uniform(0.1, 1, n), rng.random(n))
+    begin = time.perf_counter()
+    chosen, _ = strategy.select(strategy.init(n, 1), a)
+    assert time.perf_counter() - begin < 2  # 0.12 s on one core; an O(n²) rule takes minutes
+    assert 0 < len(chosen) < n
+
+
+def test_it_keeps_the_promises_of_a_strategy() -> None:
+    check_strategy(CAFed())
+    check_strategy(CAFed(kappa2=0.01, optimum=0.0))
+
+
+def test_settings() -> None:
+    assert CAFed(optimum=[1.0, 2.0]) == CAFed(optimum=np.array([1, 2])) != CAFed()
+    assert hash(CAFed(optimum=[1.0, 2.0])) == hash(CAFed(optimum=(1.0, 2.0)))
+    assert isinstance(CAFed().init(2, 1), Losses)
+    with pytest.raises(BadInput, match="kappa2 must be at least 0, got -1"):
+        CAFed(kappa2=-1)
+    with pytest.raises(BadInput, match=r"tau must be at least 0, got -0\.5"):
+        CAFed(tau=-0.5)
+    with pytest.raises(BadInput, match="optimum must be one loss or 3, got 2"):
+        CAFed(optimum=[1.0, 2.0]).init(3, 1)

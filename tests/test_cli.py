@@ -1,0 +1,220 @@
+"""The command line as a person uses it: in a process of its own, interrupted, killed and fed nonsense."""
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+QUADRATIC = """
+rounds = 60
+seeds = [1, 2]
+algorithms = ["fedavg", {kind = "fedstale", beta = 0.8}, "fedau"]
+[data]
+dataset = "quadratic"
+clients = 8
+dimension = 5
+noise = 0.1
+[local]
+lr = 0.05
+[participation]
+kind = "two-groups"
+p_min = 0.3
+"""
+COMMAND = [sys.executable, "-m", "fedstale"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "try.toml"
+    path.write_text(QUADRATIC)
+    return path
+
+
+def fedstale(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, cwd=cwd)
+
+
+def run_files(out: Path) -> dict[str, bytes]:
+    """What must be the same however often a run was stopped: metrics and final parameters."""
+    found = {f"{p.parent.name}/{p.name}": p.read_bytes() for p in out.glob("*/metrics.jsonl")}
+    return found | {f"{p.parent.name}/{p.name}": p.read_bytes() for p in out.glob("*/params.npy")}
+
+
+def test_a_comparison_leaves_a_table_a_picture_and_runs(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    done = fedstale("run", file, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "fedstale beta=0.8" in done.stdout
+    assert (out / "try.png").stat().st_size > 10_000
+    assert (out / "try.csv").read_text().count("\n") == 4
+    assert len(list(out.glob("*/result.json"))) == 6
+    again = fedstale("run", file, "--out", out)
+    assert "6 of 6 runs were there already" in again.stderr
+    listed = json.loads(fedstale("list", "runs", "--out", out, "--format", "json").stdout)
+    assert {row["state"] for row in listed["runs"]} == {"finished"}
+    shown = json.loads(fedstale("show", listed["runs"][0]["name"], "--out", out, "--format", "json").stdout)
+    assert shown["config"]["data"]["dataset"] == "quadratic"
+    assert shown["result"]["rounds"] == 60
+
+
+def test_results_as_json(file: Path, tmp_path: Path) -> None:
+    done = fedstale("run", file, "--out", tmp_path / "runs", "--seeds", "3", "--format", "json", "-c", "rounds=12")
+    result = json.loads(done.stdout)
+    assert [row["algorithm"] for row in result["table"]] == ["fedavg", "fedstale beta=0.8", "fedau"]
+    assert all(Path(result[key]).exists() for key in ("figure", "numbers"))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
+def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, tmp_path: Path, how: int) -> None:
+    words = ["run", file, "-c", "rounds=4000", "--seeds", "1", "--checkpoint", "0.05"]
+    assert fedstale(*words, "--out", tmp_path / "whole").returncode == 0
+    broken, rng, stops = tmp_path / "broken", random.Random(5), 0
+    for _ in range(60):
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, words), "--out", str(broken), "--resume"], stderr=subprocess.PIPE, text=True
+        )
+        _wait_for_metrics(process, broken, rng.uniform(0.0, 1.2))
+        process.send_signal(how)
+        _, said = process.communicate(timeout=60)
+        if process.returncode == 0:
+            break
+        stops += 1
+        assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), said
+    assert process.returncode == 0
+    assert stops >= 2
+    assert run_files(broken) == run_files(tmp_path / "whole")
+
+
+def _wait_for_metrics(process: "subprocess.Popen[str]", out: Path, then: float) -> None:
+    """Until this process writes metrics, and a random while longer."""
+    begun = time.time()
+    while process.poll() is None:
+        if any(p.stat().st_mtime > begun for p in out.glob("*/environment.json")):
+            break
+        time.sleep(0.01)
+    time.sleep(then)
+
+
+def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Path) -> None:
+    words = ["run", file, "-c", "rounds=20000", "--seeds", "1", "--out", tmp_path / "runs"]
+    process = subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
+    _wait_for_metrics(process, tmp_path / "runs", 0.3)
+    process.send_signal(signal.SIGINT)
+    assert "--resume goes on" in process.communicate(timeout=60)[1]
+    refused = fedstale(*words)
+    assert refused.returncode == 2
+    assert "add --resume" in refused.stderr
+
+
+NONSENSE = [
+    (["-c", "algorithms.1.beta=1.5"], "beta must be in [0, 1], got 1.5"),
+    (["-c", "participation.p_min=0.0"], "is 0 for 4 of 8 clients"),
+    (["-c", "rounds=0"], "rounds should be greater than or equal to 1, got 0"),
+    (["-c", "data.dataset=mnits"], "did you mean 'mnist'?"),
+    (["-c", "roundz=3"], "did you mean 'rounds'?"),
+    (["-c", "participation.pmin=3"], "did you mean 'p_min'?"),
+    (["-c", "local.lr=-1"], "local.lr should be greater than 0, got -1"),
+    (["-c", "algorithms.7.beta=0"], "the list has 3 entries"),
+    (["-c", "nonsense"], "an override is key=value, got 'nonsense'"),
+    (["-c", 'participation={kind="trace", matrix="missing.csv"}'], "missing.csv"),
+    (["--seeds", "1,1"], "seeds must differ"),
+    (["-c", "engine=warp"], "engine 'warp' is unknown"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), NONSENSE, ids=[" ".join(w) for w, _ in NONSENSE])
+def test_nonsense_gets_one_sentence(file: Path, tmp_path: Path, words: list[str], sentence: str) -> None:
+    done = fedstale("run", file, "--out", tmp_path / "runs", *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list((tmp_path / "runs").glob("*/metrics.jsonl"))
+
+
+def test_a_trace_of_the_wrong_shape(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("1,0,1\n0,1,1\n")
+    done = fedstale(
+        "run",
+        file,
+        "--out",
+        tmp_path / "runs",
+        "-c",
+        f'participation={{kind="trace", matrix="{tmp_path}/trace.csv"}}',
+    )
+    assert done.returncode == 2
+    assert "8" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("years of work")
+    done = fedstale("run", file, "--out", tmp_path / "precious")
+    assert done.returncode == 2
+    assert "is not a fedstale store" in done.stderr
+    assert os.listdir(tmp_path / "precious") == ["thesis.tex"]
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(file: Path, tmp_path: Path) -> None:
+    def small_files() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    words = ["run", file, "-c", "rounds=400", "--seeds", "1", "--out", tmp_path / "runs", "--checkpoint", "0"]
+    full = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, preexec_fn=small_files)
+    assert full.returncode == 4, full.stderr
+    assert "Traceback" not in full.stderr
+    assert fedstale(*words, "--resume").returncode == 0
+    assert fedstale(*words[:-4], "--out", tmp_path / "whole").returncode == 0
+    assert run_files(tmp_path / "runs") == run_files(tmp_path / "whole")
+
+
+def test_a_damaged_checkpoint_is_refused_with_what_to_do(file: Path, tmp_path: Path) -> None:
+    words = ["run", file, "--out", tmp_path / "runs", "--seeds", "1"]
+    assert fedstale(*words).returncode == 0
+    folder = next((tmp_path / "runs").glob("fedau*"))
+    (folder / "result.json").unlink()
+    whole = (folder / "checkpoint.npz").read_bytes()
+    (folder / "checkpoint.npz").write_bytes(whole[: len(whole) // 2])
+    done = fedstale(*words, "--resume")
+    assert done.returncode == 2
+    assert "--again" in done.stderr
+    (folder / "checkpoint.npz").write_bytes(whole)
+    assert fedstale(*words, "--resume").returncode == 0
+
+
+def test_a_run_that_diverges_says_so_and_the_others_finish(file: Path, tmp_path: Path) -> None:
+    done = fedstale(
+        "run",
+        file,
+        "--out",
+        tmp_path / "runs",
+        "--seeds",
+        "1",
+        "-c",
+        'algorithms=["mifa", {kind="fedavg", lr=1e30}]',
+    )
+    assert done.returncode == 3
+    assert "not finite" in done.stderr
+    assert len(list((tmp_path / "runs").glob("mifa*/result.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    "what", ["recipes", "strategies", "participation", "estimators", "channels", "datasets", "models", "partitions"]
+)
+def test_lists_have_a_line_for_everything(what: str) -> None:
+    rows = json.loads(fedstale("list", what, "--format", "json").stdout)[what]
+    assert rows
+    assert all(row["what"] for row in rows)
+
+
+def test_unknown_list_and_run(tmp_path: Path) -> None:
+    assert "did you mean 'strategies'?" in fedstale("list", "stratgies").stderr
+    assert fedstale("show", "nothing", "--out", tmp_path).returncode == 2

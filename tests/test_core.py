@@ -1,0 +1,115 @@
+"""Parts are values: printable, comparable, hashable, picklable, also with arrays in them."""
+
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedstale.core import BadInput, Local, Round, part, require, weighted_sum
+
+arrays = hnp.arrays(
+    st.sampled_from([np.float32, np.float64, np.int64, np.bool_]),
+    hnp.array_shapes(max_dims=2, max_side=3),
+    elements=st.integers(0, 1),
+)
+
+
+@part
+class Thing:
+    name: str
+    table: object = None
+
+
+@part
+class OtherThing:
+    name: str
+    table: object = None
+
+
+@given(st.sampled_from("ab"), arrays | st.none(), st.sampled_from("ab"), arrays | st.none())
+def test_parts_are_equal_when_their_settings_are(x: str, table: object, y: str, other: object) -> None:
+    same = x == y and (np.array_equal(table, other) if table is not None and other is not None else table is other)
+    first, second = Thing(x, table), Thing(y, other)
+    assert (first == second) == same
+    assert (first != second) != same
+    if same:
+        assert hash(first) == hash(second)
+
+
+@given(st.sampled_from("ab"), arrays | st.none())
+def test_copies_of_a_part_are_equal(name: str, table: object) -> None:
+    thing = Thing(name, table)
+    for again in (pickle.loads(pickle.dumps(thing)), copy.deepcopy(thing), dataclasses.replace(thing)):
+        assert again == thing
+        assert hash(again) == hash(thing)
+        assert repr(again) == repr(thing)
+
+
+def test_parts_of_another_kind_differ() -> None:
+    assert Thing("a") != OtherThing("a")
+    assert Thing("a") != "a"
+    assert len({Thing("a"), Thing("a"), Thing("b"), OtherThing("a")}) == 3
+
+
+def test_parts_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Thing("a").name = "b"
+
+
+def test_require_raises_the_sentence() -> None:
+    require(True, "never said")
+    with pytest.raises(BadInput, match=r"^x must be 1, got 2$"):
+        require(False, "x must be 1, got 2")
+
+
+@given(st.integers(0, 2**32), st.integers(0, 6), st.integers(1, 5))
+def test_weighted_sum(seed: int, m: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights, rows = rng.random(m), rng.standard_normal((m, d)).astype(np.float32)
+    wanted = [sum(float(weights[k]) * float(rows[k, j]) for k in range(m)) for j in range(d)]
+    got = weighted_sum(weights, rows)
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6 * (1 + m))
+
+
+def a_round(arrived: np.ndarray) -> Round:
+    clients = np.array([0, 2])
+    return Round(
+        t=3,
+        params=np.zeros(2, np.float32),
+        clients=clients,
+        updates=np.where(arrived, np.array([[1, 2], [3, 4]], np.float32), np.float32(np.nan)),
+        arrived=arrived,
+        losses=np.zeros(2, np.float32),
+        weights=np.array([0.5, 0.25, 0.25], np.float32),
+        probs=np.array([0.5, 0, 1], np.float32),
+    )
+
+
+def test_received_is_zero_where_nothing_arrived() -> None:
+    np.testing.assert_array_equal(a_round(np.array([[True, False], [True, True]])).received(), [[1, 0], [3, 4]])
+    np.testing.assert_array_equal(a_round(np.array([[True], [False]])).received(), [[1, 2], [0, 0]])
+    np.testing.assert_array_equal(a_round(np.ones((2, 1), bool)).received(), [[1, 2], [3, 4]])
+
+
+def test_inverse_is_of_those_heard_from() -> None:
+    np.testing.assert_array_equal(a_round(np.ones((2, 1), bool)).inverse(), [1.0, 0.25])  # client 1 has p = 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"lr": 0}, {"lr": float("nan")}, {"steps": 0}, {"batch": 0}, {"decay": -1}, {"prox": -1}],
+)
+def test_local_settings_are_checked(settings: dict[str, float]) -> None:
+    (name, value), *_ = settings.items()
+    with pytest.raises(BadInput, match=f"{name} must be .*, got {value}"):
+        Local(**{"lr": 0.1, **settings})
+
+
+def test_the_local_rate_decays_with_the_rounds() -> None:
+    assert [Local(0.1, decay=0.5).rate(t) for t in (0, 2, 8)] == pytest.approx([0.1, 0.05, 0.02])
