@@ -179,7 +179,7 @@ def _title(e: configuration.Experiment) -> str:
     kind = (
         spec if isinstance(spec, str) else " ".join(f"{v}" if k == "kind" else f"{k}={v}" for k, v in spec.items())
     )
-    return f"{e.name}: {e.data['dataset']}, {e.data['clients']} clients, {kind}, {len(e.seeds)} seeds"
+    return f"{e.name}: {e.data['dataset']}, {e.data['clients']} clients, {kind}, {len(e.seeds)} seed{'s' if len(e.seeds) > 1 else ''}"
 
 
 def _command() -> str:

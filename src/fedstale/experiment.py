@@ -163,10 +163,8 @@ def execute(
     width, diverged = getattr(engine, "width", 1), []
     for k in range(0, len(waiting), width):
         with ExitStack() as stack:
-            active = [
-                _Active(p, run, stack, resume, command, pause)
-                for p, run in zip(waiting[k : k + width], runs[k : k + width], strict=True)
-            ]
+            group = list(zip(waiting[k : k + width], runs[k : k + width], strict=True))
+            active = [_Active(p, run, stack, resume, command, pause, len(group)) for p, run in group]
             for progress in _advance(engine, active, stop):
                 diverged.append(progress) if isinstance(progress, str) else (yield progress)
     if diverged:
@@ -182,7 +180,9 @@ def _run(p: Planned, engine: Engine, rounds: int) -> Run:
 class _Active:
     """A run that is being computed: its folder locked, its recorder open, from its start or a checkpoint."""
 
-    def __init__(self, p: Planned, run: Run, stack: ExitStack, resume: bool, command: str, pause: float) -> None:
+    def __init__(
+        self, p: Planned, run: Run, stack: ExitStack, resume: bool, command: str, pause: float, abreast: int
+    ) -> None:
         self.planned, self.rounds = p, run.rounds
         stack.enter_context(p.folder.locked())
         saved = self._saved(run) if resume and p.folder.started else None
@@ -190,7 +190,8 @@ class _Active:
             p.folder.clear()
         store.write_json(p.folder.path / "config.json", p.config)
         store.write_json(p.folder.path / "environment.json", environment(command))
-        self.recorder = Recorder(p.folder, run.engine.task, run.rounds, p.config["evaluate_every"], pause, saved)
+        every = p.config["evaluate_every"]
+        self.recorder = Recorder(p.folder, run.engine.task, run.rounds, every, pause, saved, abreast)
         stack.callback(self.recorder.close)
         self.start = saved.checkpoint if saved else first(run)
         self.play = play(run, self.start)

@@ -40,10 +40,18 @@ class Recorder:
     """Writes one run's folder, round by round."""
 
     def __init__(
-        self, folder: RunFolder, task: Task, rounds: int, every: int, pause: float, saved: Saved | None
+        self,
+        folder: RunFolder,
+        task: Task,
+        rounds: int,
+        every: int,
+        pause: float,
+        saved: Saved | None,
+        abreast: int,
     ) -> None:
-        """Evaluate every so many rounds, save a checkpoint every `pause` seconds."""
+        """Evaluate every so many rounds, save a checkpoint every `pause` seconds; `abreast` runs share the time."""
         self.folder, self.task, self.rounds, self.every, self.pause = folder, task, rounds, every, pause
+        self.abreast = abreast
         self.tally = saved.tally if saved else Tally.empty(task.n)
         self.begun = self.saved = saved.checkpoint.t if saved else 0
         self.file: IO[bytes] = folder.open_metrics(self.begun)
@@ -104,7 +112,7 @@ class Recorder:
             "refused": self.tally.refused,
             "fingerprint": fingerprint(checkpoint.params),
             "seconds": round(seconds, 3),
-            "rounds_per_second": round((checkpoint.t - self.begun) / max(seconds, 1e-9), 2),
+            "rounds_per_second": round(self.abreast * (checkpoint.t - self.begun) / max(seconds, 1e-9), 2),
         }
         write_json(self.folder.path / "result.json", result)
         return result
