@@ -17,6 +17,7 @@ from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg, FedStale, Unbiased
 from fedstale.tasks.quadratic import Quadratic
+from fedstale.testing import check_channel
 
 CHANNELS = {
     "lossless": Lossless(),
@@ -84,6 +85,11 @@ def law(channel, i, d):
             mask[inside] = ok
         found.append((mask, np.prod([p if ok else 1 - p for ok in outcome])))
     return found
+
+
+@every
+def test_keeps_the_contract_of_a_channel(channel):
+    check_channel(channel, n=N, rounds=200)
 
 
 @every
@@ -323,6 +329,17 @@ def test_who_does_not_get_the_parameters_does_not_train():
     assert [clients.tolist() for clients in asked] == [[1, 2]] * 3
     # each round: parameters twice to 0, once to 1 and 2; the update of 1 once, that of 2 twice
     assert snapshot.checkpoint.channel.transmissions == 3 * (4 + 3)
+
+
+def test_transmissions_over_bursts_add_up():
+    """Without retries: one for everybody chosen, and one for everybody who got the parameters."""
+    channel, clients = GilbertElliott(0.3, 0.4, bad=0.8, both_links=True), np.arange(50)
+    state, sent = channel.init(50, streams(0, 0)), 0
+    for t in range(1, 6):
+        reached, state = channel.downlink(state, clients, streams(0, t))
+        _, state = channel.uplink(state, clients[reached], D, streams(0, t))
+        sent += 50 + int(reached.sum())
+        assert state.transmissions == sent
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from fedstale.servers import Adam, Momentum, Projection, Sgd, Yogi
 from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg
 from fedstale.tasks.quadratic import Quadratic
+from fedstale.testing import check_server
 
 vectors = st.lists(st.floats(-5, 5, width=32), min_size=3, max_size=3).map(lambda v: np.array(v, np.float32))
 W = np.array([1.0, -2.0, 0.5], np.float32)
@@ -38,6 +39,11 @@ def test_yogi_equals_its_formula(steps, lr, b1, b2):
         )
         np.testing.assert_allclose(change, lr * m / (np.sqrt(state.second) + 0.01), rtol=1e-4, atol=1e-4)
         assert change.dtype == state.first.dtype == state.second.dtype == np.float32
+
+
+@pytest.mark.parametrize("server", [Yogi(), Projection(1.0), Projection(2.0, Yogi())], ids=repr)
+def test_keeps_the_contract_of_a_server(server):
+    check_server(server)
 
 
 def test_yogi_forgets_large_steps_more_slowly_than_adam():

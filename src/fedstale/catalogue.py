@@ -4,10 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from fedstale import recipes
-from fedstale.configuration import build
-from fedstale.core import Task
-from fedstale.data import DATASETS, PARTITIONS, SWAPS, federate, load
+from fedstale.configuration import Spec, Table, build
+from fedstale.core import Participation, Task, require
+from fedstale.data import DATASETS, PARTITIONS, SWAPS, Federated, federate, load
 from fedstale.engines import ENGINES
 from fedstale.tasks.quadratic import Quadratic
 
@@ -29,12 +31,33 @@ def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "
             n, data["gamma"], data["delta"], seed=seed, max_samples=data["max_samples"],
             test_share=data["test_share"], model=network, weights=weights, ridge=model["ridge"], device=device,
         )  # fmt: skip
+    return image_task(divide(data), network, weights=weights, ridge=model["ridge"], device=device)
+
+
+def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
+    """The participation that `spec` asks for; one tied to labels gets those of the data, if it has none."""
+    part: Participation = build(_with_labels(spec, data), recipes.PARTICIPATION, "participation")
+    return part
+
+
+def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
+    table: Table = {"kind": spec} if isinstance(spec, str) else dict(spec)
+    if isinstance(table.get("base"), str | dict):
+        table["base"] = _with_labels(table["base"], data)
+    if table.get("kind") == "label-tied" and "labels" not in table:
+        require("partition" in data, f"label-tied participation needs images, got data.dataset {data['dataset']!r}")
+        divided = divide(data)
+        table["labels"] = [np.bincount(divided.train(i)[1], minlength=divided.classes) for i in range(divided.n)]
+    return table
+
+
+def divide(data: Mapping[str, Any]) -> Federated:
+    """The images of a section `data`, divided among its clients."""
     rule, swap = division(data)
-    divided = federate(
-        load(data["dataset"]), rule, n,
-        seed=seed, fraction=data["fraction"], test_share=data["test_share"], swap=swap,
+    return federate(
+        load(data["dataset"]), rule, data["clients"],
+        seed=data["seed"], fraction=data["fraction"], test_share=data["test_share"], swap=swap,
     )  # fmt: skip
-    return image_task(divided, network, weights=weights, ridge=model["ridge"], device=device)
 
 
 def division(data: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fedstale.core import BadInput, known, require
+from fedstale.core import BadInput, Local, known, require
 from fedstale.data import DATASETS
 
 S = TypeVar("S", bound="Section")
@@ -180,6 +180,11 @@ def _simple(hint: Any) -> bool:
     """Whether a hint is made of plain types only, which pydantic can check."""
     inner = typing.get_args(hint)
     return all(map(_simple, inner)) if inner else hint in (int, float, str, bool, type(None), Ellipsis)
+
+
+def training(settings: Table, where: str) -> Local:
+    """Local training from its settings, checked."""
+    return Local(**_validated(Training, settings, where).model_dump())
 
 
 def _validated(model: type[S], raw: Table, where: str) -> S:

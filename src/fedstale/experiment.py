@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstale import catalogue, engines, recipes, store
-from fedstale.configuration import Experiment, Spec, build, describe
+from fedstale.configuration import Experiment, Spec, build, describe, training
 from fedstale.core import (
     Channel,
     Engine,
@@ -25,7 +25,8 @@ from fedstale.simulate import Diverged, Run, checked, first, play, together
 from fedstale.tracing import Tracer
 
 TRACED = 256  # realised weights cost n × n: with more clients they are left out
-OWN_KEYS = ("kind", "label", "lr", "estimator", "server", "channel")  # of an entry of `algorithms`
+LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))  # type: ignore[arg-type]
+OWN_KEYS = ("kind", "label", "estimator", "server", "channel", *LOCAL_KEYS)  # of an entry of `algorithms`
 
 
 class Interrupted(Exception):
@@ -67,7 +68,7 @@ def plan(experiment: Experiment, folder: Path) -> list[Planned]:
     """All runs: for each seed, all algorithms. Every part is built here, so that a mistake costs nothing."""
     if "partition" in experiment.data:
         catalogue.division(experiment.data)
-    participation = build(experiment.participation, recipes.PARTICIPATION, "participation")
+    participation = catalogue.make_participation(experiment.participation, experiment.data)
     algorithms = [algorithm(spec, experiment, f"algorithms.{k}") for k, spec in enumerate(experiment.algorithms)]
     labels = [a.label for a in algorithms]
     twice = [label for label in labels if labels.count(label) > 1]
@@ -100,14 +101,14 @@ def algorithm(spec: Spec, experiment: Experiment, where: str) -> Algorithm:
         known(key, fields | dict.fromkeys(OWN_KEYS), f"{where} setting")
     told = ", ".join(f"{key}={value}" for key, value in settings.items())
     estimator = entry.get("estimator", base.estimator or experiment.estimator)
-    local = experiment.local.model_dump() | ({"lr": entry["lr"]} if "lr" in entry else {})
+    local = experiment.local.model_dump() | {key: entry[key] for key in LOCAL_KEYS if key in entry}
     return Algorithm(
         label=str(entry.get("label", entry["kind"] + (f" {told}" if told else ""))),
         strategy=build(describe(base.strategy, recipes.STRATEGIES) | settings, recipes.STRATEGIES, where),
         estimator=_part(estimator, recipes.ESTIMATORS, "estimator"),
         server=_part(entry.get("server", experiment.server), recipes.SERVERS, "server"),
         channel=_part(entry.get("channel", experiment.channel), recipes.CHANNELS, "channel"),
-        local=Local(**local),
+        local=training(local, where),
     )
 
 

@@ -3,24 +3,58 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fedstale.channels import Lossless
+from fedstale import channels, estimators, participation, servers, strategies
 from fedstale.core import Estimator, Strategy, known
-from fedstale.estimators import Intervals, Known
-from fedstale.participation import Bernoulli, Trace, TwoGroups
-from fedstale.servers import Adam, Momentum, Sgd
-from fedstale.strategies import MIFA, FedAvg, FedStale, FedVARP, Unbiased
 
 STRATEGIES: Mapping[str, Any] = {
-    "fedavg": FedAvg,
-    "unbiased": Unbiased,
-    "fedstale": FedStale,
-    "fedvarp-original": FedVARP,
-    "mifa": MIFA,
+    "fedavg": strategies.FedAvg,
+    "unbiased": strategies.Unbiased,
+    "fedstale": strategies.FedStale,
+    "fedvarp-original": strategies.FedVARP,
+    "mifa": strategies.MIFA,
+    "ca-fed": strategies.CAFed,
+    "adafed": strategies.AdaFed,
+    "more-available": strategies.MoreAvailable,
+    "f3ast": strategies.F3AST,
+    "udma": strategies.UDMA,
+    "amplified": strategies.Amplified,
+    "wait": strategies.Wait,
+    "scaffold": strategies.Scaffold,
 }
-PARTICIPATION: Mapping[str, Any] = {"bernoulli": Bernoulli, "two-groups": TwoGroups, "trace": Trace}
-ESTIMATORS: Mapping[str, Any] = {"known": Known, "intervals": Intervals}
-CHANNELS: Mapping[str, Any] = {"lossless": Lossless}
-SERVERS: Mapping[str, Any] = {"sgd": Sgd, "momentum": Momentum, "adam": Adam}
+PARTICIPATION: Mapping[str, Any] = {
+    "bernoulli": participation.Bernoulli,
+    "two-groups": participation.TwoGroups,
+    "markov": participation.Markov,
+    "markov-classes": participation.MarkovClasses,
+    "clustered-markov": participation.ClusteredMarkov,
+    "cyclic": participation.Cyclic,
+    "diurnal": participation.Diurnal,
+    "label-tied": participation.LabelTied,
+    "trace": participation.Trace,
+    "events": participation.Events,
+    "grid": participation.Grid,
+    "sampling": participation.Sampling,
+    "regularised-sampling": participation.RegularisedSampling,
+}
+ESTIMATORS: Mapping[str, Any] = {
+    "known": estimators.Known,
+    "intervals": estimators.Intervals,
+    "beta-bernoulli": estimators.BetaBernoulli,
+    "transitions": estimators.Transitions,
+}
+CHANNELS: Mapping[str, Any] = {
+    "lossless": channels.Lossless,
+    "loss": channels.Loss,
+    "gilbert-elliott": channels.GilbertElliott,
+    "packets": channels.Packets,
+}
+SERVERS: Mapping[str, Any] = {
+    "sgd": servers.Sgd,
+    "momentum": servers.Momentum,
+    "adam": servers.Adam,
+    "yogi": servers.Yogi,
+    "projection": servers.Projection,
+}
 
 
 class Recipe(NamedTuple):
@@ -31,13 +65,23 @@ class Recipe(NamedTuple):
 
 
 RECIPES: Mapping[str, Recipe] = {
-    "fedavg": Recipe(FedAvg()),
-    "unbiased": Recipe(Unbiased()),
-    "fedstale": Recipe(FedStale(0.5)),
-    "fedvarp": Recipe(FedStale(1.0)),
-    "fedvarp-original": Recipe(FedVARP()),
-    "mifa": Recipe(MIFA()),
-    "fedau": Recipe(Unbiased(), Intervals()),
+    "fedavg": Recipe(strategies.FedAvg()),
+    "unbiased": Recipe(strategies.Unbiased()),
+    "fedstale": Recipe(strategies.FedStale(0.5)),
+    "fedvarp": Recipe(strategies.FedStale(1.0)),
+    "fedvarp-original": Recipe(strategies.FedVARP()),
+    "mifa": Recipe(strategies.MIFA()),
+    "fedau": Recipe(strategies.Unbiased(), estimators.Intervals()),
+    "ca-fed": Recipe(strategies.CAFed(), estimators.Transitions()),
+    "adafed": Recipe(strategies.AdaFed()),
+    "more-available": Recipe(strategies.MoreAvailable()),
+    "f3ast": Recipe(strategies.F3AST(clients=10)),
+    "upga-pl": Recipe(strategies.Unbiased()),
+    "dma-pl": Recipe(strategies.FedAvg()),
+    "udma-pl": Recipe(strategies.UDMA()),
+    "amplified": Recipe(strategies.Amplified(period=500, factor=10.0)),
+    "wait-minibatch": Recipe(strategies.Wait(period=500)),
+    "scaffold": Recipe(strategies.Scaffold()),
 }
 
 

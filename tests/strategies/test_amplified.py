@@ -16,6 +16,7 @@ from fedstale.simulate import Run, checked, first, simulate
 from fedstale.strategies import FedAvg
 from fedstale.strategies.amplified import Amplified
 from fedstale.tasks.quadratic import Quadratic
+from fedstale.testing import check_strategy
 
 N, D = 6, 4
 TASK = Quadratic.random(N, D, seed=3, noise=0.3)
@@ -57,6 +58,10 @@ def test_period_after_period_equals_the_algorithm_written_out(period, factor, ro
     engine = Serial(task, Local(lr=0.1, steps=2))
     *_, last = simulate(engine, Amplified(period, factor), Bernoulli(1.0), rounds=rounds)
     np.testing.assert_allclose(last.params, x, rtol=1e-4, atol=1e-5)
+
+
+def test_keeps_the_contract_of_a_strategy():
+    check_strategy(Amplified(3, 5.0))
 
 
 @pytest.mark.parametrize("period", [1, 3, 50])

@@ -53,13 +53,11 @@ def compute_weights(
 
 
 def decided(a: Availability, reported: list[list[float]], κ2: float, τ: float, optimum: float | None) -> list[int]:
-    """Who trains, from everything that each client has ever reported."""
+    """Who trains, from every F̂_i so far."""
     n = len(a.weights)
     α = [float(x) / float(a.weights.sum(dtype=np.float64)) for x in a.weights]
     π, λ = [float(x) for x in a.probs], [float(x) for x in a.mixing]
-    known = {i: r[-1] - min([*r, *([] if optimum is None else [optimum])]) for i, r in enumerate(reported) if r}
-    mean = sum(known.values()) / len(known) if known else 0.0
-    gaps = [known.get(i, mean) for i in range(n)]
+    gaps = [r[-1] - min(r if optimum is None else [*r, optimum]) for r in reported] if any(reported) else [0.0] * n
     q = [x / p for x, p in zip(α, π, strict=True)]
     q = compute_weights(q, sorted(range(n), key=lambda i: -λ[i]), π, α, gaps, κ2, τ)
     q = compute_weights(q, sorted(range(n), key=lambda i: π[i]), π, α, gaps, κ2, τ)
@@ -82,6 +80,8 @@ def test_it_decides_as_algorithm_3_does(n: int, κ2: float, τ: float, optimum: 
     for t in range(1, 6):
         clients = np.flatnonzero(rng.random(n) < (0.5 if t < 5 else 1.0))
         a = asked(clients, rng.uniform(0.2, 2, len(clients)), weights, probs, mixing, t)
+        if len(clients) and not any(reported):  # F̂(0) of those who are not there yet
+            reported = [[] if i in clients else [float(a.losses.mean(dtype=float))] for i in range(n)]
         for i, loss in zip(clients, a.losses, strict=True):
             reported[i].append(float(loss))
         chosen, state = strategy.select(state, a)
@@ -154,22 +154,25 @@ def test_what_is_reported_is_remembered_also_of_those_left_out() -> None:
     assert chosen.tolist() == [0, 1, 2]  # all gaps are 0: ε cannot fall
     chosen, state = strategy.select(state, asked([0, 2], [2, 7], **shared, t=2))
     assert chosen.tolist() == [0]  # gaps (0, 0, 6): ε falls from 6/4 to 2.4/16 without client 2
-    assert state.lowest.tolist() == [2, 2, 1]
-    assert state.gap.tolist() == [0, 0, 6]
+    assert (state.latest.tolist(), state.lowest.tolist()) == ([2, 2, 7], [2, 2, 1])
+    before = state
     chosen, state = strategy.select(state, asked([2], [1.5], **shared, t=3))
-    assert (state.lowest.tolist(), state.gap.tolist()) == ([2, 2, 1], [0, 0, 0.5])
-    assert start.gap.tolist() == [-1, -1, -1]  # a state that was handed over is not written to
+    assert (state.latest.tolist(), state.lowest.tolist()) == ([2, 2, 1.5], [2, 2, 1])
+    assert before.latest.tolist() == [2, 2, 7]  # a state that was handed over is not written to
 
 
-def test_who_never_reported_counts_as_the_mean_and_a_broken_loss_is_no_report() -> None:
-    strategy = CAFed(kappa2=0.05, optimum=0.0)
+def test_who_has_not_reported_counts_as_the_mean_of_the_first_and_a_broken_loss_is_no_report() -> None:
+    strategy = CAFed(optimum=1.0)
     shared: dict[str, Any] = {"weights": [0.25] * 4, "probs": [1] * 4, "mixing": [0.0] * 4}
-    chosen, state = strategy.select(strategy.init(4, 1), asked([0, 1, 2], [2, np.nan, 2], **shared))
-    # were the unknown gaps 0, clients 0 and 2 would go: ε from 1 + 0 to 0 + 0.1
-    assert chosen.tolist() == [0, 1, 2]
-    assert state.gap.tolist() == [2, -1, 2, -1]
-    chosen, state = strategy.select(strategy.init(4, 1), asked([], [], **shared))
-    assert chosen.tolist() == []
+    start = strategy.init(4, 1)
+    for nobody in (asked([], [], **shared), asked([1, 2], [np.nan, np.inf], **shared)):
+        chosen, state = strategy.select(start, nobody)
+        assert chosen.tolist() == nobody.clients.tolist()
+        assert state is start
+    _, state = strategy.select(state, asked([0, 1, 2], [2, np.nan, 4], **shared))
+    assert state.latest.tolist() == [2, 3, 4, 3]
+    _, state = strategy.select(state, asked([1, 2], [0.5, np.inf], **shared, t=2))
+    assert (state.latest.tolist(), state.lowest.tolist()) == ([2, 0.5, 4, 3], [1, 0.5, 1, 1])
 
 
 @pytest.mark.parametrize("kappa2", [1e6, np.inf])
@@ -192,7 +195,7 @@ def test_a_client_without_weight_does_not_train() -> None:
 def test_a_simulation_shows_who_was_left_out_and_still_counts_them() -> None:
     task = Quadratic(np.array([[0.0], [0.1], [0.2], [4.0]]))  # the last is far from the others
     engine = Serial(task, Local(lr=0.1, steps=1))
-    run = list(simulate(engine, CAFed(kappa2=0.01, optimum=0.0), Bernoulli(1.0), rounds=10, estimator=Intervals()))
+    run = list(simulate(engine, CAFed(kappa2=0.01, optimum=0.0), Bernoulli(1.0), rounds=10, estimator=Intervals(2)))
     assert run[-1].available.tolist() == [0, 1, 2, 3]
     assert run[-1].chosen.tolist() == run[-1].clients.tolist()
     assert 3 not in run[-1].chosen

@@ -15,6 +15,7 @@ from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg, Unbiased
 from fedstale.strategies.udma import UDMA
 from fedstale.tasks.quadratic import Quadratic
+from fedstale.testing import check_strategy
 
 N, D = 4, 3
 a = np.array([0.4, 0.3, 0.2, 0.1], np.float32)
@@ -48,6 +49,10 @@ def test_models_are_averaged_coordinate_by_coordinate(arrived, p):
         udma = (a[here] / p[here]) @ models[here, j]
         assert after(FedAvg(), r)[j] == pytest.approx(dma, abs=1e-5)
         assert after(UDMA(), r)[j] == pytest.approx(udma, rel=1e-5, abs=1e-4)
+
+
+def test_keeps_the_contract_of_a_strategy():
+    check_strategy(UDMA())
 
 
 def test_nobody_heard_keeps_the_model_or_empties_it():

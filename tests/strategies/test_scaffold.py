@@ -14,6 +14,7 @@ from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg
 from fedstale.strategies.scaffold import Scaffold
 from fedstale.tasks.quadratic import Quadratic
+from fedstale.testing import check_strategy
 
 N, D, K, LR = 5, 3, 6, 0.1
 HALF = Bernoulli(0.5)
@@ -95,6 +96,10 @@ def test_what_did_not_arrive_changes_no_control_and_is_not_looked_at():
     np.testing.assert_allclose(step, [0, 1, 0])
     np.testing.assert_allclose(state.rows[1], [-2, -2, -4])
     np.testing.assert_allclose(state.mean, [-1, -1, -2])
+
+
+def test_keeps_the_contract_of_a_strategy():
+    check_strategy(Scaffold())
 
 
 def test_without_drift_the_first_round_is_fedavg():

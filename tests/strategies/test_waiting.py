@@ -13,6 +13,7 @@ from fedstale.participation import Bernoulli
 from fedstale.simulate import simulate
 from fedstale.strategies.waiting import Wait
 from fedstale.tasks.quadratic import Quadratic
+from fedstale.testing import check_strategy
 
 N, D = 5, 3
 a = np.array([0.3, 0.25, 0.2, 0.15, 0.1], np.float32)
@@ -69,6 +70,10 @@ def test_whole_and_partial_updates_in_one_period(first_whole, seed):
     for r in rounds:
         step, state = rule.aggregate(state, r)
     np.testing.assert_allclose(step, average(rounds), atol=1e-5)
+
+
+def test_keeps_the_contract_of_a_strategy():
+    check_strategy(Wait(3))
 
 
 def test_nobody_heard_is_no_step():

@@ -158,7 +158,10 @@ def _checked(availability: npt.ArrayLike, eigenvalue: npt.ArrayLike, owner: str)
 
 def _numbers(name: str, value: npt.ArrayLike, low: int, owner: str) -> Floats:
     x = np.array(value, np.float64)
-    ok = x.ndim <= 1 and x.size > 0 and bool(((x >= low) & (x <= 1)).all())
-    require(ok, f"{name} must be in [{low}, 1], one or one per {owner}, got {value!r}")
+    ok = x.ndim <= 1 and x.size > 0
+    require(ok, f"{name} must be one number or one per {owner}, got shape {x.shape}")
+    bad = np.flatnonzero(~((x >= low) & (x <= 1)))
+    for i in bad[:1].tolist():
+        require(False, f"{owner} {i}: {name} must be in [{low}, 1], got {x.flat[i]:g}")
     x.flags.writeable = False
     return x

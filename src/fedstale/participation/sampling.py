@@ -22,8 +22,8 @@ class Sampling:
 
     The base's rows are those it would draw alone. The marginals, p_i · E[min(1, size / |available|) | i
     available], are exact (to rounding) for a base that lists its `kinds` of round: all of this package
-    but the samplings themselves. For others they are the average of `draws` rows of the base from a
-    stream of their own, with a standard error of at most √(p_i / draws).
+    but the samplings themselves. For others they are the average over `draws` rows of the base from a
+    stream of their own: the standard error is at most √(p_i / draws), more if rounds depend on each other.
     """
 
     base: Participation
@@ -60,8 +60,9 @@ class RegularisedSampling:
     are available for long, this walks one random permutation of them after the other: everybody once
     before anybody twice. Where they are not, who was away catches up.
     The marginals are long-run shares of the rounds: exact where clients are always available in the
-    same company (everybody, or groups that take turns) or are all alike, otherwise counted over `draws`
-    rows from a stream of their own, with a standard error of about √(p_i / draws).
+    same company (everybody, or groups that take turns) or all have the same p_i, as everybody then gets as
+    many turns; otherwise counted over `draws` rows from a stream of their own, with a standard error of
+    about √(p_i / draws), for a recording over as many of its rounds.
     Wang and Ji, A Unified Analysis of Federated Learning with Arbitrary Client Participation, 2022, section 5.
     """
 
@@ -122,7 +123,7 @@ def _kinds(base: Participation, n: int) -> list[Kind] | None:
 
 
 def _alike(kinds: list[Kind]) -> bool:
-    """All rounds are alike, and so are all clients."""
+    """All rounds are alike, and all clients are there equally often, each on its own."""
     return len(kinds) == 1 and len(np.unique(kinds[0].p)) == 1 and not kinds[0].together
 
 

@@ -16,8 +16,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class Losses(NamedTuple):
-    lowest: Floats  # (n,) F̂_i*, the least loss reported so far
-    gap: Floats  # (n,) F̂_i - F̂_i* of the latest report; -1 before the first
+    latest: Floats  # (n,) F̂_i, as last reported; before that, the mean of what was reported first of all
+    lowest: Floats  # (n,) F̂_i*, the least so far
+    begun: bool  # whether anybody has reported
 
 
 @part
@@ -45,18 +46,18 @@ class CAFed:
     def init(self, n: int, d: int) -> Losses:
         lowest = np.asarray(math.inf if self.optimum is None else self.optimum)
         require(lowest.shape in [(), (n,)], f"optimum must be one loss or {n}, got {lowest.size}")
-        return Losses(np.full(n, lowest), np.full(n, -1.0))
+        return Losses(np.zeros(n), np.full(n, lowest), False)
 
     def select(self, state: Losses, a: Availability) -> tuple[Ids, Losses]:
-        sound = np.isfinite(a.losses)
-        who, loss, lowest, gap = a.clients[sound], a.losses[sound], state.lowest.copy(), state.gap.copy()
-        lowest[who] = np.minimum(lowest[who], loss)
-        gap[who] = loss - lowest[who]
-        typical = gap[gap >= 0].mean() if (gap >= 0).any() else 0.0  # stands for who never reported
-        gaps, kept = np.where(gap < 0, typical, gap), a.weights > 0
+        who, loss = a.clients[np.isfinite(a.losses)], a.losses[np.isfinite(a.losses)]
+        if not state.begun and len(who) == 0:
+            return a.clients, state
+        latest = state.latest.copy() if state.begun else np.full(len(a.weights), loss.mean(dtype=np.float64))
+        latest[who] = loss
+        lowest, kept = np.minimum(state.lowest, latest), a.weights > 0
         for order in (np.argsort(-a.mixing, kind="stable"), np.argsort(a.probs, kind="stable")):
-            self._thin(kept, order[kept[order]], a.weights / a.weights.sum(dtype=np.float64), gaps)
-        return a.clients[kept[a.clients]], Losses(lowest, gap)
+            self._thin(kept, order[kept[order]], a.weights / a.weights.sum(dtype=np.float64), latest - lowest)
+        return a.clients[kept[a.clients]], Losses(latest, lowest, True)
 
     def _thin(self, kept: Mask, order: Ids, weights: Floats, gaps: Floats) -> None:
         """One pass over `kept`, O(n): with q_i = a_i / π̂_i, TV(a, b) is the weight that is left out, 1 - A."""

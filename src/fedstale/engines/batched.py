@@ -1,0 +1,122 @@
+"""Clients and jobs side by side as stacked matrices: small models are limited by calls, not by arithmetic."""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from fedstale.core import Array, BadInput, Job, Local, Reply, part, require
+from fedstale.engines.cohort import Chunk, chunks
+from fedstale.engines.dense import Dense, dense_sizes
+from fedstale.engines.functional import Functional
+from fedstale.engines.rows import Rows
+from fedstale.engines.serial import Serial
+from fedstale.tasks.base import Supervised
+
+MOST_RUNS = 64  # more at once gain nothing more
+SHARE = 0.25  # of the machine's memory that runs in step may take
+ADVICE = "use engine 'serial' or 'pool'"
+
+
+class Kernel(Protocol):
+    """How the rows of a chunk advance; one thread at a time."""
+
+    slack: float  # share of a chunk that may be filled up with samples that do not count
+
+    def room(self, b: int, sharers: int) -> int:
+        """Draws of b samples, each for so many rows, that fit the cache or the memory."""
+        ...
+
+    def run(self, chunk: Chunk, rows: Rows, training: bool) -> None: ...
+
+
+@part
+class Batched:
+    """All clients of all jobs at once, with the numbers of Serial up to the order of float32 sums.
+
+    Tolerance: 1e-4 of the largest number of a reply, which is a few roundings of the parameters, and
+    1e-5 of the largest parameter after 50 rounds. Closed-form gradients for linear models and MLPs with
+    cross entropy, torch.func for other modules that it can batch. Good for small models, many clients
+    and many runs; convolutions are faster in a pool.
+    """
+
+    task: Supervised
+    local: Local
+
+    def __post_init__(self) -> None:
+        task = self.task
+        require(isinstance(task, Supervised), f"engine 'batched' needs a torch model, got {type(task).__name__}")
+        require(not task.stochastic, f"engine 'batched' cannot repeat what a model draws (dropout); {ADVICE}")
+        self._try()
+
+    @property
+    def width(self) -> int:
+        """Runs that may advance in step: each may remember n updates and get as many."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return int(np.clip(SHARE * memory / (8 * self.task.n * self.task.d), 1, MOST_RUNS))
+
+    def train(self, jobs: Sequence[Job]) -> list[Reply]:
+        return self._run(jobs, training=True) if jobs else []
+
+    def losses(self, job: Job) -> Array:
+        return self._run([job], training=False)[0].losses
+
+    def _run(self, jobs: Sequence[Job], training: bool) -> list[Reply]:
+        """Chunks are drawn here while threads compute those before.
+
+        Each is computed by one thread, so that the numbers do not depend on how many there are, and no
+        thread waits for another one, which costs dearly where cores are shared.
+        """
+        rows, kernel = Rows.of(jobs, self.task), self._kernels[0]
+        drawn = chunks(jobs, self.task.train.offsets, kernel.room, kernel.slack)
+        with _one_thread() as threads:
+            if threads == 1 or self.task.device.type != "cpu":
+                for chunk in drawn:
+                    kernel.run(chunk, rows, training)
+            else:
+                with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                    for done in [pool.submit(self._compute, chunk, rows, training) for chunk in drawn]:
+                        done.result()
+        return rows.replies(jobs)
+
+    def _compute(self, chunk: Chunk, rows: Rows, training: bool) -> None:
+        kernel = self._kernels.pop() if self._kernels else self._make()
+        kernel.run(chunk, rows, training)
+        self._kernels.append(kernel)
+
+    @cached_property
+    def _kernels(self) -> list[Kernel]:
+        """Those that no thread uses now: they keep their buffers from round to round."""
+        return [self._make()]
+
+    def _make(self) -> Kernel:
+        sizes = dense_sizes(self.task)
+        return Dense(self.task, sizes) if sizes else Functional(self.task)
+
+    def _try(self) -> None:
+        """One step of one client, compared with Serial."""
+        job = Job(self.task.init(0), np.zeros(1, np.int64), 0, 1, Local(self.local.lr, steps=1, batch=2))
+        try:
+            got = self.train([job])[0]
+        except Exception as error:  # whatever torch.func says of a module that it cannot batch
+            first = str(error).splitlines()[0]
+            raise BadInput(f"engine 'batched' cannot batch this model: {first}; {ADVICE}") from error
+        due = Serial(self.task, self.local).train([job])[0]
+        near = np.allclose(got.updates, due.updates, rtol=1e-3, atol=1e-3 * float(np.abs(due.updates).max()))
+        require(near, f"engine 'batched' gets other gradients for this model than 'serial'; {ADVICE}")
+
+
+@contextmanager
+def _one_thread() -> Iterator[int]:
+    """How many threads torch may use; inside, it uses one in each."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,113 @@
+"""How a row is written down: four, two or one byte a coordinate, in RAM or in a file.
+
+A coded row is `codes · scale`. Whoever reads a row gets what was written down, never what was meant,
+so that a rule that only needs *some* h_i, the same in all its terms, loses no accuracy on average.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Array, part
+
+Codes = npt.NDArray[Any]
+Keys = npt.NDArray[np.uint32]
+
+NOTHING = np.float32(1e-30)  # a row that has no larger number is written as zeros
+
+
+@part
+class Float32:
+    """Rows as they are, 4 bytes a coordinate; with a folder, in a file there instead of in RAM."""
+
+    folder: str | None = None
+    dtype: ClassVar[Any] = np.float32
+    scaled: ClassVar[bool] = False
+
+    def scales(self, largest: Array) -> tuple[Array, Array]:
+        return np.ones_like(largest), np.ones_like(largest)
+
+    def decode(self, codes: Codes, scale: Array) -> Array:
+        return np.asarray(codes, np.float32)
+
+    def encode(self, values: Array, inverse: Array, keys: Keys, first: int) -> Codes:
+        return values
+
+
+@part
+class Float16:
+    """2 bytes a coordinate, rounded to the nearest: off by 2⁻¹¹ of each number.
+
+    The scale of a row is a power of two that puts its largest number below 2¹⁵, so that neither large
+    nor tiny updates leave the range of float16.
+    """
+
+    folder: str | None = None
+    dtype: ClassVar[Any] = np.float16
+    scaled: ClassVar[bool] = True
+
+    def scales(self, largest: Array) -> tuple[Array, Array]:
+        """(scale, 1 / scale) of rows with these largest numbers."""
+        exponent = np.where(largest > NOTHING, np.frexp(largest)[1] - 15, 0)
+        some = (largest > NOTHING).astype(np.float32)
+        return np.ldexp(some, exponent), np.ldexp(some, -exponent)
+
+    def decode(self, codes: Codes, scale: Array) -> Array:
+        return codes.astype(np.float32) * scale
+
+    def encode(self, values: Array, inverse: Array, keys: Keys, first: int) -> Codes:
+        return (values * inverse).astype(np.float16)
+
+
+@part
+class Int8:
+    """1 byte a coordinate, rounded up or down at random so that the mean is exact.
+
+    The scale of a row is its largest number / 127, so a coordinate is off by at most that, and its
+    variance is at most a quarter of the scale squared. The randomness is a function of client, round
+    and coordinate: nothing is kept, and a resumed run draws the same.
+    """
+
+    folder: str | None = None
+    dtype: ClassVar[Any] = np.int8
+    scaled: ClassVar[bool] = True
+
+    def scales(self, largest: Array) -> tuple[Array, Array]:
+        """(scale, 1 / scale) of rows with these largest numbers; rounding never reaches beyond 127."""
+        steps, some = np.float32(126.999), largest > NOTHING
+        safe = np.where(some, largest, np.float32(1))
+        return np.where(some, safe / steps, np.float32(0)), np.where(some, steps / safe, np.float32(0))
+
+    def decode(self, codes: Codes, scale: Array) -> Array:
+        return codes.astype(np.float32) * scale
+
+    def encode(self, values: Array, inverse: Array, keys: Keys, first: int) -> Codes:
+        y = values * inverse
+        down = np.floor(y)
+        y -= down  # the chance of rounding up
+        down += _uniform(keys, first, values.shape[1]) < y
+        return down.astype(np.int8)
+
+
+Coding = Float32 | Float16 | Int8
+
+
+def keys(clients: npt.NDArray[np.int64], t: int) -> Keys:
+    """(m, 2) two words for each client and round, by the finaliser of splitmix64."""
+    x = (clients.astype(np.uint64) << np.uint64(32)) ^ np.array([t], np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    words = np.stack([x & np.uint64(0xFFFFFFFF), (x >> np.uint64(32)) | np.uint64(1)], axis=1)
+    return words.astype(np.uint32)
+
+
+def _uniform(keys: Keys, first: int, count: int) -> Array:
+    """(m, count) numbers in [0, 1) of 24 bits for the coordinates from `first` on."""
+    x = np.arange(first, first + count, dtype=np.uint32) * np.uint32(0x9E3779B1) + keys[:, :1]
+    x ^= x >> np.uint32(16)
+    x *= keys[:, 1:]
+    x ^= x >> np.uint32(15)
+    x *= np.uint32(0x735A2D97)
+    x >>= np.uint32(8)
+    return x.astype(np.float32) * np.float32(2**-24)

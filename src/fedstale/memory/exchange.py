@@ -1,0 +1,117 @@
+"""One pass over the rows of a round: what they correct in the step, and what takes their place.
+
+The loop runs over blocks that fit the cache. With numba, a fused loop does the same operations in the
+same order: the bits do not depend on whether it is installed.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Array, Ids, Mask
+from fedstale.memory.codings import Codes, Coding, Keys
+
+Floats = npt.NDArray[np.float64]
+
+BLOCK = 16384  # numbers at a time: an array of them fits the second-level cache several times
+WORTHWHILE = 1 << 16  # numbers in a round; for fewer, loading numba takes longer than it saves
+
+
+class Passing(NamedTuple):
+    """m rows on their way: all that a pass needs besides the sums that it adds to."""
+
+    codes: Codes  # (≥ m, d), changed in place
+    places: Ids  # (m,) which of them
+    updates: Array  # (m, d)
+    arrived: Mask  # (m, d) or (m, 1)
+    whole: Mask  # (m,) whether all of it arrived
+    fresh: Array  # (m,)
+    stale: Array  # (m,)
+    gain: Array  # (m,)
+    weights: Floats  # (m,)
+    keys: Keys  # (m, 2)
+
+
+def exchange(coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats, fast: bool | None = None) -> None:
+    """step += Σ fresh (Δ - stale·h); h ← h + gain (Δ - h), coded; total += Σ weight · the change of h.
+
+    All on the coordinates that arrived. `scales` (m,) are those of the old rows, and then of the new.
+    """
+    fused = _fused() if fast or (fast is None and p.updates.size >= WORTHWHILE) else None
+    before, inverse = scales.copy(), np.ones_like(scales)
+    if coding.scaled:
+        largest = fused.largest(*_bare(p), before) if fused else _largest(coding, p, before)
+        scales[:], inverse[:] = coding.scales(largest)
+    if fused:
+        fused.exchange(*_bare(p), before, scales, inverse, step, total)
+    else:
+        _exchange(coding, p, before, scales, inverse, step, total)
+
+
+def _largest(coding: Coding, p: Passing, before: Array) -> Array:
+    """(m,) the largest magnitude of each new row."""
+    largest = np.zeros(len(before), np.float32)
+    for rows, columns in _blocks(*p.updates.shape):
+        _, _, new = _values(coding, p, before, rows, columns)
+        np.maximum(largest[rows], np.abs(new).max(axis=1), out=largest[rows])
+    return largest
+
+
+def _exchange(
+    coding: Coding, p: Passing, before: Array, after: Array, inverse: Array, step: Floats, total: Floats
+) -> None:
+    for rows, columns in _blocks(*p.updates.shape):
+        old, Δ, new = _values(coding, p, before, rows, columns)
+        fresh, stale = p.fresh[rows, None], p.stale[rows, None]
+        correction = fresh * (Δ - stale * old)
+        if not p.whole[rows].all():
+            correction = np.where(_seen(p, rows, columns), correction, np.float32(0))
+        codes = coding.encode(new, inverse[rows, None], p.keys[rows], columns.start)
+        change = coding.decode(codes, after[rows, None]).astype(np.float64)
+        change -= old
+        change *= p.weights[rows, None]
+        p.codes[p.places[rows], columns] = codes
+        for k in range(len(change)):  # row after row: the order in which the fused loop adds
+            step[columns] += correction[k]
+            total[columns] += change[k]
+
+
+def _values(coding: Coding, p: Passing, before: Array, rows: slice, columns: slice) -> tuple[Array, Array, Array]:
+    """The old rows, the updates (where nothing arrived, the old row) and what is to be written down."""
+    old = coding.decode(p.codes[p.places[rows], columns], before[rows, None])
+    Δ, gain = p.updates[rows, columns], p.gain[rows, None]
+    if not p.whole[rows].all():
+        Δ = np.where(_seen(p, rows, columns), Δ, old)
+    new = Δ if (gain == 1).all() else np.where(gain == 1, Δ, old + gain * (Δ - old))
+    return old, Δ, new
+
+
+def _seen(p: Passing, rows: slice, columns: slice) -> Mask:
+    return p.arrived[rows] if p.arrived.shape[1] == 1 else p.arrived[rows, columns]
+
+
+def _blocks(m: int, d: int) -> Iterator[tuple[slice, slice]]:
+    """Some rows of a small model, or a part of one row of a large one."""
+    height, width = max(1, BLOCK // max(d, 1)), min(d, BLOCK)
+    for row in range(0, m, height):
+        for column in range(0, d, max(width, 1)):
+            yield slice(row, min(row + height, m)), slice(column, min(column + width, d))
+
+
+@cache
+def _fused() -> Any:
+    """The fused loops, if numba is installed."""
+    try:
+        return import_module("fedstale.memory.fused")
+    except ImportError:
+        return None
+
+
+def _bare(p: Passing) -> tuple[Any, ...]:
+    """As the fused loops want it: float16 as its bits, and rows one after the other in memory."""
+    codes = p.codes.view(np.uint16) if p.codes.dtype == np.float16 else p.codes
+    return (codes, *p[1:])

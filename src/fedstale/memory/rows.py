@@ -1,0 +1,210 @@
+"""Where the coded rows are: in RAM, or in a file that agrees with the last checkpoint at any moment.
+
+Both hand out the rows of some clients to be changed in place (`take`) and take them back (`put`). A
+client that was never heard from has no row, so that what is used grows with who was, not with n.
+"""
+
+import contextlib
+import mmap
+import os
+import secrets
+import struct
+import sys
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import BadInput, Ids, require
+
+Codes = npt.NDArray[Any]
+Saved = dict[str, Any]
+
+NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+HEADER = struct.Struct("<8sQQQ")  # mark, bytes of a row, the epoch that is protected, the epoch that writes
+MARK = b"fedstale"
+FIRST = 4096  # where the first row begins
+
+
+class Ram:
+    """Rows in the order in which clients were first heard, in memory that is there when it is touched."""
+
+    def __init__(self, n: int, d: int, dtype: Any) -> None:
+        self.index: Ids = np.full(n, -1, np.int64)  # (n,) the place of each client's row
+        self.count = 0
+        size = max(1, n * d * np.dtype(dtype).itemsize)
+        try:
+            block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
+        except (OSError, OverflowError, ValueError) as error:
+            raise BadInput(f"{n} rows of {d} numbers need {size:,} bytes ({error}); keep them in a folder") from None
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            block.madvise(mmap.MADV_HUGEPAGE)
+        self.codes: Codes = np.frombuffer(block, dtype, n * d).reshape(n, d)
+
+    def take(self, clients: Ids) -> tuple[Codes, Ids]:
+        """The codes of all rows and the places of these; a new row is zero."""
+        new = clients[self.index[clients] < 0]
+        self.index[new] = np.arange(self.count, self.count + len(new))
+        self.count += len(new)
+        return self.codes, self.index[clients]
+
+    def put(self, clients: Ids, codes: Codes) -> None:
+        """They were changed where they are."""
+
+    def read(self, client: int) -> Codes:
+        place = self.index[client]
+        return self.codes[place] if place >= 0 else np.zeros_like(self.codes, shape=self.codes.shape[1:])
+
+    def saved(self) -> Saved:
+        return {"index": self.index, "codes": self.codes[: self.count]}
+
+    def restored(self, saved: Saved) -> "Ram":
+        n, d = self.codes.shape
+        require(saved["codes"].dtype == self.codes.dtype, f"rows must be {self.codes.dtype}, got {saved['codes'].dtype}")
+        ram = Ram(n, d, self.codes.dtype)
+        ram.index[:], ram.count = saved["index"], len(saved["codes"])
+        ram.codes[: ram.count] = saved["codes"]
+        return ram
+
+    def __reduce__(self) -> Any:
+        clients = np.flatnonzero(self.index >= 0)
+        return _filled, (Ram, (*self.codes.shape, self.codes.dtype), clients, self.codes[self.index[clients]])
+
+
+class File:
+    """Rows in a file of their own in `folder`, made at the first write.
+
+    A row that changes for the first time after a checkpoint moves to a free place, and the place that
+    the checkpoint knows is free after the next one. So a kill at any moment leaves every row of the last
+    checkpoint where it was, and only rows that change are written. The places are all that a checkpoint
+    holds. An epoch is the time between two checkpoints: the file names the one that it protects and the
+    one that writes, so that a run never reads rows that another has changed since.
+
+    A file that no checkpoint knows is removed with its object. A pickled or copied object carries its
+    rows and gets a file of its own.
+    """
+
+    def __init__(self, folder: str, n: int, d: int, dtype: Any) -> None:
+        self.folder, self.d, self.dtype, self.name, self.fd = folder, d, np.dtype(dtype), "", -1
+        self.size = d * self.dtype.itemsize  # bytes of a row
+        self.index: Ids = np.full(n, -1, np.int64)  # (n,) the place of each client's row
+        self.moved = np.zeros(n, np.bool_)  # since the last checkpoint
+        self.free: list[int] = []
+        self.left: list[int] = []  # places that the last checkpoint needs and nobody else
+        self.end = 0
+        self.protected = self.epoch = 0
+        self.writing = False
+        self.scratch: Codes = np.zeros((0, d), self.dtype)
+
+    def take(self, clients: Ids) -> tuple[Codes, Ids]:
+        """A copy of the codes of these rows, one after the other."""
+        if len(self.scratch) < len(clients):
+            self.scratch = np.empty((len(clients), self.d), self.dtype)
+        for row, place in zip(self.scratch, self.index[clients].tolist(), strict=False):
+            self._read(row, place)
+        return self.scratch[: len(clients)], np.arange(len(clients))
+
+    def put(self, clients: Ids, codes: Codes) -> None:
+        self._claim()
+        for row, i in zip(codes, clients.tolist(), strict=True):
+            if not self.moved[i]:
+                if self.index[i] >= 0:
+                    self.left.append(int(self.index[i]))
+                if not self.free:
+                    self.free, self.end = [self.end], self.end + 1
+                self.index[i], self.moved[i] = self.free.pop(), True
+            self._write(memoryview(row).cast("B"), FIRST + int(self.index[i]) * self.size)
+
+    def read(self, client: int) -> Codes:
+        row = np.empty(self.d, self.dtype)
+        self._read(row, int(self.index[client]))
+        return row
+
+    def saved(self) -> Saved:
+        """What the checkpoint holds; the rows are on the disk when this returns."""
+        if self.fd >= 0:
+            os.fsync(self.fd)
+            self.remove.detach()
+        self.free += self.left
+        self.left, self.writing = [], False
+        self.moved[:] = False
+        return {"index": self.index, "name": self.name, "protected": self.protected, "epoch": self.epoch}
+
+    def restored(self, saved: Saved) -> "File":
+        file = File(self.folder, len(self.index), self.d, self.dtype)
+        file.index[:], file.end = saved["index"], int(saved["index"].max(initial=-1)) + 1
+        used = file.index[file.index >= 0]
+        file.free = np.setdiff1d(np.arange(file.end), used, assume_unique=True)[::-1].tolist()
+        file.protected, file.epoch, file.name = saved["protected"], saved["epoch"], saved["name"]
+        if file.name:
+            path = Path(file.folder) / file.name
+            require(path.exists(), f"the checkpoint needs {path}, which is not there")
+            file._opened(os.open(path, os.O_RDWR), unknown=False)
+            file._check()
+        return file
+
+    def __reduce__(self) -> Any:
+        clients = np.flatnonzero(self.index >= 0)
+        return _filled, (File, (self.folder, len(self.index), self.d, self.dtype), clients, self.take(clients)[0])
+
+    def _claim(self) -> None:
+        """Make sure that the file is ours, as it was left; after a checkpoint, begin an epoch."""
+        if not self.name:
+            Path(self.folder).mkdir(parents=True, exist_ok=True)
+            fd, path = tempfile.mkstemp(".rows", "memory-", self.folder)
+            self.name = Path(path).name
+            self._opened(fd, unknown=True)
+        else:
+            self._check()
+        if not self.writing:
+            self.protected, self.epoch, self.writing = self.epoch, secrets.randbits(63), True
+            self._write(memoryview(HEADER.pack(MARK, self.size, self.protected, self.epoch)), 0)
+
+    def _check(self) -> None:
+        """Raise unless nobody wrote since our last write, or what was written is not in any checkpoint."""
+        found = os.pread(self.fd, HEADER.size, 0)
+        where = f"{Path(self.folder) / self.name}"
+        sound = len(found) == HEADER.size and os.fstat(self.fd).st_size >= FIRST + self.end * self.size
+        require(sound, f"{where} was cut off")
+        mark, size, protected, epoch = HEADER.unpack(found)
+        require((mark, size) == (MARK, self.size), f"{where} is not a file of rows of {self.size} bytes")
+        ours = (protected, epoch) == (self.protected, self.epoch) or (not self.writing and protected == self.epoch)
+        require(ours, f"{where} was changed by another run, or after a newer checkpoint than this one")
+
+    def _opened(self, fd: int, unknown: bool) -> None:
+        self.fd = fd
+        weakref.finalize(self, os.close, fd)
+        self.remove = weakref.finalize(self, _remove, str(Path(self.folder) / self.name), os.getpid())
+        if not unknown:
+            self.remove.detach()
+
+    def _read(self, row: Codes, place: int) -> None:
+        if place < 0:
+            row[:] = 0
+        else:
+            got = os.preadv(self.fd, [memoryview(row).cast("B")], FIRST + place * self.size)
+            require(got == self.size, f"{Path(self.folder) / self.name} was cut off")
+
+    def _write(self, data: memoryview, offset: int) -> None:
+        while data:  # a large row may take several writes
+            done = os.pwrite(self.fd, data, offset)
+            data, offset = data[done:], offset + done
+
+
+def _filled(kind: Any, settings: tuple[Any, ...], clients: Ids, rows: Codes) -> Any:
+    """A copy, with what it needs of its own."""
+    made = kind(*settings)
+    if len(clients):
+        codes, places = made.take(clients)
+        codes[places] = rows
+        made.put(clients, codes)
+    return made
+
+
+def _remove(path: str, process: int) -> None:
+    if os.getpid() == process:  # a forked process has a copy of the object, not a file of its own
+        with contextlib.suppress(OSError):
+            os.unlink(path)

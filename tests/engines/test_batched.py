@@ -1,0 +1,159 @@
+import numpy as np
+import pytest
+import torch
+from tasks_for_engines import images, vectors
+from torch import Tensor, nn
+
+from fedstale.core import BadInput, Job, Local
+from fedstale.engines import ENGINES, Serial, make
+from fedstale.engines.batched import Batched
+from fedstale.engines.cohort import chunks
+from fedstale.participation.bernoulli import Bernoulli
+from fedstale.simulate import simulate
+from fedstale.strategies.fedstale import FedStale
+from fedstale.tasks.models import MLP, Linear
+from fedstale.tasks.quadratic import Quadratic
+from fedstale.testing import check_engine
+
+LOCAL = Local(0.05, steps=4, batch=16)
+
+
+class Odd(nn.Module):
+    """A model without a closed form: a product of two layers, one of them without a bias, tanh."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.out = nn.Linear(8, 4), nn.Linear(8, 4, bias=False), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.tanh(self.a(x)) * self.b(x))
+
+
+def dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5))
+
+
+class Branching(nn.Module):
+    """Its path depends on the numbers, which no batch can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.out(x)
+        return out * 2 if float(out.sum()) > 0 else out
+
+
+class Doubled(nn.Linear):
+    """Looks like a linear layer and is none."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+@pytest.mark.parametrize("model", [Linear(), MLP((7,)), MLP((6, 5))])
+def test_closed_forms_equal_the_reference(model: Linear | MLP, ridge: float) -> None:
+    check_engine(Batched(vectors(model, ridge), LOCAL), rounds=50, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("model", [Odd, lambda: Doubled(8, 3), lambda: nn.Linear(8, 3, bias=False)])
+def test_other_modules_equal_the_reference(model: type[nn.Module]) -> None:
+    check_engine(Batched(vectors(model, 0.1), LOCAL), rounds=5, tolerance=1e-4)
+
+
+def test_convolutions_equal_the_reference() -> None:
+    check_engine(Batched(images(), LOCAL), rounds=3, tolerance=1e-4)
+
+
+def test_linear_model_of_images_is_flattened() -> None:
+    check_engine(Batched(images(Linear()), LOCAL), rounds=3, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize("matrices", [False, True])
+def test_quadratics_equal_the_reference(noise: float, matrices: bool) -> None:
+    task = Quadratic.random(5, 4, noise=noise)
+    if matrices:
+        half = np.random.default_rng(0).standard_normal((5, 4, 4))
+        task = Quadratic(task.centers, half @ half.transpose(0, 2, 1), noise=noise)
+    check_engine(make("batched", task, Local(0.1, steps=3)), rounds=20, tolerance=1e-6)
+
+
+def test_fifty_rounds_end_where_the_reference_ends() -> None:
+    task = vectors(MLP((7,)), 0.01)
+    ends = []
+    for engine in (Serial(task, LOCAL), Batched(task, LOCAL)):
+        *_, last = simulate(engine, FedStale(0.5), Bernoulli(0.5), rounds=50, seed=3)
+        ends.append(last.params)
+    assert np.abs(ends[0] - ends[1]).max() <= 1e-5 * np.abs(ends[0]).max()
+
+
+def test_jobs_of_other_seeds_rates_and_cohorts_advance_together() -> None:
+    task = vectors(MLP((7,)))
+    every, some = np.arange(6), np.array([0, 3, 5])
+    other = Local(0.02, steps=2, batch=4, prox=0.5)
+    jobs = [Job(task.init(s), who, s, t, local) for s, t, who, local in
+            [(0, 1, every, LOCAL), (0, 1, some, LOCAL), (0, 1, every, Local(0.01, 4, 16)), (1, 1, every, LOCAL),
+             (0, 2, some, LOCAL), (0, 1, some, other), (0, 1, every[:0], LOCAL)]]  # fmt: skip
+    for reply, due in zip(Batched(task, LOCAL).train(jobs), Serial(task, LOCAL).train(jobs), strict=True):
+        assert reply.updates.shape == due.updates.shape
+        np.testing.assert_allclose(reply.updates, due.updates, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(reply.losses, due.losses, rtol=1e-5)
+
+
+def test_jobs_of_one_seed_share_their_draws() -> None:
+    task = vectors()
+    jobs = [Job(task.init(0), np.array([1, 4]), 0, 1, LOCAL), Job(task.init(0), np.array([4, 5]), 0, 1, LOCAL)]
+    made = list(chunks(jobs, task.train.offsets, lambda b, sharers: 100, slack=0.0))
+    assert sorted((c.sharers, c.rows.tolist()) for c in made) == [(1, [0]), (1, [3]), (2, [1, 2])]
+
+
+def test_chunks_are_cut_by_room_and_by_slack() -> None:
+    task = vectors()
+    jobs = [Job(task.init(0), np.arange(6), 0, 1, LOCAL)]  # batches of 3, 5, 16, 16, 16, 16
+
+    def sizes(room: int, slack: float) -> list[list[int]]:
+        return [c.sizes.tolist() for c in chunks(jobs, task.train.offsets, lambda b, sharers: room, slack)]
+
+    assert sizes(100, 0.0) == [[16, 16, 16, 16], [5], [3]]
+    assert sizes(100, 0.5) == [[16, 16, 16, 16], [5, 3]]
+    assert sizes(3, 1.0) == [[16, 16, 16], [16, 5, 3]]
+
+
+def test_numbers_do_not_depend_on_threads() -> None:
+    task = vectors(MLP((7,)))
+    jobs = [Job(task.init(s), np.arange(6), s, 1, LOCAL) for s in range(3)]
+    before, replies = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            replies.append(Batched(task, LOCAL).train(jobs))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for one, three in zip(*replies, strict=True):
+        np.testing.assert_array_equal(one.updates, three.updates)
+
+
+@pytest.mark.parametrize(("model", "why"), [(dropout, "draws"), (Branching, "cannot batch this model")])
+def test_what_does_not_fit_is_refused(model: type[nn.Module], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        make("batched", vectors(model), LOCAL)
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(BadInput, match="did you mean 'batched'"):
+        make("batchd", vectors(), LOCAL)
+
+
+def test_width_is_bounded_by_memory() -> None:
+    task = vectors()
+    assert Batched(task, LOCAL).width == 64
+    task.n = 10**9
+    assert Batched(task, LOCAL).width == 1
+
+
+def test_every_engine_is_described() -> None:
+    assert all(about for about in ENGINES.values())
