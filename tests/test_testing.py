@@ -393,7 +393,7 @@ class Guesses(Estimator):
 
 class Wears(Estimator):
     def probs(self, belief: Any) -> Array:
-        belief.mean[:] += 1
+        belief.last[:] += 1
         return super().probs(belief)
 
 
@@ -403,7 +403,7 @@ class Remembers(Estimator):
 
     def init(self, n: int) -> Any:
         self.asked += 1
-        return super().init(n)._replace(mean=np.full(n, float(self.asked)))
+        return super().init(n)._replace(last=np.full(n, self.asked, np.int32))
 
 
 class BeliefLost(Estimator):

@@ -1,7 +1,8 @@
 """From the names in an experiment to the things they stand for, and the lists of all names."""
 
 import dataclasses
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,10 @@ def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "
     if data["dataset"] == "quadratic":
         return Quadratic.random(n, data["dimension"], seed=seed, spread=data["spread"], noise=data["noise"])
     from fedstale.tasks.images import image_task
-    from fedstale.tasks.models import MODELS
     from fedstale.tasks.split import WEIGHTS
     from fedstale.tasks.synthetic import synthetic
 
-    network: Any = build({key: value for key, value in model.items() if key != "ridge"}, MODELS, "model")
+    network: Any = build({key: value for key, value in model.items() if key != "ridge"}, _models(), "model")
     weights = WEIGHTS[data["weights"]]
     if data["dataset"] == "synthetic":
         return synthetic(
@@ -69,37 +69,43 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
 Row = tuple[str, str, str]  # name, settings, one line
 
 
-def catalogue() -> Mapping[str, list[Row]]:
-    """Every list of names that an experiment can use, with settings and one line each."""
-    from fedstale.tasks.models import MODELS
+LISTS: Mapping[str, Callable[[], list[Row]]] = {
+    "recipes": lambda: [
+        (name, _told(r), r.about or _line(type(r.strategy))) for name, r in recipes.RECIPES.items()
+    ],
+    "strategies": lambda: _rows(recipes.STRATEGIES),
+    "participation": lambda: _rows(recipes.PARTICIPATION),
+    "estimators": lambda: _rows(recipes.ESTIMATORS),
+    "channels": lambda: _rows(recipes.CHANNELS),
+    "servers": lambda: _rows(recipes.SERVERS),
+    "engines": lambda: [(name, "", about) for name, about in ENGINES.items()],
+    "datasets": lambda: [(name, "", entry.about) for name, entry in DATASETS.items()],
+    "partitions": lambda: _rows(PARTITIONS),
+    "swaps": lambda: _rows(SWAPS),
+    "models": lambda: _rows(_models()),
+}  # every list of names that an experiment can use
 
-    parts: Mapping[str, Mapping[str, Any]] = {
-        "strategies": recipes.STRATEGIES,
-        "participation": recipes.PARTICIPATION,
-        "estimators": recipes.ESTIMATORS,
-        "channels": recipes.CHANNELS,
-        "servers": recipes.SERVERS,
-        "partitions": PARTITIONS,
-        "swaps": SWAPS,
-        "models": MODELS,
-    }
-    made = {"recipes": [(name, _told(r), _line(type(r.strategy))) for name, r in recipes.RECIPES.items()]}
-    made |= {
-        what: [(name, _settings(cls), _line(cls)) for name, cls in table.items()] for what, table in parts.items()
-    }
-    made["engines"] = [(name, "", about) for name, about in ENGINES.items()]
-    made["datasets"] = [(name, "", entry.about) for name, entry in DATASETS.items()]
-    return made
+
+def _models() -> Mapping[str, Any]:
+    from fedstale.tasks.models import MODELS  # torch is slow to load
+
+    return MODELS
+
+
+def _rows(table: Mapping[str, Any]) -> list[Row]:
+    return [(name, _settings(cls), _line(cls)) for name, cls in table.items()]
 
 
 def _line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().split("\n")[0]
+    """What a part is: a strategy's file begins with it, as it is a paper; others say it themselves."""
+    text = sys.modules[cls.__module__].__doc__ if "strategies" in cls.__module__ else cls.__doc__
+    return (text or "").strip().split("\n")[0]
 
 
 def _settings(cls: Any) -> str:
     """`beta = 0.5, cutoff` : the fields with their defaults."""
     fields = [f for f in dataclasses.fields(cls) if f.init]
-    return ", ".join(f.name if f.default is dataclasses.MISSING else f"{f.name} = {f.default!r}" for f in fields)
+    return ", ".join(f.name if f.default is dataclasses.MISSING else f"{f.name} = {f.default}" for f in fields)
 
 
 def _told(r: recipes.Recipe) -> str:

@@ -75,10 +75,7 @@ def run(
         names = [p.folder.path.name for p in planned]
         print(json.dumps({"table": rows, "runs": names, "figure": str(figure), "numbers": str(numbers)}, indent=2))
     else:
-        screen = Console()
-        if not screen.is_terminal:
-            screen.width = 120  # a file has no width of its own
-        screen.print(display.table(rows, _title(chosen)))
+        _screen().print(display.table(rows, _title(chosen)))
         print(f"picture: {figure}\nnumbers: {numbers}\nruns:    {out}/  (fedstale list runs, fedstale show RUN)")
 
 
@@ -89,15 +86,15 @@ def list_(
     format: AsFormat = Format.text,
 ) -> None:
     """What there is: recipes, strategies, participation, estimators, channels, datasets, models, …, runs."""
-    tables = catalogue.catalogue()
+    tables = catalogue.LISTS
     if what is not None:
-        known(what, {**tables, "runs": []}, "the list")
+        known(what, {**tables, "runs": None}, "the list")
     if what == "runs":
         rows = [_run_row(r) for r in store.runs(out)]
         _print_rows(rows, "runs", format)
         return
     for name in [what] if what else tables:
-        rows = [{"name": key, "settings": settings, "what": about} for key, settings, about in tables[name]]
+        rows = [{"name": key, "settings": settings, "what": about} for key, settings, about in tables[name]()]
         _print_rows(rows, name, format)
 
 
@@ -158,7 +155,14 @@ def _print_rows(rows: list[dict[str, Any]], title: str, format: Format) -> None:
         table.add_column(key, overflow="fold")
     for row in rows:
         table.add_row(*map(str, row.values()))
-    Console().print(table)
+    _screen().print(table)
+
+
+def _screen() -> Console:
+    screen = Console()
+    if not screen.is_terminal:
+        screen.width = 120  # a file has no width of its own
+    return screen
 
 
 def _draw(groups: dict[str, list[experiment.Planned]], title: str, path: Path) -> None:
@@ -179,7 +183,8 @@ def _title(e: configuration.Experiment) -> str:
     kind = (
         spec if isinstance(spec, str) else " ".join(f"{v}" if k == "kind" else f"{k}={v}" for k, v in spec.items())
     )
-    return f"{e.name}: {e.data['dataset']}, {e.data['clients']} clients, {kind}, {len(e.seeds)} seed{'s' if len(e.seeds) > 1 else ''}"
+    seeds = f"{len(e.seeds)} seed{'s' if len(e.seeds) > 1 else ''}"
+    return f"{e.name}: {e.data['dataset']}, {e.data['clients']} clients, {kind}, {seeds}"
 
 
 def _command() -> str:

@@ -81,6 +81,12 @@ class Training(Section):
     prox: Annotated[float, Field(ge=0)] = 0.0
 
 
+class Warmup(Training):
+    """FedAvg before the comparison: every algorithm starts from where it ends."""
+
+    rounds: Annotated[int, Field(ge=1)]
+
+
 class Experiment(Section):
     """One file: several algorithms × seeds over the same data and the same participation."""
 
@@ -93,6 +99,7 @@ class Experiment(Section):
     data: Table
     model: Model = Model()
     local: Training
+    warmup: Warmup | None = None
     participation: Spec
     estimator: Spec = "known"
     channel: Spec = "lossless"
@@ -166,7 +173,7 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _value(hint: Any, value: Any, table: Mapping[str, Any], where: str) -> Any:
-    if isinstance(value, dict) and "kind" in value:
+    if (isinstance(value, dict) and "kind" in value) or getattr(hint, "_is_protocol", False):
         return build(value, table, where)
     if not _simple(hint):
         return value  # the part checks it

@@ -21,11 +21,12 @@ from fedstale.core import (
     require,
 )
 from fedstale.record import Recorder, Saved, Tally, environment
+from fedstale.rng import stream
 from fedstale.simulate import Diverged, Run, checked, first, play, together
 from fedstale.tracing import Tracer
 
 TRACED = 256  # realised weights cost n × n: with more clients they are left out
-LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))  # type: ignore[arg-type]
+LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
 OWN_KEYS = ("kind", "label", "estimator", "server", "channel", *LOCAL_KEYS)  # of an entry of `algorithms`
 
 
@@ -52,6 +53,7 @@ class Planned(NamedTuple):
     seed: int
     config: dict[str, Any]
     folder: store.RunFolder
+    warmup: "Planned | None" = None  # the run whose end is this one's start
 
 
 class Progress(NamedTuple):
@@ -83,11 +85,29 @@ def plan(experiment: Experiment, folder: Path) -> list[Planned]:
     }
     planned = []
     for seed in experiment.seeds:
+        warm = _warmup(experiment, participation, shared, seed, folder)
+        before = {"warmup": warm.folder.path.name} if warm else {}
         for chosen in algorithms:
-            config = shared | _described(chosen) | {"seed": seed}
+            config = shared | _described(chosen) | {"seed": seed} | before
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
-            planned.append(Planned(chosen, participation, seed, config, run))
+            planned.append(Planned(chosen, participation, seed, config, run, warm))
     return planned
+
+
+def _warmup(
+    experiment: Experiment, participation: Participation, shared: dict[str, Any], seed: int, folder: Path
+) -> Planned | None:
+    """The FedAvg run that comes first, with a seed of its own so that no draw is used twice."""
+    if experiment.warmup is None:
+        return None
+    settings = experiment.warmup.model_dump()
+    rounds = settings.pop("rounds")
+    chosen = algorithm({"kind": "fedavg", "label": "warm-up", **settings}, experiment, "warmup")
+    own = int(stream(seed, "warmup").integers(2**31))
+    config = shared | _described(chosen) | {"seed": own, "rounds": rounds}
+    return Planned(
+        chosen, participation, own, config, store.RunFolder(folder / store.run_name("warm-up", seed, config))
+    )
 
 
 def algorithm(spec: Spec, experiment: Experiment, where: str) -> Algorithm:
@@ -146,7 +166,9 @@ def execute(
 
     A checkpoint is saved every `pause` seconds and when asked to stop.
     """
-    waiting = [p for p in planned if again or not p.folder.finished]
+    warmups = list({p.warmup.folder: p.warmup for p in planned if p.warmup}.values())
+    stages = [[p for p in stage if again or not p.folder.finished] for stage in (warmups, planned)]
+    waiting = [p for stage in stages for p in stage]
     for p in planned:
         if p not in waiting:
             yield Progress(p, experiment.rounds, {}, p.folder.result(), reused=True)
@@ -160,22 +182,23 @@ def execute(
     )
     task = catalogue.make_task(experiment.data, experiment.model.model_dump(), experiment.device)
     engine = engines.make(experiment.engine, task, waiting[0].algorithm.local)
-    runs = [checked(_run(p, engine, experiment.rounds)) for p in waiting]
+    runs = {p.folder: checked(_run(p, engine)) for p in waiting}  # all of them, before the first is computed
     width, diverged = getattr(engine, "width", 1), []
-    for k in range(0, len(waiting), width):
+    for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
-            group = list(zip(waiting[k : k + width], runs[k : k + width], strict=True))
-            active = [_Active(p, run, stack, resume, command, pause, len(group)) for p, run in group]
+            active = [_Active(p, runs[p.folder], stack, resume, command, pause, len(group)) for p in group]
             for progress in _advance(engine, active, stop):
                 diverged.append(progress) if isinstance(progress, str) else (yield progress)
     if diverged:
         raise Diverged("; ".join(diverged))
 
 
-def _run(p: Planned, engine: Engine, rounds: int) -> Run:
+def _run(p: Planned, engine: Engine) -> Run:
     a, n = p.algorithm, engine.task.n
     strategy = Tracer(a.strategy) if n <= TRACED else a.strategy
-    return Run(engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local)
+    return Run(
+        engine, strategy, p.participation, p.config["rounds"], p.seed, a.server, a.estimator, a.channel, a.local
+    )
 
 
 class _Active:
@@ -195,6 +218,8 @@ class _Active:
         self.recorder = Recorder(p.folder, run.engine.task, run.rounds, every, pause, saved, abreast)
         stack.callback(self.recorder.close)
         self.start = saved.checkpoint if saved else first(run)
+        if p.warmup and not saved:
+            self.start = self.start._replace(params=p.warmup.folder.params())
         self.play = play(run, self.start)
 
     def _saved(self, run: Run) -> Saved:

@@ -62,25 +62,31 @@ class Recipe(NamedTuple):
 
     strategy: Strategy
     estimator: Estimator | None = None
+    about: str = ""  # where the strategy alone does not say it
 
 
 RECIPES: Mapping[str, Recipe] = {
     "fedavg": Recipe(strategies.FedAvg()),
     "unbiased": Recipe(strategies.Unbiased()),
     "fedstale": Recipe(strategies.FedStale(0.5)),
-    "fedvarp": Recipe(strategies.FedStale(1.0)),
+    "fedvarp": Recipe(strategies.FedStale(1.0), about="FedVARP made unbiased: FedStale with the whole memory."),
     "fedvarp-original": Recipe(strategies.FedVARP()),
     "mifa": Recipe(strategies.MIFA()),
-    "fedau": Recipe(strategies.Unbiased(), estimators.Intervals()),
+    "fedau": Recipe(
+        strategies.Unbiased(), estimators.Intervals(), "Unbiased FedAvg that learns the p_i as it goes."
+    ),
     "ca-fed": Recipe(strategies.CAFed(), estimators.Transitions()),
     "adafed": Recipe(strategies.AdaFed()),
     "more-available": Recipe(strategies.MoreAvailable()),
     "f3ast": Recipe(strategies.F3AST(clients=10)),
-    "upga-pl": Recipe(strategies.Unbiased()),
-    "dma-pl": Recipe(strategies.FedAvg()),
+    "upga-pl": Recipe(strategies.Unbiased(), about="Unbiased FedAvg over lossy links."),
+    "dma-pl": Recipe(
+        strategies.FedAvg(), about="The mean of the models that got through: FedAvg over lossy links."
+    ),
     "udma-pl": Recipe(strategies.UDMA()),
     "amplified": Recipe(strategies.Amplified(period=500, factor=10.0)),
     "wait-minibatch": Recipe(strategies.Wait(period=500)),
+    "wait-full": Recipe(strategies.Wait(period=500), about="wait-minibatch with a batch of all that a client has."),
     "scaffold": Recipe(strategies.Scaffold()),
 }
 

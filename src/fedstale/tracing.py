@@ -60,7 +60,7 @@ class Tracer:
         n, m = len(r.weights), len(r.clients)
         ones = np.zeros((m, n), np.float32)
         ones[np.arange(m), r.clients] = 1
-        heard = r.arrived.any(axis=1)[:, None]
+        heard = r.arrived.any(axis=1).reshape(m, 1)
         plain = r._replace(params=np.zeros(n, np.float32), updates=ones, arrived=heard)
         weights, shadow = self.strategy.aggregate(state.shadow, plain)
         return step, Traced(inner, shadow, weights)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedstale.core import Array, Round, part, require
-from fedstale.memory import Memory
+from fedstale.memory import Coding, Float32, Memory
 
 
 @part
@@ -20,19 +20,17 @@ class FedStale:
     """
 
     beta: float = 0.5
+    memory: Coding = Float32()
     inverse_weighting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(0 <= self.beta <= 1, f"beta must be in [0, 1], got {self.beta}")
 
     def init(self, n: int, d: int) -> Memory:
-        return Memory.zeros(n, d)
+        return Memory.zeros(n, d, self.memory)
 
     def aggregate(self, memory: Memory, r: Round) -> tuple[Array, Memory]:
-        β, h, Δ = self.beta, memory.rows, r.updates
+        β, c = self.beta, r.inverse()  # (m,) c = a_i / p_i
         step = β * memory.weighted_sum(r.weights)  # (d,) float64: β Σ a_i h_i, also when S is empty
-        for k, (i, c) in enumerate(zip(r.clients.tolist(), r.inverse().tolist(), strict=True)):
-            correction = c * (Δ[k] - β * h[i])  # c = a_i / p_i
-            step += correction if r.arrived[k].all() else np.where(r.arrived[k], correction, 0)
-            memory.write(i, Δ[k], r.arrived[k], r.t)
+        memory.correct(step, r, fresh=c, stale=β)  # += Σ_S c_i (Δ_i - β h_i); then h_i ← Δ_i
         return step.astype(np.float32), memory

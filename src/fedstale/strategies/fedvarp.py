@@ -6,7 +6,7 @@ Jhunjhunwala et al., FedVARP: Tackling the Variance Due to Partial Client Partic
 import numpy as np
 
 from fedstale.core import Array, Round, part, weighted_sum
-from fedstale.memory import Memory
+from fedstale.memory import Coding, Float32, Memory
 
 
 @part
@@ -17,15 +17,15 @@ class FedVARP:
     The unbiased version is FedStale(beta=1).
     """
 
+    memory: Coding = Float32()
+
     def init(self, n: int, d: int) -> Memory:
-        return Memory.zeros(n, d)
+        return Memory.zeros(n, d, self.memory)
 
     def aggregate(self, memory: Memory, r: Round) -> tuple[Array, Memory]:
         n, ones = len(r.weights), np.ones(len(r.clients))
-        mean_h = memory.weighted_sum(np.full(n, 1 / n, np.float32)).copy()  # (d,) mean over all n
-        change = np.where(r.arrived, r.updates - memory.rows[r.clients], np.float32(0))  # (m, d)
-        count = weighted_sum(ones, r.arrived.astype(np.float32))  # (d,) or (1,)
-        step = weighted_sum(ones, change) / np.maximum(count, 1) + mean_h
-        for k, i in enumerate(r.clients.tolist()):
-            memory.write(i, r.updates[k], r.arrived[k], r.t)
-        return step.astype(np.float32), memory
+        r = r._replace(weights=np.full(n, 1 / n, np.float32))
+        mean_h, change = memory.weighted_sum(r.weights).copy(), np.zeros(len(r.params))  # (d,) mean over all n
+        memory.correct(change, r, fresh=1, stale=1)  # Σ_S (Δ_i - h_i); then h_i ← Δ_i
+        count = weighted_sum(ones, r.arrived.astype(np.float32))  # (d,) or (1,): who of S got through
+        return (change / np.maximum(count, 1) + mean_h).astype(np.float32), memory

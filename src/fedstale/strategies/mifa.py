@@ -6,7 +6,7 @@ Gu et al., Fast Federated Learning in the Presence of Arbitrary Device Unavailab
 import numpy as np
 
 from fedstale.core import Array, Round, part
-from fedstale.memory import Memory
+from fedstale.memory import Coding, Float32, Memory
 
 
 @part
@@ -16,11 +16,11 @@ class MIFA:
     Needs no p_i and has little variance, but an absent client goes on pushing with an old update.
     """
 
+    memory: Coding = Float32()
+
     def init(self, n: int, d: int) -> Memory:
-        return Memory.zeros(n, d)
+        return Memory.zeros(n, d, self.memory)
 
     def aggregate(self, memory: Memory, r: Round) -> tuple[Array, Memory]:
-        step = memory.weighted_sum(r.weights)  # written to by the writes below
-        for k, i in enumerate(r.clients.tolist()):
-            memory.write(i, r.updates[k], r.arrived[k], r.t)
-        return step.astype(np.float32), memory
+        memory.remember(r)  # h_i ← Δ_i for i in S
+        return memory.weighted_sum(r.weights).astype(np.float32), memory  # Σ_i a_i h_i
