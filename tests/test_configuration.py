@@ -28,8 +28,8 @@ def test_every_recipe_can_be_described_and_built_again(name: str) -> None:
     assert build(describe(strategy, recipes.STRATEGIES), recipes.STRATEGIES, "x") == strategy
 
 
-@pytest.mark.parametrize("path", sorted(Path("experiments").glob("*.toml")), ids=str)
-def test_every_experiment_that_ships_is_valid(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [Path("experiments/demo.toml"), Path("experiments/quadratic.toml")], ids=str)
+def test_the_experiments_that_ship_are_valid(path: Path, tmp_path: Path) -> None:
     assert plan(read(path), tmp_path)
 
 

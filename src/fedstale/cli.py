@@ -11,7 +11,6 @@ import shlex
 import signal
 import sys
 import warnings
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +21,7 @@ from rich.table import Table
 
 from fedstale import catalogue, configuration, display, experiment, store
 from fedstale.core import BadInput, known
+from fedstale.inspecting import Format, inspect
 from fedstale.simulate import Diverged
 
 app = typer.Typer(
@@ -29,11 +29,6 @@ app = typer.Typer(
     help="Federated learning for clients that come and go.",
 )  # fmt: skip
 talk = Console(stderr=True)  # progress and complaints; results go to standard output
-
-
-class Format(StrEnum):
-    text = "text"
-    json = "json"
 
 
 Out = Annotated[Path, typer.Option("--out", help="Folder that keeps the runs.")]
@@ -102,10 +97,17 @@ def list_(
 def show(
     run: Annotated[str, typer.Argument(help="Name of a run, or its folder.")],
     out: Out = Path("runs"),
+    decisions: Annotated[
+        Path | None, typer.Option("--decisions", help="Draw who was there and who was left out, into this file.")
+    ] = None,
     format: AsFormat = Format.text,
 ) -> None:
     """One run: its configuration, where it was computed, and how it ended."""
     folder = _find(run, out)
+    if decisions:
+        from fedstale.figures.decisions import decisions as draw  # matplotlib is slow to load
+
+        draw(folder, decisions)
     result = folder.result() if folder.finished else None
     metrics = folder.metrics()
     if format == Format.json:
@@ -123,6 +125,9 @@ def show(
         if value is not None:
             Console().print(f"\n{title}", style="bold")
             print("\n".join(f"  {key}: {_inline(inner)}" for key, inner in value.items()))
+
+
+app.command()(inspect)
 
 
 def _inline(value: Any) -> str:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fedstale.core import BadInput, Local, known, require
 from fedstale.data import DATASETS
+from fedstale.recipes import NESTED
 
 S = TypeVar("S", bound="Section")
 Table = dict[str, Any]
@@ -50,7 +51,7 @@ class Synthetic(Section):
 
 
 class Quadratics(Section):
-    """Random quadratics with a known optimum."""
+    """Quadratics with a known optimum: random ones, or those of the given centers and diagonal curvatures."""
 
     dataset: Literal["quadratic"]
     clients: Annotated[int, Field(ge=1)] = 24
@@ -58,6 +59,9 @@ class Quadratics(Section):
     dimension: Annotated[int, Field(ge=1)] = 10
     spread: Annotated[float, Field(ge=0)] = 1.0
     noise: Annotated[float, Field(ge=0)] = 0.0
+    centers: list[list[float]] | None = None
+    curvature: list[list[float]] | None = None
+    start: list[float] | None = None
 
 
 DATA: Mapping[str, type[Section]] = {
@@ -118,8 +122,8 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not a TOML file: {error}") from None
     raw.setdefault("name", path.stem)
-    for override in overrides:
-        _override(raw, override)
+    for change in overrides:
+        override(raw, change)
     return check(raw)
 
 
@@ -145,7 +149,7 @@ def build(spec: Spec, table: Mapping[str, Any], where: str) -> Any:
     missing = [f.name for f in fields.values() if f.name not in settings and not _has_default(f)]
     require(not missing, f"{where} ({cls.__name__}) needs {' and '.join(missing)}")
     hints = typing.get_type_hints(cls)
-    values = {key: _value(hints[key], value, table, f"{where}.{key}") for key, value in settings.items()}
+    values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in settings.items()}
     try:
         return cls(**values)
     except BadInput as error:
@@ -156,12 +160,12 @@ def describe(part: Any, table: Mapping[str, Any]) -> Table:
     """The table that builds this part again; an array or a file is named by its content."""
     name = next(name for name, cls in table.items() if cls is type(part))
     fields = {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}
-    return {"kind": name} | {key: _plain(value, table) for key, value in fields.items()}
+    return {"kind": name} | {key: _plain(value) for key, value in fields.items()}
 
 
-def _plain(value: Any, table: Mapping[str, Any]) -> Any:
-    if type(value) in table.values():
-        return describe(value, table)
+def _plain(value: Any) -> Any:
+    if type(value) in NESTED.values():
+        return describe(value, NESTED)
     if isinstance(value, np.ndarray) and value.size > 64:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
         return f"{value.dtype}{list(value.shape)} sha256:{digest}"
@@ -172,9 +176,9 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
     return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 
-def _value(hint: Any, value: Any, table: Mapping[str, Any], where: str) -> Any:
+def _value(hint: Any, value: Any, where: str) -> Any:
     if (isinstance(value, dict) and "kind" in value) or getattr(hint, "_is_protocol", False):
-        return build(value, table, where)
+        return value if type(value) in NESTED.values() else build(value, NESTED, where)
     if not _simple(hint):
         return value  # the part checks it
     try:
@@ -224,10 +228,10 @@ def _sentence(error: Any) -> str:
     return f"{text[0].lower()}{text[1:]}, got {error['input']!r}"
 
 
-def _override(raw: Table, override: str) -> None:
+def override(raw: Table, change: str) -> None:
     """Put `a.b.0.c=value` in its place; the value is read as TOML, or as a word."""
-    key, eq, text = override.partition("=")
-    require(bool(eq and key), f"an override is key=value, got {override!r}")
+    key, eq, text = change.partition("=")
+    require(bool(eq and key), f"an override is key=value, got {change!r}")
     try:
         value = tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fedstale import channels, estimators, participation, servers, strategies
+from fedstale import channels, estimators, memory, participation, servers, strategies
 from fedstale.core import Estimator, Strategy, known
 
 STRATEGIES: Mapping[str, Any] = {
@@ -55,6 +55,10 @@ SERVERS: Mapping[str, Any] = {
     "yogi": servers.Yogi,
     "projection": servers.Projection,
 }
+
+
+MEMORIES: Mapping[str, Any] = {"float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8}
+NESTED: Mapping[str, Any] = {**PARTICIPATION, **SERVERS, **MEMORIES}  # parts that are settings of other parts
 
 
 class Recipe(NamedTuple):

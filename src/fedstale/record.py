@@ -87,6 +87,8 @@ class Recorder:
         }
         if self.task.n <= LISTED:
             line["heard"] = s.clients.tolist()
+            if len(s.chosen) < len(s.available):
+                line["spared"] = np.setdiff1d(s.available, s.chosen).tolist()  # there, but left out by the rule
         return line
 
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:
@@ -132,6 +134,7 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
         "step_norm",
         "staleness",
         "heard",
+        "spared",
         "weights",
     }
     names = [key for key in metrics[-1] if key not in skip]

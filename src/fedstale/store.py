@@ -130,6 +130,13 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, AttributeError) as error:
             raise BadInput(f"{path} cannot be read ({error}); start the run again with --again") from None
 
+    def params(self) -> Array:
+        """The final parameters."""
+        try:
+            return np.asarray(np.load(self.path / "params.npy", allow_pickle=False), np.float32)
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{self.path} has no final parameters: {error}") from None
+
     def save_params(self, params: Array) -> None:
         write(self.path / "params.npy", lambda f: np.save(f, params))
 
@@ -165,7 +172,12 @@ def _safe(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
 
 
 def _pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
-    """The shape of a tree as JSON; its arrays go to `arrays` under their path."""
+    """The shape of a tree as JSON; its arrays go to `arrays` under their path.
+
+    What has `saved` and `restored` says itself what is kept of it, in plain arrays and numbers.
+    """
+    if hasattr(tree, "restored"):
+        tree = tree.saved()
     if isinstance(tree, np.ndarray):
         arrays[path] = tree
         return "array"
@@ -191,6 +203,8 @@ def _children(tree: Any) -> list[tuple[str, Any]] | None:
 
 
 def _unpack(shape: Any, like: Any, path: str, array: Callable[[str], Any]) -> Any:
+    if hasattr(like, "restored"):
+        return like.restored(_unpack(shape, like.saved(), path, array))
     if shape == "array":
         return array(f"a{path}")
     if "value" in shape:

@@ -1,0 +1,178 @@
+"""The documentation is true: its examples run, its tables are complete, its links lead somewhere."""
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pydantic_core import PydanticUndefined
+
+from fedstale import configuration, experiment, recipes, theory
+from fedstale.data import DATASETS, PARTITIONS, SWAPS
+from fedstale.engines import ENGINES
+from fedstale.tasks.models import MODELS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SECTIONS = {  # the parts that have a section of their own, and on which page
+    "strategies": recipes.STRATEGIES,
+    "participation": recipes.PARTICIPATION,
+    "estimators": recipes.ESTIMATORS,
+    "channels": recipes.CHANNELS,
+    "servers": recipes.SERVERS,
+}
+ROWS = {  # the names that have a row in some table of a page
+    "strategies": recipes.RECIPES,
+    "experiments": {**PARTITIONS, **SWAPS, **MODELS, **DATASETS, **ENGINES},
+}
+KEYS = {  # the sections of an experiment and their headings
+    "Top level": configuration.Experiment,
+    "Images": configuration.Images,
+    "Synthetic": configuration.Synthetic,
+    "Quadratic": configuration.Quadratics,
+    "Model": configuration.Model,
+    "Local": configuration.Training,
+    "Warmup": configuration.Warmup,
+}
+REST: dict[str, Any] = {  # what an example leaves out
+    "name": "docs",
+    "rounds": 3,
+    "algorithms": ["fedavg"],
+    "data": {"dataset": "quadratic", "clients": 12, "dimension": 3},
+    "local": {"lr": 0.1},
+    "participation": {"kind": "two-groups", "p_min": 0.5},
+}
+SIMPLE = (bool, int, float, str, type(None))
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem if p.parent != ROOT else "front page")
+parts = pytest.mark.parametrize(("page", "name"), [(page, name) for page in SECTIONS for name in SECTIONS[page]])
+
+
+class Block(NamedTuple):
+    language: str
+    line: int  # of the file, where its text begins
+    text: str
+    run: bool
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r"(<!-- not run -->\s*\n)?^```(\w+)\n(.*?)^```$", text, re.M | re.S):
+        yield Block(found[2], text[: found.start(3)].count("\n") + 1, found[3], found[1] is None)
+
+
+def read(page: str) -> str:
+    return (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+
+
+def section(text: str, heading: str) -> str:
+    """From a heading to the next."""
+    found = re.search(rf"^#+ {re.escape(heading)}.*?\n(.*?)(?=^#+ |\Z)", text, re.M | re.S)
+    assert found, f"there is no heading {heading!r}"
+    return re.sub(r"^```.*?^```$", "", found[1], flags=re.M | re.S)
+
+
+def rows(text: str) -> dict[str, str]:
+    """`name` → second cell, of all table rows that begin with a name."""
+    return {m[1]: m[2].strip() for m in re.finditer(r"^\| `([^`|]+)` \|([^|\n]*)\|", text, re.M)}
+
+
+def settings(text: str, head: str) -> dict[str, str]:
+    """The rows of the table whose first heading is `head`."""
+    found = re.search(rf"^\| {head} \| default \|.*?\n((?:\|.*\n)+)", text, re.M)
+    return rows(found[1]) if found else {}
+
+
+def written(default: Any) -> str:
+    """As tables write it: the TOML form, or a dash where it is left out."""
+    if isinstance(default, str):
+        return f'"{default}"'
+    return "—" if default is None else str(default).lower()
+
+
+@pages
+def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page, in order, in one namespace; then its TOML blocks, which may name files they wrote."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "example"}
+    for block in blocks(page):
+        if block.language == "python" and block.run:
+            code = "\n" * (block.line - 1) + block.text
+            exec(compile(code, str(page), "exec"), namespace)
+    for block in blocks(page):
+        if block.language == "toml" and block.run:
+            _check_toml(block, tmp_path)
+
+
+def _check_toml(block: Block, folder: Path) -> None:
+    """Every part of the example can be built, with the rest of an experiment where it has none."""
+    chosen = configuration.check(REST | tomllib.loads(block.text))
+    planned = experiment.plan(chosen, folder)
+    planned[0].participation.probs(chosen.data["clients"])
+
+
+@parts
+def test_a_part_has_a_section_with_formula_examples_and_settings(page: str, name: str) -> None:
+    cls = SECTIONS[page][name]
+    heading = f"`{name}`: {cls.__name__}"
+    text = read(page)
+    body = text[text.index(f"## {heading}\n") :].split("\n## ")[0]
+    assert {"```text", "```python", "```toml"} <= {*body.split("\n")}
+    fields = [f for f in dataclasses.fields(cls) if f.init]
+    told = settings(section(text, heading), "setting")
+    assert list(told) == [f.name for f in fields]
+    for field in fields:
+        if field.default is dataclasses.MISSING:
+            assert told[field.name] == "required"
+        elif isinstance(field.default, SIMPLE):
+            assert told[field.name] == written(field.default), field.name
+
+
+@pytest.mark.parametrize(("page", "name"), [(page, name) for page in ROWS for name in ROWS[page]])
+def test_a_name_has_a_row(page: str, name: str) -> None:
+    assert name in rows(read(page)), f"docs/{page}.md has no row for {name}"
+
+
+@pytest.mark.parametrize("heading", KEYS)
+def test_the_keys_of_an_experiment_are_all_there(heading: str) -> None:
+    told = settings(section(read("experiments"), heading), "key")
+    fields = KEYS[heading].model_fields
+    assert {*told} == {*fields}
+    for name, field in fields.items():
+        if name == "name":
+            continue  # the file's
+        if field.default is PydanticUndefined:
+            assert told[name] == "required"
+        elif isinstance(field.default, (*SIMPLE, list)):
+            assert told[name] == written(field.default), name
+
+
+def test_the_functions_of_the_theory_are_all_there() -> None:
+    own = [
+        name
+        for name, value in vars(theory).items()
+        if callable(value) and value.__module__ == theory.__name__ and name.islower() and not name.startswith("_")
+    ]
+    headings = " ".join(re.findall(r"^## (.*)$", read("theory"), re.M))
+    assert len(own) > 10
+    assert [name for name in own if not re.search(rf"\b{name}\b", headings)] == []
+
+
+@pages
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{page.name} links to {target}; there is {sorted(anchors(file))}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
