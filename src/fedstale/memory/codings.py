@@ -85,9 +85,9 @@ class Int8:
     def encode(self, values: Array, inverse: Array, keys: Keys, first: int) -> Codes:
         y = values * inverse
         down = np.floor(y)
-        y -= down  # the chance of rounding up
-        down += _uniform(keys, first, values.shape[1]) < y
-        return down.astype(np.int8)
+        up = _uniform(keys, first, values.shape[1]) < y - down  # with a chance of y - down
+        codes: Codes = (down + up).astype(np.int8)
+        return codes
 
 
 Coding = Float32 | Float16 | Int8

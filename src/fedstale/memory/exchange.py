@@ -36,27 +36,28 @@ class Passing(NamedTuple):
     keys: Keys  # (m, 2)
 
 
-def exchange(coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats, fast: bool | None = None) -> None:
+def exchange(coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats) -> None:
     """step += Σ fresh (Δ - stale·h); h ← h + gain (Δ - h), coded; total += Σ weight · the change of h.
 
     All on the coordinates that arrived. `scales` (m,) are those of the old rows, and then of the new.
     """
-    fused = _fused() if fast or (fast is None and p.updates.size >= WORTHWHILE) else None
+    fused = _fused() if p.updates.size >= WORTHWHILE else None
     before, inverse = scales.copy(), np.ones_like(scales)
-    if coding.scaled:
-        largest = fused.largest(*_bare(p), before) if fused else _largest(coding, p, before)
-        scales[:], inverse[:] = coding.scales(largest)
-    if fused:
-        fused.exchange(*_bare(p), before, scales, inverse, step, total)
-    else:
-        _exchange(coding, p, before, scales, inverse, step, total)
+    with np.errstate(all="ignore"):  # a run that diverges is told so by its step
+        if coding.scaled:
+            largest = fused.largest(*_bare(p), before).view(np.float32) if fused else _largest(coding, p, before)
+            scales[:], inverse[:] = coding.scales(largest)
+        if fused:
+            fused.exchange(*_bare(p), before, scales, inverse, step, total)
+        else:
+            _exchange(coding, p, before, scales, inverse, step, total)
 
 
 def _largest(coding: Coding, p: Passing, before: Array) -> Array:
     """(m,) the largest magnitude of each new row."""
-    largest = np.zeros(len(before), np.float32)
+    largest, plain = np.zeros(len(before), np.float32), p.whole.all() and (p.gain == 1).all()
     for rows, columns in _blocks(*p.updates.shape):
-        _, _, new = _values(coding, p, before, rows, columns)
+        new = p.updates[rows, columns] if plain else _values(coding, p, before, rows, columns)[2]
         np.maximum(largest[rows], np.abs(new).max(axis=1), out=largest[rows])
     return largest
 
@@ -66,8 +67,7 @@ def _exchange(
 ) -> None:
     for rows, columns in _blocks(*p.updates.shape):
         old, Δ, new = _values(coding, p, before, rows, columns)
-        fresh, stale = p.fresh[rows, None], p.stale[rows, None]
-        correction = fresh * (Δ - stale * old)
+        correction = p.fresh[rows, None] * (Δ - p.stale[rows, None] * old)
         if not p.whole[rows].all():
             correction = np.where(_seen(p, rows, columns), correction, np.float32(0))
         codes = coding.encode(new, inverse[rows, None], p.keys[rows], columns.start)

@@ -1,29 +1,95 @@
 """The last update of every client, n × d, with its weighted sum kept as it changes."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Mask, Round, require
+from fedstale.core import Array, Ids, Mask, Round
 from fedstale.memory.codings import Coding, Float32, keys
 from fedstale.memory.exchange import Floats, Passing, exchange
-from fedstale.memory.rows import File, Ram
+from fedstale.memory.file import File
+from fedstale.memory.ram import Ram
 
 
+@dataclass
 class Memory:
-    """Rows h_i (zero before the first update) and Σ a_i h_i in float64.
+    """Rows h_i, zero before the first update, and Σ a_i h_i in float64.
 
     A write costs O(d), so a round costs O(m·d), never O(n·d). A row is what its coding can express, and
-    the sum is that of the rows as they are, so that a rule may use both.
+    the sum is that of the rows as they are, so that a rule can count on both.
     """
 
-    def __init__(self, n: int, d: int, coding: Coding = Float32()) -> None:
-        self.coding, self.shape = coding, (n, d)
-        self.kept: Ram | File = (
-            Ram(n, d, coding.dtype) if coding.folder is None else File(coding.folder, n, d, coding.dtype)
+    coding: Coding
+    kept: Ram | File  # the coded rows
+    scales: Array  # (n,) of the rows
+    written: Ids  # (n,) round of the last write, 0 before the first: staleness is t - written
+    weights: Array  # (n,) the a_i that `total` was summed with
+    total: Floats  # (d,)
+
+    @classmethod
+    def zeros(cls, n: int, d: int, coding: Coding = Float32()) -> "Memory":
+        kept = Ram(n, d, coding.dtype) if coding.folder is None else File(coding.folder, n, d, coding.dtype)
+        return cls(
+            coding, kept, np.zeros(n, np.float32), np.zeros(n, np.int64), np.zeros(n, np.float32), np.zeros(d)
         )
-        self.scales: Array = np.zeros(n, np.float32)
-        self.written: Ids = np.zeros(n, np.int64)  # round of the last write, 0 before: staleness is t - written
-        self.weights: Array = np.zeros(n, np.float32)  # the a_i that `total` was summed with
-        self.total: Floats = np.zeros(d)
+
+    def row(self, i: int) -> Array:
+        """(d,) h_i, a copy."""
+        return self.coding.decode(self.kept.read(i), self.scales[i]).copy()
+
+    @property
+    def rows(self) -> Array:
+        """(n, d) all h_i, a copy: for memories that fit."""
+        return np.stack([self.row(i) for i in range(len(self.written))])
+
+    def weighted_sum(self, weights: Array) -> Floats:
+        """Σ a_i h_i; summed anew only if the weights are not those of the last call."""
+        if weights is not self.weights and not np.array_equal(weights, self.weights):
+            self.total[:] = 0
+            for i in np.flatnonzero(self.written).tolist():
+                self.total += float(weights[i]) * self.row(i).astype(np.float64)
+        self.weights = weights
+        return self.total
+
+    def correct(
+        self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1
+    ) -> None:
+        """step += Σ_S fresh_i (Δ_i - stale_i h_i), and then `remember`, in one pass over the rows."""
+        self.weighted_sum(r.weights)
+        heard = np.asarray(r.arrived.any(axis=1))
+        keep = slice(None) if heard.all() else heard
+        clients, arrived = r.clients[keep], np.ascontiguousarray(r.arrived[keep])
+        if len(clients) == 0:
+            return
+        codes, places = self.kept.take(clients)
+        c, β, g = (np.full(len(heard), x, np.float32)[keep] for x in (fresh, stale, gain))
+        passing = Passing(
+            codes, places, np.ascontiguousarray(r.updates[keep], np.float32),
+            arrived, np.asarray(arrived.all(axis=1)), c, β, g,
+            self.weights[clients].astype(np.float64), keys(clients, r.t),
+        )  # fmt: skip
+        scales = self.scales[clients]
+        exchange(self.coding, passing, scales, step, self.total)
+        self.kept.put(clients, codes)
+        self.scales[clients], self.written[clients] = scales, r.t
+
+    def remember(self, r: Round, *, gain: npt.ArrayLike = 1) -> None:
+        """h_i ← h_i + gain_i (Δ_i - h_i) for i in S, on the coordinates that arrived."""
+        self.correct(np.zeros_like(self.total), r, fresh=0, stale=0, gain=gain)
+
+    def write(self, i: int, value: Array, arrived: Mask, t: int) -> None:
+        """h_i ← value, on the coordinates that arrived."""
+        none = np.zeros(0, np.float32)
+        self.remember(Round(t, none, np.array([i]), value[None], arrived[None], none, self.weights, none))
+
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint holds: the rows in RAM, or where they are in their file."""
+        names = ("scales", "written", "weights", "total")
+        return {name: getattr(self, name) for name in names} | {"rows": self.kept.saved()}
+
+    def restored(self, saved: dict[str, Any]) -> "Memory":
+        """The memory that was saved, with the settings of this one."""
+        plain = {name: value for name, value in saved.items() if name != "rows"}
+        return replace(self, kept=self.kept.restored(saved["rows"]), **plain)

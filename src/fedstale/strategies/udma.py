@@ -1,7 +1,7 @@
 """UDMA-PL: models, not updates, averaged with weights that make up for losses.
 
-Eq. (4.4) of Rodio, Client Heterogeneity in Federated Learning, thesis 2024, ch. 4. The other rules of
-that chapter are combinations of parts over a lossy channel: DMA-PL (4.2), whose mean of models is w plus
+Eq. (4.4) of Rodio, Client heterogeneity in federated learning systems, thesis, 2024, ch. 4. The other
+rules of that chapter are combinations of parts over a lossy channel: DMA-PL (4.2), whose mean of models is w plus
 the mean of updates, is FedAvg; UPGA-PL (4.5) is Unbiased.
 """
 

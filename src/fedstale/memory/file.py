@@ -1,77 +1,26 @@
-"""Where the coded rows are: in RAM, or in a file that agrees with the last checkpoint at any moment.
+"""Coded rows in a file that agrees with the last checkpoint at any moment.
 
-Both hand out the rows of some clients to be changed in place (`take`) and take them back (`put`). A
-client that was never heard from has no row, so that what is used grows with who was, not with n.
+Rows are read and written one by one, not mapped into memory: a full disk is an error and not a crash,
+and what a process has read stays in the system's cache and out of its own memory.
 """
 
 import contextlib
-import mmap
 import os
 import secrets
 import struct
-import sys
 import tempfile
 import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedstale.core import BadInput, Ids, require
+from fedstale.core import Ids, require
+from fedstale.memory.codings import Codes
 
-Codes = npt.NDArray[Any]
-Saved = dict[str, Any]
-
-NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
-HEADER = struct.Struct("<8sQQQ")  # mark, bytes of a row, the epoch that is protected, the epoch that writes
 MARK = b"fedstale"
+HEADER = struct.Struct("<8sQQQ")  # mark, bytes of a row, the epoch that is protected, the epoch that writes
 FIRST = 4096  # where the first row begins
-
-
-class Ram:
-    """Rows in the order in which clients were first heard, in memory that is there when it is touched."""
-
-    def __init__(self, n: int, d: int, dtype: Any) -> None:
-        self.index: Ids = np.full(n, -1, np.int64)  # (n,) the place of each client's row
-        self.count = 0
-        size = max(1, n * d * np.dtype(dtype).itemsize)
-        try:
-            block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
-        except (OSError, OverflowError, ValueError) as error:
-            raise BadInput(f"{n} rows of {d} numbers need {size:,} bytes ({error}); keep them in a folder") from None
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            block.madvise(mmap.MADV_HUGEPAGE)
-        self.codes: Codes = np.frombuffer(block, dtype, n * d).reshape(n, d)
-
-    def take(self, clients: Ids) -> tuple[Codes, Ids]:
-        """The codes of all rows and the places of these; a new row is zero."""
-        new = clients[self.index[clients] < 0]
-        self.index[new] = np.arange(self.count, self.count + len(new))
-        self.count += len(new)
-        return self.codes, self.index[clients]
-
-    def put(self, clients: Ids, codes: Codes) -> None:
-        """They were changed where they are."""
-
-    def read(self, client: int) -> Codes:
-        place = self.index[client]
-        return self.codes[place] if place >= 0 else np.zeros_like(self.codes, shape=self.codes.shape[1:])
-
-    def saved(self) -> Saved:
-        return {"index": self.index, "codes": self.codes[: self.count]}
-
-    def restored(self, saved: Saved) -> "Ram":
-        n, d = self.codes.shape
-        require(saved["codes"].dtype == self.codes.dtype, f"rows must be {self.codes.dtype}, got {saved['codes'].dtype}")
-        ram = Ram(n, d, self.codes.dtype)
-        ram.index[:], ram.count = saved["index"], len(saved["codes"])
-        ram.codes[: ram.count] = saved["codes"]
-        return ram
-
-    def __reduce__(self) -> Any:
-        clients = np.flatnonzero(self.index >= 0)
-        return _filled, (Ram, (*self.codes.shape, self.codes.dtype), clients, self.codes[self.index[clients]])
 
 
 class File:
@@ -116,14 +65,14 @@ class File:
                 if not self.free:
                     self.free, self.end = [self.end], self.end + 1
                 self.index[i], self.moved[i] = self.free.pop(), True
-            self._write(memoryview(row).cast("B"), FIRST + int(self.index[i]) * self.size)
+            self._write(row.view(np.uint8).data, FIRST + int(self.index[i]) * self.size)
 
     def read(self, client: int) -> Codes:
         row = np.empty(self.d, self.dtype)
         self._read(row, int(self.index[client]))
         return row
 
-    def saved(self) -> Saved:
+    def saved(self) -> dict[str, Any]:
         """What the checkpoint holds; the rows are on the disk when this returns."""
         if self.fd >= 0:
             os.fsync(self.fd)
@@ -133,8 +82,8 @@ class File:
         self.moved[:] = False
         return {"index": self.index, "name": self.name, "protected": self.protected, "epoch": self.epoch}
 
-    def restored(self, saved: Saved) -> "File":
-        file = File(self.folder, len(self.index), self.d, self.dtype)
+    def restored(self, saved: dict[str, Any]) -> "File":
+        file = File(self.folder, len(saved["index"]), self.d, self.dtype)
         file.index[:], file.end = saved["index"], int(saved["index"].max(initial=-1)) + 1
         used = file.index[file.index >= 0]
         file.free = np.setdiff1d(np.arange(file.end), used, assume_unique=True)[::-1].tolist()
@@ -148,7 +97,11 @@ class File:
 
     def __reduce__(self) -> Any:
         clients = np.flatnonzero(self.index >= 0)
-        return _filled, (File, (self.folder, len(self.index), self.d, self.dtype), clients, self.take(clients)[0])
+        return File, (self.folder, len(self.index), self.d, self.dtype), (clients, self.take(clients)[0])
+
+    def __setstate__(self, state: tuple[Ids, Codes]) -> None:
+        if len(state[0]):
+            self.put(*state)
 
     def _claim(self) -> None:
         """Make sure that the file is ours, as it was left; after a checkpoint, begin an epoch."""
@@ -185,23 +138,13 @@ class File:
         if place < 0:
             row[:] = 0
         else:
-            got = os.preadv(self.fd, [memoryview(row).cast("B")], FIRST + place * self.size)
+            got = os.preadv(self.fd, [row.view(np.uint8).data], FIRST + place * self.size)
             require(got == self.size, f"{Path(self.folder) / self.name} was cut off")
 
     def _write(self, data: memoryview, offset: int) -> None:
         while data:  # a large row may take several writes
             done = os.pwrite(self.fd, data, offset)
             data, offset = data[done:], offset + done
-
-
-def _filled(kind: Any, settings: tuple[Any, ...], clients: Ids, rows: Codes) -> Any:
-    """A copy, with what it needs of its own."""
-    made = kind(*settings)
-    if len(clients):
-        codes, places = made.take(clients)
-        codes[places] = rows
-        made.put(clients, codes)
-    return made
 
 
 def _remove(path: str, process: int) -> None:

@@ -1,0 +1,128 @@
+"""The pass of `exchange`, compiled by numba: every number is read once and written once.
+
+Operation for operation as in numpy, row after row, so that the bits are the same. Loaded when it is
+first worth it; what was compiled is kept on disk.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+numba: Any = import_module("numba")
+extending: Any = import_module("numba.extending")
+
+BLOCK = 4096  # coordinates at a time, so that their sums stay in the cache from row to row
+f32, f64, i8, i32, u16, u32 = np.float32, np.float64, np.int8, np.int32, np.uint16, np.uint32
+
+
+def _from_float32(code: Any, scale: Any) -> Any:
+    return code
+
+
+def _from_int8(code: Any, scale: Any) -> Any:
+    return f32(code) * scale
+
+
+def _from_float16(code: Any, scale: Any) -> Any:
+    """The exponent of float32 is biased by 127 - 15 = 112 more."""
+    magnitude = u32(u32(code & u16(0x7FFF)) << u32(13)).view(f32) * f32(2.0**112)
+    return (-magnitude if code & u16(0x8000) else magnitude) * scale
+
+
+def _to_float32(like: Any, value: Any, inverse: Any, start: Any, factor: Any, j: Any) -> Any:
+    return value
+
+
+def _to_int8(like: Any, value: Any, inverse: Any, start: Any, factor: Any, j: Any) -> Any:
+    x = u32(u32(j) * u32(0x9E3779B1) + start)
+    x = u32(u32(x ^ (x >> u32(16))) * factor)
+    x = u32(u32(x ^ (x >> u32(15))) * u32(0x735A2D97))
+    y = value * inverse
+    down = np.floor(y)
+    up = f32(i32(x >> u32(8))) * f32(2.0**-24) < y - down
+    return i8(i32(down) + i32(up))
+
+
+def _to_float16(like: Any, value: Any, inverse: Any, start: Any, factor: Any, j: Any) -> Any:
+    """To the nearest, ties to even: normal numbers by a carry, small ones by adding ½ in float32."""
+    bits = f32(value * inverse).view(u32)
+    magnitude = u32(bits & u32(0x7FFFFFFF))
+    odd = u32((magnitude >> u32(13)) & u32(1))
+    normal = u32(u32(magnitude - u32(0x38000000) + u32(0xFFF) + odd) >> u32(13))
+    small = u32(f32(magnitude.view(f32) + f32(0.5)).view(u32) - u32(0x3F000000))
+    return u16((small if magnitude < u32(0x38800000) else normal) | ((bits & u32(0x80000000)) >> u32(16)))
+
+
+def decoded(code: Any, scale: Any) -> Any:
+    """One of the above, by the type of the code."""
+
+
+def encoded(like: Any, value: Any, inverse: Any, start: Any, factor: Any, j: Any) -> Any:
+    """One of the above, by the type of the code that is replaced."""
+
+
+def _decoder(code: Any, scale: Any) -> Any:
+    return {"float32": _from_float32, "uint16": _from_float16, "int8": _from_int8}[str(code)]
+
+
+def _encoder(like: Any, value: Any, inverse: Any, start: Any, factor: Any, j: Any) -> Any:
+    return {"float32": _to_float32, "uint16": _to_float16, "int8": _to_int8}[str(like)]
+
+
+def _largest(
+    codes: Any, places: Any, updates: Any, arrived: Any, whole: Any,
+    fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any, before: Any,
+) -> Any:  # fmt: skip
+    """(m,) the bits of the largest magnitude of each new row; they have the order of the magnitudes."""
+    (m, d), wide = updates.shape, arrived.shape[1] > 1
+    bits, largest = updates.view(u32), np.zeros(m, u32)
+    for k in range(m):
+        best, row, update, word, g = u32(0), codes[places[k]], updates[k], bits[k], gain[k]
+        if whole[k] and g == 1:
+            for j in range(d):
+                best = max(best, u32(word[j] & u32(0x7FFFFFFF)))
+        else:
+            for j in range(d):
+                h = decoded(row[j], before[k])
+                Δ = update[j] if arrived[k, j if wide else 0] else h
+                best = max(best, u32(f32(abs(Δ if g == 1 else h + g * (Δ - h))).view(u32)))
+        largest[k] = best
+    return largest
+
+
+def _exchange(
+    codes: Any, places: Any, updates: Any, arrived: Any, whole: Any,
+    fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any,
+    before: Any, after: Any, inverse: Any, step: Any, total: Any,
+) -> None:  # fmt: skip
+    (m, d), wide = updates.shape, arrived.shape[1] > 1
+    for first in range(0, d, BLOCK):
+        last = min(first + BLOCK, d)
+        into, over = step[first:last], total[first:last]
+        for k in range(m):
+            row, update = codes[places[k], first:last], updates[k, first:last]
+            c, β, g, a = fresh[k], stale[k], gain[k], weights[k]
+            old, new, i, factor = before[k], after[k], inverse[k], keys[k, 1]
+            start = u32(keys[k, 0] + u32(first) * u32(0x9E3779B1))
+            if whole[k] and g == 1:
+                for j in range(last - first):
+                    Δ, h = update[j], decoded(row[j], old)
+                    into[j] += f64(c * (Δ - β * h))
+                    code = encoded(row[j], Δ, i, start, factor, j)
+                    row[j] = code
+                    over[j] += (f64(decoded(code, new)) - f64(h)) * a
+            else:
+                for j in range(last - first):
+                    h, seen = decoded(row[j], old), arrived[k, first + j if wide else 0]
+                    Δ = update[j] if seen else h
+                    into[j] += f64(c * (Δ - β * h)) if seen else 0.0
+                    code = encoded(row[j], Δ if g == 1 else h + g * (Δ - h), i, start, factor, j)
+                    row[j] = code
+                    over[j] += (f64(decoded(code, new)) - f64(h)) * a
+
+
+extending.overload(decoded)(_decoder)
+extending.overload(encoded)(_encoder)
+compiled = numba.njit(cache=True, error_model="numpy")
+largest, exchange = compiled(_largest), compiled(_exchange)

@@ -1,0 +1,230 @@
+"""Rows in fewer bytes: close to what was meant, exact on average, and the sum is that of the rows as they are."""
+
+import importlib.util
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedstale.memory.exchange as passes
+from fedstale.core import Round
+from fedstale.memory import Coding, Float16, Float32, Int8, Memory
+from fedstale.memory.codings import keys
+from fedstale.strategies import MIFA, FedStale, FedVARP
+from fedstale.testing import check_strategy
+
+CODINGS = [Float32(), Float16(), Int8()]
+every_coding = pytest.mark.parametrize("coding", CODINGS, ids=lambda c: type(c).__name__)
+NUMBA = importlib.util.find_spec("numba") is not None
+
+
+def round_of(t: int, clients: Any, updates: Any, weights: Any, arrived: Any = None, probs: Any = None) -> Round:
+    updates, weights = np.asarray(updates, np.float32), np.asarray(weights, np.float32)
+    arrived = np.ones((len(updates), 1), np.bool_) if arrived is None else arrived
+    none = np.zeros(len(updates), np.float32)
+    return Round(t, updates[:0].sum(0), np.asarray(clients), updates, arrived, none, weights, weights * 0 + 0.5)
+
+
+def history(seed: int, n: int, d: int, rounds: int) -> list[Round]:
+    """Random rounds of updates of very different size: whole, lost and cut, NaN where nothing arrived."""
+    rng, made = np.random.default_rng(seed), []
+    for t in range(1, rounds + 1):
+        clients = np.flatnonzero(rng.random(n) < 0.7)
+        m = len(clients)
+        arrived = [np.ones((m, 1), np.bool_), rng.random((m, 1)) < 0.7, rng.random((m, d)) < rng.choice([0.6, 1.0])]
+        numbers = rng.standard_normal((m, d)) * 10.0 ** rng.integers(-8, 9, (m, 1))
+        seen = arrived[t % 3]
+        weights = rng.random(n) if rng.random() < 0.2 or not made else made[-1].weights
+        made.append(round_of(t, clients, np.where(seen, numbers, np.nan), weights, seen))
+    return made
+
+
+def played(
+    coding: Coding, rounds: list[Round], n: int, d: int, gain: float = 1.0
+) -> tuple[Memory, list[np.ndarray]]:
+    memory, steps = Memory.zeros(n, d, coding), []
+    for r in rounds:
+        steps.append(0.3 * memory.weighted_sum(r.weights))
+        fresh = np.linspace(0.5, 2, len(r.clients))
+        memory.correct(steps[-1], r, fresh=fresh, stale=0.3, gain=gain)
+    return memory, steps
+
+
+@every_coding
+@given(seed=st.integers(0, 2**32), n=st.integers(1, 5), d=st.integers(1, 9), gain=st.sampled_from([1.0, 0.4]))
+def test_step_and_sum_are_those_of_the_decoded_rows(coding: Coding, seed: int, n: int, d: int, gain: float) -> None:
+    memory, rows = Memory.zeros(n, d, coding), np.zeros((n, d))
+    for r in history(seed, n, d, 9):
+        c = np.linspace(0.5, 2, len(r.clients))
+        step = np.zeros(d)
+        memory.correct(step, r, fresh=c, stale=0.3, gain=gain)
+        seen, old = np.broadcast_to(r.arrived, r.updates.shape), rows[r.clients]
+        due = np.where(seen, c[:, None] * (r.updates - 0.3 * old), 0)
+        size = np.abs(due).max(initial=0) * 1e-6
+        np.testing.assert_allclose(step, due.sum(axis=0), rtol=1e-5, atol=size)
+        rows = memory.rows.astype(np.float64)
+        largest = np.abs(rows).max(initial=0)
+        np.testing.assert_allclose(memory.total, r.weights @ rows, rtol=0, atol=1e-7 * largest)
+        meant = np.where(seen, old + gain * (r.updates - old), old)
+        off = {Float32: 1e-6, Float16: 2.0**-11, Int8: 1 / 126.9}[type(coding)]
+        assert (np.abs(rows[r.clients] - meant) <= off * np.abs(meant).max(axis=1, initial=0)[:, None]).all()
+
+
+@every_coding
+def test_the_sum_is_exact_to_float64(coding: Coding) -> None:
+    """Updates of like size: what a thousand writes leave is no more than their rounding in float64."""
+    rng, n, d = np.random.default_rng(0), 7, 33
+    memory, weights = Memory.zeros(n, d, coding), (rng.random(n) / 4).astype(np.float32)
+    for t in range(1, 300):
+        memory.remember(
+            round_of(t, [t % n, n], rng.standard_normal((2, d)), [*weights, 0])._replace(
+                clients=np.array([t % n]),
+                updates=rng.standard_normal((1, d)).astype(np.float32),
+                arrived=np.ones((1, 1), np.bool_),
+                weights=weights,
+            )
+        )
+    np.testing.assert_allclose(memory.total, weights.astype(np.float64) @ memory.rows, rtol=0, atol=1e-13)
+
+
+@every_coding
+def test_rows_that_are_hard_to_scale(coding: Coding) -> None:
+    """Zero, tiny, huge and both signs; a row of zeros after a large one is zero."""
+    rows = np.array([[0, 0, 0], [1e-38, -1e-40, 0], [3e38, -3e38, 1], [-1, 0, 1e-9], [1, -1, 127]], np.float32)
+    memory = Memory.zeros(5, 3, coding)
+    with np.errstate(all="raise"):
+        for t in (1, 2):
+            memory.remember(round_of(t, np.arange(5), rows, np.ones(5)))
+            error = np.abs(memory.rows.astype(np.float64) - rows)
+            assert (error <= np.maximum(np.abs(rows).max(axis=1) / 126, 1e-30)[:, None]).all()
+            assert np.isfinite(memory.total).all()
+        memory.remember(round_of(3, np.arange(5), 0 * rows, np.ones(5)))
+    assert not memory.rows.any()
+    assert np.abs(memory.total).max() < 1e25
+
+
+def test_float16_keeps_its_precision_whatever_the_size_of_the_row() -> None:
+    rng = np.random.default_rng(0)
+    shape = rng.standard_normal(200).astype(np.float32)
+    memory = Memory.zeros(1, 200, Float16())
+    for t, scale in enumerate([1e-20, 1e-6, 1.0, 1e6, 1e30], 1):
+        memory.remember(round_of(t, [0], [scale * shape], [1.0]))
+        assert (np.abs(memory.row(0) - np.float32(scale) * shape) <= 2.0**-11 * scale * np.abs(shape) * 1.001).all()
+
+
+def test_int8_is_unbiased_and_its_variance_is_that_of_rounding() -> None:
+    """Over T rounds the mean is within 5 standard errors, and the variance is f (1 - f) scale²."""
+    T, d = 4000, 60
+    row = np.random.default_rng(3).standard_normal(d).astype(np.float32)
+    memory, seen = Memory.zeros(1, d, Int8()), np.empty((T, d))
+    for t in range(1, T + 1):
+        memory.remember(round_of(t, [0], [row], [1.0]))
+        seen[t - 1] = memory.row(0)
+    scale = float(memory.scales[0])
+    share = row / scale - np.floor(row / scale)
+    variance = share * (1 - share) * scale**2
+    assert (np.abs(seen.mean(axis=0) - row) < 5 * np.sqrt(variance / T) + 1e-6).all()
+    assert abs(seen.mean() - row.mean()) < 4 * np.sqrt(variance.sum() / T) / d + 1e-6
+    np.testing.assert_allclose(seen.var(axis=0).sum(), variance.sum(), rtol=0.03)  # 4 of its standard errors
+
+
+def test_rounding_is_independent_between_clients_rounds_and_coordinates() -> None:
+    """Correlations of the roundings of ½ are within 5 standard errors of none."""
+    n, d, T = 40, 50, 40
+    memory, row = Memory.zeros(n, d, Int8()), np.full((n, d), 0.5, np.float32)
+    row[:, 0] = 126.999  # the scale is 1, up to rounding
+    ups = np.empty((T, n, d - 1))
+    for t in range(1, T + 1):
+        memory.remember(round_of(t, np.arange(n), row, np.ones(n)))
+        ups[t - 1] = 2 * memory.rows[:, 1:] - 1
+    assert set(np.unique(ups.round(3))) == {-1.0, 1.0}
+    for a, b in ((ups[1:], ups[:-1]), (ups[:, 1:], ups[:, :-1]), (ups[:, :, 1:], ups[:, :, :-1])):
+        assert abs((a * b).sum()) < 5 * np.sqrt(a.size)
+    for axis in product((False, True), repeat=3):
+        kept = tuple(k for k, on in enumerate(axis) if on)
+        sums = ups.sum(axis=kept)
+        assert np.abs(sums).max() < 5.5 * np.sqrt(ups.size / sums.size)
+
+
+def test_keys_differ_between_clients_and_rounds() -> None:
+    made = np.concatenate([keys(np.arange(1000), t) for t in range(1, 51)])
+    assert len(np.unique(made, axis=0)) == len(made)
+    assert (made[:, 1] % 2 == 1).all()
+
+
+@every_coding
+@pytest.mark.parametrize("β", [0.0, 0.5, 1.0])
+def test_fedstale_is_unbiased_whatever_the_rows_have_become(coding: Coding, β: float) -> None:
+    """Over all sets of participants, by their probability, the step is Σ a_i Δ_i."""
+    n, d, rng = 3, 4, np.random.default_rng(1)
+    strategy, weights = FedStale(β, coding), np.array([0.2, 0.3, 0.5], np.float32)
+    p = np.array([0.3, 0.6, 0.9], np.float32)
+    before = rng.standard_normal((n, d))
+    updates, mean = rng.standard_normal((n, d)).astype(np.float32), np.zeros(d)
+    for present in product((False, True), repeat=n):
+        who = np.flatnonzero(present)
+        memory = strategy.init(n, d)
+        memory.remember(round_of(1, np.arange(n), before, weights))
+        step, _ = strategy.aggregate(memory, round_of(2, who, updates[who], weights)._replace(probs=p))
+        mean += np.prod(np.where(present, p, 1 - p), dtype=np.float64) * step
+    np.testing.assert_allclose(mean, weights @ updates, atol=1e-6)
+
+
+@pytest.mark.parametrize("coding", CODINGS[:2], ids=["Float32", "Float16"])
+@pytest.mark.parametrize("strategy", [FedStale, MIFA, FedVARP])
+def test_strategies_keep_their_promises_with_every_coding(strategy: Any, coding: Coding) -> None:
+    check_strategy(strategy(memory=coding))
+
+
+def test_the_memory_can_average() -> None:
+    """With gain 1/k in the k-th round, the row is the mean of the updates."""
+    updates = np.random.default_rng(0).standard_normal((20, 6)).astype(np.float32)
+    memory = Memory.zeros(2, 6)
+    for k, update in enumerate(updates, 1):
+        memory.remember(round_of(k, [1], [update], [0.5, 0.5]), gain=1 / k)
+    np.testing.assert_allclose(memory.row(1), updates.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(memory.total, memory.row(1) / 2, atol=1e-12)
+
+
+@pytest.mark.skipif(not NUMBA, reason="numba is not installed")
+@every_coding
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32), d=st.sampled_from([1, 50, 4095, 4097, 9000]), gain=st.sampled_from([1.0, 0.4]))
+def test_the_fused_pass_has_the_bits_of_numpy(coding: Coding, seed: int, d: int, gain: float) -> None:
+    rounds, found = history(seed, 4, d, 5), []
+    for worthwhile in (0, 1 << 62):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(passes, "WORTHWHILE", worthwhile)
+            memory, steps = played(coding, rounds, 4, d, gain)
+        found.append([*steps, memory.total, memory.rows, memory.scales])
+    for fused, plain in zip(*found, strict=True):
+        assert fused.tobytes() == plain.tobytes()
+
+
+def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = history(5, 6, 40, 6)
+    for coding in CODINGS:
+        whole = played(coding, rounds, 6, 40)
+        for block in (1, 7, 64, 150):
+            monkeypatch.setattr(passes, "BLOCK", block)
+            for x, y in zip(whole[1], played(coding, rounds, 6, 40)[1], strict=True):
+                assert x.tobytes() == y.tobytes()
+
+
+def test_numpy_does_it_where_there_is_no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    rounds = history(2, 4, 30, 5)
+    plain = played(Int8(), rounds, 4, 30)
+    monkeypatch.setattr(passes, "import_module", missing)
+    monkeypatch.setattr(passes, "WORTHWHILE", 0)
+    passes._fused.cache_clear()
+    try:
+        for x, y in zip(plain[1], played(Int8(), rounds, 4, 30)[1], strict=True):
+            assert x.tobytes() == y.tobytes()
+    finally:
+        passes._fused.cache_clear()
