@@ -29,7 +29,8 @@ ALLOWED = {  # what a layer may import besides itself; a layer that is not here 
     "servers": BASE,
     "theory": BASE,
     "data": BASE,
-    "tasks": BASE | {"data"},
+    "cis": BASE,
+    "tasks": BASE | {"data", "cis"},
     "engines": BASE | {"tasks", "data"},
     "simulate": BASE | {"channels", "estimators", "servers"},  # the defaults
     "tracing": BASE,
@@ -38,7 +39,9 @@ ALLOWED = {  # what a layer may import besides itself; a layer that is not here 
     "store": BASE,
     "figures": BASE | {"store"},
     "report": BASE | {"store"},
-    "flower": BASE | {"strategies", "estimators", "memory"},
+    "flower": BASE  # a server of its own: names and settings of parts, state on disk, one client's training
+    | {"strategies", "estimators", "memory", "simulate", "tracing", "recipes", "configuration", "store"}
+    | {"engines", "tasks"},
 }
 HOMES = {"torch": {"tasks", "engines"}, "flwr": {"flower"}, "ray": {"engines"}, "matplotlib": {"figures", "report"}}
 

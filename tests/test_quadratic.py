@@ -120,6 +120,8 @@ def test_random_tasks_depend_on_their_seed_alone() -> None:
     [
         (lambda: Quadratic([1, 2]), r"centers must be \(n, d\), got shape \(2,\)"),
         (lambda: Quadratic([[1, 2]], [[1]]), r"curvature must have shape \(1, 2\) or \(1, 2, 2\), got \(1, 1\)"),
+        (lambda: Quadratic([[1, 2]], [[[1, 1], [0, 1]]]), "curvature must be symmetric"),
+        (lambda: Quadratic([[1], [2]], weights=[1, float("inf")]), "weights must be 2 numbers of at least 0"),
         (lambda: Quadratic([[1, 2]], noise=-1), "noise must be at least 0, got -1"),
         (lambda: Quadratic([[1, 2]], start=[0]), r"start must be \(2,\), got \(1,\)"),
         (lambda: Quadratic([[1, 2]], weights=[-1]), "weights must be 1 numbers of at least 0, not all 0"),

@@ -16,10 +16,11 @@ from fedstale.channels import Lossless
 from fedstale.core import Array, Availability, Ids, Job, Local, Mask, Reply, Round, part
 from fedstale.engines import Serial
 from fedstale.estimators import Intervals
+from fedstale.memory import Coding, Float16, Int8
 from fedstale.participation import Bernoulli
 from fedstale.rng import stream
 from fedstale.servers import Momentum
-from fedstale.strategies import FedAvg, FedStale, Unbiased
+from fedstale.strategies import MIFA, FedAvg, FedStale, FedVARP, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 
 ENGINE = Serial(Quadratic.random(5, 4, seed=1, noise=0.1), Local(0.1, steps=3))
@@ -33,6 +34,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {  # of the parts that need some, or
     "Events": [
         {"events": [(f"d{i}", "v", 600.0 * (i + k), s) for i in range(6) for k, s in enumerate("ab")], "on": "a"}
     ],
+    "ExitSampling": [{"exits": [1, 2, 3], "p": 0.2}],
     "F3AST": [{"clients": 2}],
     "FedStale": [{"beta": 0.0}, {"beta": 0.5}, {"beta": 1.0}],
     "GilbertElliott": [{"worsen": 0.1, "recover": 0.3}],
@@ -119,6 +121,13 @@ class Halfway:
 
 def test_a_users_plain_strategy_passes() -> None:
     testing.check_strategy(Halfway())
+
+
+@pytest.mark.parametrize(("coding", "tolerance"), [(Float16(), 1e-5), (Int8(), 0.1)])
+def test_strategies_with_a_coarse_memory_pass(coding: Coding, tolerance: float) -> None:
+    """Int8 rounds at random, by coordinate, to 1/127 of the largest number."""
+    for rule in (FedStale(0.5, coding), MIFA(coding), FedVARP(coding)):
+        testing.check_strategy(rule, tolerance=tolerance)
 
 
 def caught(check: Callable[..., None], broken: Any, promise: str, **settings: Any) -> None:
@@ -490,8 +499,13 @@ class Lonely(Channel):
         return super().uplink(state, clients, d, streams)
 
 
-def test_a_sound_channel_passes() -> None:
+def test_sound_parts_pass_whatever_the_sizes() -> None:
     testing.check_channel(Channel())
+    testing.check_channel(Channel(), n=1, d=1, rounds=3)
+    testing.check_participation(Chance(), n=1, rounds=3)
+    testing.check_estimator(Estimator(), n=1, rounds=1)
+    testing.check_server(Server(), d=1, rounds=2)
+    testing.check_strategy(FedStale(), n=1, d=1, rounds=1)
 
 
 @pytest.mark.parametrize(

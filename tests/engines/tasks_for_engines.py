@@ -1,6 +1,7 @@
 """Small tasks with clients of different sizes."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from torch import nn
@@ -16,11 +17,11 @@ def vectors(model: Model | Callable[[], nn.Module] = Linear(), ridge: float = 0.
     """Six clients with vectors of eight numbers and three classes."""
     rng = stream(0, "vectors")
     data = [(rng.standard_normal((s, 8)).astype(np.float32), rng.integers(0, 3, s)) for s in SIZES]
-    return Supervised(model if callable(model) else lambda: model.build((8,), 3), data, ridge=ridge)
+    return Supervised(model if callable(model) else partial(model.build, (8,), 3), data, ridge=ridge)
 
 
 def images(model: Model = CNN(channels=(4, 6), hidden=(5,)), ridge: float = 0.0) -> Supervised:
     """Six clients with 8 × 8 images and three classes."""
     rng = stream(0, "images")
     data = [(rng.standard_normal((s, 1, 8, 8)).astype(np.float32), rng.integers(0, 3, s)) for s in SIZES]
-    return Supervised(lambda: model.build((1, 8, 8), 3), data, ridge=ridge)
+    return Supervised(partial(model.build, (1, 8, 8), 3), data, ridge=ridge)

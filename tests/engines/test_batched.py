@@ -42,7 +42,7 @@ class Branching(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.out(x)
-        return out * 2 if float(out.sum()) > 0 else out
+        return out * 2 if float(out.detach().sum()) > 0 else out
 
 
 class Doubled(nn.Linear):
@@ -55,7 +55,7 @@ class Doubled(nn.Linear):
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 @pytest.mark.parametrize("model", [Linear(), MLP((7,)), MLP((6, 5))])
 def test_closed_forms_equal_the_reference(model: Linear | MLP, ridge: float) -> None:
-    check_engine(Batched(vectors(model, ridge), LOCAL), rounds=50, tolerance=1e-4)
+    check_engine(Batched(vectors(model, ridge), LOCAL), rounds=10, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("model", [Odd, lambda: Doubled(8, 3), lambda: nn.Linear(8, 3, bias=False)])
@@ -81,8 +81,9 @@ def test_quadratics_equal_the_reference(noise: float, matrices: bool) -> None:
     check_engine(make("batched", task, Local(0.1, steps=3)), rounds=20, tolerance=1e-6)
 
 
-def test_fifty_rounds_end_where_the_reference_ends() -> None:
-    task = vectors(MLP((7,)), 0.01)
+@pytest.mark.parametrize("model", [Linear(), MLP((7,)), Odd])
+def test_fifty_rounds_end_where_the_reference_ends(model: Linear | MLP | type[nn.Module]) -> None:
+    task = vectors(model, 0.01)
     ends = []
     for engine in (Serial(task, LOCAL), Batched(task, LOCAL)):
         *_, last = simulate(engine, FedStale(0.5), Bernoulli(0.5), rounds=50, seed=3)
@@ -99,7 +100,7 @@ def test_jobs_of_other_seeds_rates_and_cohorts_advance_together() -> None:
              (0, 2, some, LOCAL), (0, 1, some, other), (0, 1, every[:0], LOCAL)]]  # fmt: skip
     for reply, due in zip(Batched(task, LOCAL).train(jobs), Serial(task, LOCAL).train(jobs), strict=True):
         assert reply.updates.shape == due.updates.shape
-        np.testing.assert_allclose(reply.updates, due.updates, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(reply.updates, due.updates, rtol=0, atol=1e-6 * np.abs(task.init(0)).max())
         np.testing.assert_allclose(reply.losses, due.losses, rtol=1e-5)
 
 

@@ -41,6 +41,8 @@ def test_marginals_under_sampling_are_exact(table: Mask, size: int) -> None:
     wanted = np.mean([row * min(1, size / max(row.sum(), 1)) for row in table], axis=0)
     sampling = Sampling(Trace(table, clients_first=False), size)
     np.testing.assert_allclose(sampling.probs(table.shape[1]), wanted, rtol=1e-5, atol=1e-7)
+    listed = sum(kind.share * kind.p[kind.group] for kind in sampling.base.kinds(table.shape[1]))
+    np.testing.assert_allclose(listed, table.mean(axis=0), atol=1e-12)
 
 
 def test_the_side_that_fits_is_the_clients() -> None:
@@ -68,7 +70,7 @@ def written(folder: Path, kind: str) -> Path:
     texts = {
         ".csv": text,
         ".csv header": f"ann,bob,eve\n{text}",
-        ".csv mark": f"\ufeffann,bob,eve\r\n{text}",
+        ".csv mark": f"\ufeff{text}".replace("\n", "\r\n"),
         ".csv floats": "1.0,0.0,1e0\n\n0.0, 0.0 ,1.0\n",
         ".csv words": "True,False,true\nfalse,False,True\n",
         ".csv quoted": '"a, b","c","d"\n"1","0","1"\n"0","0","1"\n',

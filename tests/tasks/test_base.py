@@ -14,6 +14,7 @@ from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedavg import FedAvg
 from fedstale.tasks.base import EVALUATION_BATCH, Supervised
+from fedstale.tasks.flat import draw
 from fedstale.tasks.models import CNN, MLP, Linear
 from fedstale.tasks.split import Split, by_samples, minibatches
 
@@ -193,8 +194,9 @@ def test_dropout_is_drawn_from_the_named_stream(model):
     task.gradient(params, 2, first)
     assert torch.equal(torch.get_rng_state(), before)
     assert task.evaluate(params) == task.evaluate(params)  # nothing is dropped there
-    rows = np.stack([batch.rows for batch in task.batches(2, LOCAL, stream(0, "d"))])
-    assert np.array_equal(rows - 27, minibatches(33, LOCAL, stream(0, "d")))  # seeds are drawn after them
+    rng, batches = stream(0, "d"), list(task.batches(2, LOCAL, stream(0, "d")))
+    assert np.array_equal(np.stack([batch.rows for batch in batches]) - 27, minibatches(33, LOCAL, rng))
+    assert [batch.seed for batch in batches] == [draw(rng) for _ in range(LOCAL.steps)]  # after the samples
 
 
 def test_dropout_stays_on_in_training_after_an_evaluation():
@@ -291,10 +293,12 @@ def test_unused_parameters_have_gradient_zero():
         ({"model": nn.Linear(5, 3).double()}, "trained parameters must be float32, got .*float64"),
         ({"model": nn.Identity()}, "a model must have a parameter that requires a gradient, got none"),
         ({"model": nn.Linear(4, 3)}, r"the model must take inputs \(2, 5\) of torch.float32, got: mat1"),
-        ({"train": pairs(SIZES, classes=4)}, "targets must be class numbers from 0 to 2, got torch.int64 up to 3"),
-        ({"test": pairs(SIZES, classes=9)}, "targets must be class numbers from 0 to 2, got torch.int64 up to 8"),
+        ({"train": pairs(SIZES, classes=4)}, "class numbers from 0 to 2, .* got torch.int64 .* from 0 to 3"),
+        ({"test": pairs(SIZES, classes=9)}, "class numbers from 0 to 2, .* got torch.int64 .* from 0 to 8"),
+        ({"train": [(np.zeros((2, 5)), np.array([-1, 0]))]}, "class numbers from 0 to 2, .* from -1 to 0"),
+        ({"train": [(np.zeros((2, 5)), np.zeros(2))]}, r"class numbers from 0 to 2, .* got torch.float32 \(2,\)"),
         ({"loss": nn.CrossEntropyLoss()}, r"a loss must give one value per sample, .* got \(\)"),
-        ({"model": nn.Unflatten(1, (5, 1))}, "parameter that requires a gradient"),
+        ({"model": nn.Sequential(nn.Linear(5, 3), nn.Unflatten(1, (3, 1)))}, r"\(b, classes\) .* got \(2, 3, 1\)"),
     ],
 )
 def test_what_cannot_work_is_refused_at_construction(change, sentence):

@@ -1,9 +1,7 @@
 """Clients and jobs side by side as stacked matrices: small models are limited by calls, not by arithmetic."""
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Protocol
 
@@ -14,12 +12,13 @@ from fedstale.core import Array, BadInput, Job, Local, Reply, part, require
 from fedstale.engines.cohort import Chunk, chunks
 from fedstale.engines.dense import Dense, dense_sizes
 from fedstale.engines.functional import Functional
+from fedstale.engines.room import runs_that_fit
 from fedstale.engines.rows import Rows
 from fedstale.engines.serial import Serial
+from fedstale.engines.threads import one_thread
 from fedstale.tasks.base import Supervised
 
 MOST_RUNS = 64  # more at once gain nothing more
-SHARE = 0.25  # of the machine's memory that runs in step may take
 ADVICE = "use engine 'serial' or 'pool'"
 
 
@@ -39,10 +38,10 @@ class Kernel(Protocol):
 class Batched:
     """All clients of all jobs at once, with the numbers of Serial up to the order of float32 sums.
 
-    Tolerance: 1e-4 of the largest number of a reply, which is a few roundings of the parameters, and
-    1e-5 of the largest parameter after 50 rounds. Closed-form gradients for linear models and MLPs with
-    cross entropy, torch.func for other modules that it can batch. Good for small models, many clients
-    and many runs; convolutions are faster in a pool.
+    Tolerance: updates within 1e-6 of the largest parameter, and 1e-5 of it after 50 rounds, at rates
+    where training is stable. Closed-form gradients for linear models and MLPs with cross entropy,
+    torch.func for other modules that it can batch. Good for small models, many clients and many runs;
+    convolutions are faster in a pool.
     """
 
     task: Supervised
@@ -56,9 +55,8 @@ class Batched:
 
     @property
     def width(self) -> int:
-        """Runs that may advance in step: each may remember n updates and get as many."""
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return int(np.clip(SHARE * memory / (8 * self.task.n * self.task.d), 1, MOST_RUNS))
+        """Runs that may advance in step."""
+        return runs_that_fit(self.task, MOST_RUNS)
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
         return self._run(jobs, training=True) if jobs else []
@@ -74,7 +72,7 @@ class Batched:
         """
         rows, kernel = Rows.of(jobs, self.task), self._kernels[0]
         drawn = chunks(jobs, self.task.train.offsets, kernel.room, kernel.slack)
-        with _one_thread() as threads:
+        with one_thread() as threads:
             if threads == 1 or self.task.device.type != "cpu":
                 for chunk in drawn:
                     kernel.run(chunk, rows, training)
@@ -109,14 +107,3 @@ class Batched:
         due = Serial(self.task, self.local).train([job])[0]
         near = np.allclose(got.updates, due.updates, rtol=1e-3, atol=1e-3 * float(np.abs(due.updates).max()))
         require(near, f"engine 'batched' gets other gradients for this model than 'serial'; {ADVICE}")
-
-
-@contextmanager
-def _one_thread() -> Iterator[int]:
-    """How many threads torch may use; inside, it uses one in each."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(threads)

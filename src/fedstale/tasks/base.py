@@ -191,8 +191,10 @@ def _check_classes(outputs: Tensor, *splits: Split) -> None:
     shape = tuple(outputs.shape)
     require(outputs.ndim == 2, f"the model must give (b, classes) for cross entropy, got {shape}")
     for y in (split.y for split in splits if len(split.y)):
-        ok = not y.is_floating_point() and y.ndim == 1 and int(y.min()) >= 0 and int(y.max()) < shape[1]
-        require(ok, f"targets must be class numbers from 0 to {shape[1] - 1}, got {y.dtype} up to {y.max().item()}")
+        low, high = y.min().item(), y.max().item()
+        ok = not y.is_floating_point() and y.ndim == 1 and low >= 0 and high < shape[1]
+        got = f"{y.dtype} {tuple(y.shape)} from {low} to {high}"
+        require(ok, f"targets must be class numbers from 0 to {shape[1] - 1}, one per sample, got {got}")
 
 
 def _answer(module: nn.Module, x: Tensor) -> Tensor:

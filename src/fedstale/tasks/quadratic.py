@@ -33,6 +33,8 @@ class Quadratic:
         A = np.ones((self.n, self.d)) if curvature is None else np.array(curvature, np.float64)
         allowed = [(self.n, self.d), (self.n, self.d, self.d)]
         require(A.shape in allowed, f"curvature must have shape {allowed[0]} or {allowed[1]}, got {A.shape}")
+        ok = A.ndim == 2 or np.allclose(A, A.transpose(0, 2, 1))
+        require(ok, "curvature must be symmetric: A (w - c) is the gradient of no loss otherwise")
         self.curvature = A
         require(noise >= 0, f"noise must be at least 0, got {noise}")
         self.noise = noise
@@ -54,9 +56,11 @@ class Quadratic:
         return 0.5 * float(gap @ pull), (pull + batch).astype(np.float32)
 
     def evaluate(self, params: Array) -> Mapping[str, float]:
+        place = {f"w{k}": float(x) for k, x in enumerate(params, 1)} if self.d == 2 else {}  # a path to draw
         return {
             "objective": self.objective(params),
             "distance": float(np.linalg.norm(params - self.optimum())),
+            **place,
         }
 
     def objective(self, params: npt.ArrayLike) -> float:
@@ -87,6 +91,6 @@ class Quadratic:
 def normalised(weights: npt.ArrayLike | None, n: int) -> Array:
     """Client weights a_i (n,) that sum to 1; uniform where none are given."""
     a = np.ones(n) if weights is None else np.array(weights, np.float64)
-    ok = a.shape == (n,) and bool((a >= 0).all()) and a.sum() > 0
+    ok = a.shape == (n,) and bool((a >= 0).all()) and 0 < a.sum() < np.inf
     require(ok, f"weights must be {n} numbers of at least 0, not all 0, got {weights!r}")
     return np.asarray(a / a.sum(), np.float32)

@@ -85,7 +85,8 @@ WEIGHTS: Mapping[str, Weighting] = {"per-client": even, "per-sample": by_samples
 def _inputs(data: Data) -> Tensor:
     """Without a copy, except that float64 becomes float32."""
     if not isinstance(data, Tensor):
-        data = torch.from_numpy(data if data.flags.writeable else data.copy())
+        array = np.asarray(data)
+        data = torch.from_numpy(array if array.flags.writeable else array.copy())  # torch wants to be able to write
     return data.float() if data.dtype == torch.float64 else data
 
 

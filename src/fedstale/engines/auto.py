@@ -1,0 +1,91 @@
+"""The engine that is fastest here, for this task: tried for a moment, not guessed."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+import numpy as np
+
+from fedstale.core import Array, BadInput, Engine, Job, Local, Reply, Task
+from fedstale.engines.batched import Batched
+from fedstale.engines.pool import Pool
+from fedstale.engines.room import cores
+from fedstale.engines.serial import Serial
+from fedstale.engines.threads import one_thread
+from fedstale.tasks.base import Supervised
+
+COHORT = 16  # clients of the round that is tried, at most
+MOMENT = 0.3  # seconds that the reference may take for it
+MESSAGE = 5e-4  # seconds that a client costs in a pool besides its training
+WORTH = 0.05  # seconds of a round below which a pool is not worth the seconds that it takes to start
+
+
+class Auto:
+    """Serial, Batched or Pool, whichever trains a small cohort fastest; `note` says what was measured.
+
+    The numbers are the same within Batched's tolerance whichever is taken; `name` is the one that was.
+    A pool is not started to be tried: its time is that of one thread, divided by the cores.
+    """
+
+    def __init__(self, task: Task, local: Local) -> None:
+        self.task, self.local = task, local
+        seconds = calibrate(task, local)
+        self.name, self.engine = fastest(seconds, task, local)
+        told = ", ".join(f"{name} {1000 * value:.3g} ms" for name, value in seconds.items())
+        self.note = f"engine {self.name}: a client takes {told}, with {cores()} cores"
+        self.width: int = getattr(self.engine, "width", 1)
+
+    def train(self, jobs: Sequence[Job]) -> list[Reply]:
+        return self.engine.train(jobs)
+
+    def losses(self, job: Job) -> Array:
+        return self.engine.losses(job)
+
+    def close(self) -> None:
+        if isinstance(self.engine, Pool):
+            self.engine.close()
+
+    def __enter__(self) -> "Auto":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def calibrate(task: Task, local: Local) -> dict[str, float]:
+    """Seconds of a client's round by engine, in a cohort as large as a moment allows."""
+    serial, params = Serial(task, local), task.init(0)
+
+    def seconds(engine: Engine, clients: int) -> float:
+        job = Job(params, np.linspace(0, task.n - 1, clients).astype(np.int64), 0, 1, local)
+        engine.train([job])  # the first time is not like the others
+        start = time.perf_counter()
+        engine.train([job])
+        return (time.perf_counter() - start) / clients
+
+    most = min(task.n, COHORT)
+    m = int(np.clip(MOMENT / seconds(serial, 1), 1, most))
+    took = {"serial": seconds(serial, m)}
+    if isinstance(task, Supervised):
+        with suppress(BadInput):  # not every model can be batched
+            took["batched"] = seconds(Batched(task, local), m)
+    if cores() > 1 and not _on_gpu(task):
+        with one_thread():
+            took["pool"] = seconds(serial, m) * -(-most // cores()) / most + MESSAGE
+    return took
+
+
+def fastest(seconds: Mapping[str, float], task: Task, local: Local) -> tuple[str, Engine]:
+    """The engine that took the least; a pool only where a round is long and the task can be pickled."""
+    makers: Mapping[str, Callable[..., Engine]] = {"serial": Serial, "batched": Batched, "pool": Pool}
+    long = min(task.n, COHORT) * min(value for name, value in seconds.items() if name != "pool") >= WORTH
+    for name in sorted(seconds, key=lambda name: seconds[name]):
+        with suppress(BadInput):
+            if name != "pool" or long:
+                return name, makers[name](task, local)
+    raise AssertionError("serial takes every task")
+
+
+def _on_gpu(task: Task) -> bool:
+    return isinstance(task, Supervised) and task.device.type != "cpu"

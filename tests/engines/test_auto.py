@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+from slow_tasks import Slow
+from tasks_for_engines import vectors
+from torch import nn
+
+from fedstale.core import Job, Local
+from fedstale.engines import Serial, make
+from fedstale.engines.auto import Auto, fastest
+from fedstale.engines.batched import Batched
+from fedstale.engines.pool import Pool
+from fedstale.testing import check_engine
+
+LOCAL = Local(0.05, steps=2, batch=16)
+
+
+def test_small_model_is_batched_and_equals_the_reference() -> None:
+    engine = make("auto", vectors(), LOCAL)
+    assert isinstance(engine, Auto)
+    assert engine.name in ("serial", "batched")  # never a pool: a round takes a few milliseconds
+    check_engine(engine, rounds=3, tolerance=1e-4)
+
+
+def test_note_says_what_was_measured() -> None:
+    with Auto(vectors(), LOCAL) as engine:
+        assert engine.note.startswith(f"engine {engine.name}: a client takes serial ")
+        assert "batched" in engine.note
+
+
+@pytest.mark.parametrize(
+    ("seconds", "name", "kind"),
+    [
+        ({"serial": 3.0, "batched": 2.0, "pool": 1.0}, "pool", Pool),
+        ({"serial": 3.0, "batched": 0.5, "pool": 1.0}, "batched", Batched),
+        ({"serial": 0.002, "batched": 0.003, "pool": 0.001}, "serial", Serial),  # not worth a start
+    ],
+)
+def test_the_fastest_is_taken(seconds: dict[str, float], name: str, kind: type) -> None:
+    chosen, engine = fastest(seconds, vectors(), LOCAL)
+    assert (chosen, type(engine)) == (name, kind)
+    if isinstance(engine, Pool):
+        engine.close()
+
+
+def test_task_that_cannot_be_pickled_gets_no_pool() -> None:
+    name, _ = fastest({"serial": 3.0, "batched": 2.0, "pool": 1.0}, vectors(lambda: nn.Linear(8, 3)), LOCAL)
+    assert name == "batched"
+
+
+def test_model_that_cannot_be_batched_has_two_candidates() -> None:
+    engine = Auto(vectors(dropout), LOCAL)
+    assert engine.name == "serial"
+    assert "batched" not in engine.note
+
+
+def dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5))
+
+
+def test_task_without_torch_goes_to_a_pool_if_it_is_slow() -> None:
+    task = Slow(0.05)
+    with make("auto", task, LOCAL) as engine:  # type: ignore[attr-defined]
+        job = Job(task.init(0), np.arange(6), 0, 1, LOCAL)
+        np.testing.assert_array_equal(
+            engine.train([job])[0].updates, Serial(Slow(0.0), LOCAL).train([job])[0].updates
+        )
