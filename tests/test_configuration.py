@@ -67,7 +67,7 @@ REFUSED = [
     ({"algorithms": ["fedavg", "fedavg"]}, "label of its own"),
     ({"algorithms": [{"beta": 0.5}]}, "algorithms.0.kind is missing"),
     ({"algorithms": [{"kind": "fedstale", "bta": 0.5}]}, "did you mean 'beta'"),
-    ({"algorithms": [{"kind": "fedstale", "beta": "much"}]}, "valid number"),
+    ({"algorithms": [{"kind": "fedstale", "beta": "much"}]}, "must be a number"),
     ({"participation": {"p_min": 0.2}}, "participation.kind is missing"),
     ({"participation": {"kind": "two-groups"}}, "needs p_min"),
     ({"local": {}}, "local.lr is missing"),

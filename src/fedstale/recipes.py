@@ -73,6 +73,13 @@ RECIPES: Mapping[str, Recipe] = {
     "fedavg": Recipe(strategies.FedAvg()),
     "unbiased": Recipe(strategies.Unbiased()),
     "fedstale": Recipe(strategies.FedStale(0.5)),
+    "auto": Recipe(
+        strategies.FedStale("auto", gain=0.5, clip=1.0),
+        about="FedStale that tunes itself: β learned online, averaged memory, clipped correction.",
+    ),
+    "auto-unbiased": Recipe(
+        strategies.FedStale("auto", gain=0.5), about="FedStale that tunes itself and stays unbiased: no clip."
+    ),
     "fedvarp": Recipe(strategies.FedStale(1.0), about="FedVARP made unbiased: FedStale with the whole memory."),
     "fedvarp-original": Recipe(strategies.FedVARP()),
     "mifa": Recipe(strategies.MIFA()),

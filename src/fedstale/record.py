@@ -85,6 +85,9 @@ class Recorder:
             "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
             "staleness": [float(q) for q in stale],
         }
+        state = s.checkpoint.state.inner if isinstance(s.checkpoint.state, Traced) else s.checkpoint.state
+        if hasattr(state, "beta"):
+            line["beta"] = state.beta
         if self.task.n <= LISTED:
             line["heard"] = s.clients.tolist()
             if len(s.chosen) < len(s.available):
@@ -135,6 +138,7 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
         "staleness",
         "heard",
         "spared",
+        "beta",
         "weights",
     }
     names = [key for key in metrics[-1] if key not in skip]

@@ -113,7 +113,7 @@ def test_is_unbiased_whatever_is_in_the_memory(history: History, β: float, seed
         state = strategy.init(n, d)
         for r in history.rounds:
             _, state = strategy.aggregate(state, r)
-        h = getattr(state, "rows", np.zeros((n, d)))
+        h = state.memory.rows if isinstance(strategy, FedStale) else np.zeros((n, d))
         scale = (full.weights[:, None] / p[:, None] * (np.abs(full.updates) + 2 * np.abs(h))).sum(axis=0)
         near([expected_step(strategy, state, full, p.astype(np.float64))], [wanted], [scale])
 

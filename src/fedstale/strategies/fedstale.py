@@ -1,14 +1,28 @@
 """FedStale: fresh updates, corrected by a share β of the remembered ones.
 
 Rodio and Neglia, FedStale: leveraging Stale Updates in Federated Learning, ECAI 2024, Algorithm 2.
+β = "auto", the averaged memory and the clipped correction go beyond the paper: see docs/auto.md.
 """
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fedstale.core import Array, Round, part, require
+from fedstale.core import Array, Ids, Round, part, require
 from fedstale.memory import Coding, Float32, Memory
+from fedstale.tuning import Tuning
+
+
+class Stale(NamedTuple):
+    memory: Memory
+    counts: Ids  # (n,) updates received from each client
+    tuning: Tuning
+
+    @property
+    def beta(self) -> float:
+        """The β of the next round."""
+        return self.tuning.beta
 
 
 @part
@@ -16,21 +30,45 @@ class FedStale:
     """step = β Σ_i a_i h_i + Σ_S (a_i / p_i)(Δ_i - β h_i); then h_i ← Δ_i for i in S.
 
     Unbiased for every β. β = 0 is Unbiased, β = 1 is (unbiased) FedVARP. A large β pays off when the
-    data of the clients differ, a small one when the memory is old.
+    data of the clients differ, a small one when the memory is old; beta = "auto" finds out. With a
+    `gain` below 1 the memory is a mean: h_i ← h_i + max(1 / times seen, gain)(Δ_i - h_i). A `clip`
+    bounds what the 1/p_i add, Σ_S a_i (1/p_i - 1)(Δ_i - β h_i), to so many times the norm of the rest:
+    steadier, and a little biased.
     """
 
-    beta: float = 0.5
+    beta: float | str = 0.5
+    gain: float = 1.0
+    clip: float | None = None
     memory: Coding = Float32()
     inverse_weighting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(0 <= self.beta <= 1, f"beta must be in [0, 1], got {self.beta}")
+        number = self.beta if isinstance(self.beta, float | int) else None
+        require(number is not None or self.beta == "auto", f'beta must be a number or "auto", got {self.beta!r}')
+        require(number is None or 0 <= number <= 1, f"beta must be in [0, 1], got {self.beta}")
+        require(0 < self.gain <= 1, f"gain must be in (0, 1], got {self.gain}")
+        require(self.clip is None or self.clip > 0, f"clip must be above 0 or None, got {self.clip}")
 
-    def init(self, n: int, d: int) -> Memory:
-        return Memory.zeros(n, d, self.memory)
+    def init(self, n: int, d: int) -> Stale:
+        tuning = Tuning() if self.beta == "auto" else Tuning(beta=float(self.beta))
+        return Stale(Memory.zeros(n, d, self.memory), np.zeros(n, np.int64), tuning)
 
-    def aggregate(self, memory: Memory, r: Round) -> tuple[Array, Memory]:
-        β, c = self.beta, r.inverse()  # (m,) c = a_i / p_i
+    def aggregate(self, state: Stale, r: Round) -> tuple[Array, Stale]:
+        memory, counts, tuning = state
+        β = tuning.beta
+        a, c = r.weights[r.clients].astype(np.float64), r.inverse()  # (m,) c = a_i / p_i
         step = β * memory.weighted_sum(r.weights)  # (d,) float64: β Σ a_i h_i, also when S is empty
-        memory.correct(step, r, fresh=c, stale=β)  # += Σ_S c_i (Δ_i - β h_i); then h_i ← Δ_i
-        return step.astype(np.float32), memory
+        extra = np.zeros_like(step)  # what the 1/p_i add
+        if self.beta == "auto" or self.clip:
+            looked = tuning.looked(memory, counts, r, c - a, extra)  # at the rows before they change
+            tuning = looked if self.beta == "auto" else tuning
+        counts[r.clients] += 1
+        gain = np.maximum(1 / counts[r.clients], self.gain)
+        memory.correct(step, r, fresh=a if self.clip else c, stale=β, gain=gain)  # += Σ_S …; h_i ← …
+        if self.clip and extra.any():
+            step += min(1.0, self.clip * _norm(step) / _norm(extra)) * extra
+        return step.astype(np.float32), Stale(memory, counts, tuning)
+
+
+def _norm(x: npt.NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.sum(x * x)))
