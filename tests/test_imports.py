@@ -22,7 +22,8 @@ ALLOWED = {  # what a layer may import besides itself; a layer that is not here 
     "core": set(),
     "rng": set(),
     "memory": BASE,
-    "strategies": BASE | {"memory"},
+    "strategies": BASE | {"memory", "tuning"},
+    "tuning": BASE | {"memory"},
     "participation": BASE,
     "estimators": BASE,
     "channels": BASE,
@@ -34,7 +35,7 @@ ALLOWED = {  # what a layer may import besides itself; a layer that is not here 
     "engines": BASE | {"tasks", "data"},
     "simulate": BASE | {"channels", "estimators", "servers"},  # the defaults
     "tracing": BASE,
-    "recipes": BASE | PARTS | {"engines", "tasks", "data"},
+    "recipes": BASE | PARTS | {"memory", "engines", "tasks", "data"},
     "testing": BASE | {"engines"},
     "store": BASE,
     "figures": BASE | {"store"},
@@ -43,7 +44,7 @@ ALLOWED = {  # what a layer may import besides itself; a layer that is not here 
     | {"strategies", "estimators", "memory", "simulate", "tracing", "recipes", "configuration", "store"}
     | {"engines", "tasks"},
 }
-HOMES = {"torch": {"tasks", "engines"}, "flwr": {"flower"}, "ray": {"engines"}, "matplotlib": {"figures", "report"}}
+HOMES = {"torch": {"tasks", "engines", "contenders"}, "flwr": {"flower"}, "ray": {"engines"}, "matplotlib": {"figures", "report"}}
 
 
 def imported(path: Path) -> Iterator[str]:

@@ -8,23 +8,32 @@ from typing import Any
 import numpy as np
 
 from fedstale import recipes
+from fedstale.cis import REQUESTS, WEIGHTINGS, Tree, layered
 from fedstale.configuration import Spec, Table, build
 from fedstale.core import Participation, Task, require
 from fedstale.data import DATASETS, PARTITIONS, SWAPS, Federated, federate, load
 from fedstale.engines import ENGINES
+from fedstale.participation import ExitSampling
 from fedstale.tasks.quadratic import Quadratic
 
 
 def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "cpu") -> Task:
     """The task that the checked sections `data` and `model` of an experiment describe."""
     n, seed = data["clients"], data["seed"]
+    if data["dataset"] == "quadratic" and data["centers"] is not None:
+        task = Quadratic(data["centers"], data["curvature"], noise=data["noise"], start=data["start"])
+        require(task.n == n, f"data.centers must be one for each of {n} clients, got {task.n}")
+        return task
     if data["dataset"] == "quadratic":
         return Quadratic.random(n, data["dimension"], seed=seed, spread=data["spread"], noise=data["noise"])
     from fedstale.tasks.images import image_task
     from fedstale.tasks.split import WEIGHTS
     from fedstale.tasks.synthetic import synthetic
 
-    network: Any = build({key: value for key, value in model.items() if key != "ridge"}, _models(), "model")
+    own = {key: value for key, value in model.items() if key != "ridge"}
+    if data.get("cis"):
+        return _cis_task(data, own, model["ridge"], device)
+    network: Any = build(own, _models(), "model")
     weights = WEIGHTS[data["weights"]]
     if data["dataset"] == "synthetic":
         return synthetic(
@@ -40,6 +49,27 @@ def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
     return part
 
 
+def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) -> Task:
+    from fedstale.tasks.early_exit import early_exit_task
+
+    cis = data["cis"]
+    tree = _tree(cis)
+    return early_exit_task(
+        divide(data), build(model, _exit_models(), "model"),
+        tree=tree, pairs=ExitSampling(tree.exits, cis["p"]).pairs(),
+        weighting=build(cis["weighting"], WEIGHTINGS, "data.cis.weighting"), requests=REQUESTS[cis["requests"]],
+        ridge=ridge, device=device,
+    )  # fmt: skip
+
+
+def _tree(cis: Mapping[str, Any]) -> Tree:
+    layers, nodes = ("widths", "mix"), ("parents", "exits", "arrivals", "capacity")
+    given = {key for key in (*layers, *nodes) if cis[key] is not None}
+    one = given in ({*layers}, {*nodes})
+    require(one, f"data.cis needs {', '.join(layers)} or {', '.join(nodes)}, got {sorted(given)}")
+    return layered(cis["widths"], cis["mix"]) if "mix" in given else Tree(*(cis[key] for key in nodes))
+
+
 def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
     table: Table = {"kind": spec} if isinstance(spec, str) else dict(spec)
     if isinstance(table.get("base"), str | dict):
@@ -48,6 +78,9 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
         require("partition" in data, f"label-tied participation needs images, got data.dataset {data['dataset']!r}")
         divided = divide(data)
         table["labels"] = [np.bincount(divided.train(i)[1], minlength=divided.classes) for i in range(divided.n)]
+    if table.get("kind") == "exits" and "exits" not in table:
+        require(bool(data.get("cis")), "participation 'exits' needs data.cis, or exits of its own, got neither")
+        table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": data["cis"]["p"]}
     return table
 
 
@@ -83,6 +116,8 @@ LISTS: Mapping[str, Callable[[], list[Row]]] = {
     "partitions": lambda: _rows(PARTITIONS),
     "swaps": lambda: _rows(SWAPS),
     "models": lambda: _rows(_models()),
+    "exit-models": lambda: _rows(_exit_models()),
+    "weightings": lambda: _rows(WEIGHTINGS),
 }  # every list of names that an experiment can use
 
 
@@ -90,6 +125,12 @@ def _models() -> Mapping[str, Any]:
     from fedstale.tasks.models import MODELS  # torch is slow to load
 
     return MODELS
+
+
+def _exit_models() -> Mapping[str, Any]:
+    from fedstale.tasks.exit_models import EXIT_MODELS
+
+    return EXIT_MODELS
 
 
 def _rows(table: Mapping[str, Any]) -> list[Row]:

@@ -24,6 +24,20 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class Cis(Section):
+    """A tree of nodes that answer requests together: layers with a mix, or every node (see cis.Tree)."""
+
+    widths: list[int] | None = None
+    mix: list[float] | None = None
+    parents: list[int] | None = None
+    exits: list[int] | None = None
+    arrivals: list[float] | None = None
+    capacity: list[float] | None = None
+    p: float = 0.0
+    weighting: Spec = "serving-rate"
+    requests: Literal["own", "everywhere"] = "own"
+
+
 class Images(Section):
     """Real images, split among clients."""
 
@@ -32,6 +46,7 @@ class Images(Section):
     seed: int = 0
     partition: Spec = "iid"
     swap: Spec | None = None
+    cis: Cis | None = None
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     weights: Literal["per-client", "per-sample"] = "per-client"
@@ -135,7 +150,10 @@ def check(raw: Table) -> Experiment:
     kind = DATA[known(data["dataset"], DATA, "data.dataset")]
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
-    return experiment.model_copy(update={"data": _validated(kind, data, "data").model_dump()})
+    checked = _validated(kind, data, "data").model_dump()
+    if checked.get("cis") is None:
+        checked.pop("cis", None)  # an experiment without a tree does not speak of one
+    return experiment.model_copy(update={"data": checked})
 
 
 def build(spec: Spec, table: Mapping[str, Any], where: str) -> Any:

@@ -35,6 +35,7 @@ PARTICIPATION: Mapping[str, Any] = {
     "grid": participation.Grid,
     "sampling": participation.Sampling,
     "regularised-sampling": participation.RegularisedSampling,
+    "exits": participation.ExitSampling,
 }
 ESTIMATORS: Mapping[str, Any] = {
     "known": estimators.Known,

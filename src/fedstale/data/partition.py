@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from fedstale.core import Ids, part, require
+from fedstale.data.shares import Shares
 
 
 class Partition(Protocol):
@@ -130,6 +131,7 @@ class ByWriter:
 
 PARTITIONS: Mapping[str, type[Partition]] = {
     "iid": IID,
+    "shares": Shares,
     "dirichlet": Dirichlet,
     "shards": Shards,
     "majority": Majority,

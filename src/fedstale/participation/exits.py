@@ -32,7 +32,7 @@ class ExitSampling:
     def __post_init__(self) -> None:
         exits = np.array(self.exits)
         ok = exits.ndim == 1 and exits.size > 0 and exits.dtype.kind in "iu" and bool((exits >= 1).all())
-        require(ok, f"exits must be whole numbers of at least 1, one for each node, got {self.exits}")
+        require(ok, f"exits must be whole numbers of at least 1, one for each node, got {self.exits!r}")
         deepest = int(exits.max())
         ok = self.p >= 0 and (deepest - 1) * self.p < 1
         most = (
@@ -59,13 +59,16 @@ class ExitSampling:
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
         node, exit = self._pairs(n).T
-        own, count = np.asarray(self.exits), len(np.asarray(self.exits))
+        own, count = np.asarray(self.exits)[node], len(np.asarray(self.exits))
+        low, high = (
+            (exit - 1) * self.p,
+            np.where(exit < own, exit * self.p, 1.0),
+        )  # [0, p) is exit 1, [p, 2p) exit 2, …
         draws = np.random.Generator(cast(Any, rng.bit_generator).jumped(AWAY))
         there = None if self.nodes is None else self.nodes.rows(count, rng)
         while True:
-            # [0, p) is exit 1, [p, 2p) exit 2, …, and what is left the node's own
-            slot = draws.random(count) // self.p + 1 if self.p > 0 else own
-            row = np.minimum(slot, own)[node] == exit
+            u = draws.random(count)[node]
+            row = (low <= u) & (u < high)
             yield row if there is None else row & next(there)[node]
 
     def _pairs(self, n: int) -> Ids:

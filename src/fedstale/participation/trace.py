@@ -8,7 +8,6 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, BadInput, Mask, part, require
+from fedstale.participation import recorded
 from fedstale.participation.groups import Kind
 
 OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -43,16 +43,13 @@ class Trace:
         require(ok, f"clients_first must be true, false or left out, got {self.clients_first}")
 
     def probs(self, n: int) -> Array:
-        return np.asarray(self._rounds(n).mean(axis=0), np.float32)
+        return recorded.shares(self._rounds(n))
 
     def kinds(self, n: int) -> Iterator[Kind]:
-        rows, counts = np.unique(self._rounds(n), axis=0, return_counts=True)
-        for row, count in zip(rows, counts.tolist(), strict=True):
-            yield Kind(count / counts.sum(), np.array([0.0, 1.0]), row.astype(np.int64))
+        return recorded.kinds(self._rounds(n))
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        for row in cycle(self._rounds(n)):
-            yield row.copy()
+        return recorded.replay(self._rounds(n))
 
     def _rounds(self, n: int) -> Mask:
         """The table as rounds × clients."""

@@ -21,9 +21,9 @@ from fedstale.data.federated import Federated
 from fedstale.rng import stream
 from fedstale.tasks.base import EVALUATION_BATCH, Batch, Samples, cross_entropy
 from fedstale.tasks.exit_models import EarlyExit, ExitModel
-from fedstale.tasks.exits import exit_of, flops, gradient_variances
+from fedstale.tasks.exits import Exit, exit_of, flops, gradient_variances
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
-from fedstale.tasks.images import _scaled
+from fedstale.tasks.images import scaled
 from fedstale.tasks.quadratic import normalised
 from fedstale.tasks.split import Floats, Split
 
@@ -57,14 +57,10 @@ class EarlyExitTask:
         self.d = self.slots[-1].where.stop
         place = partial(exit_of, model, self.slots, ridge=ridge, device=device)
         first, E = place(1, train, test), len(network.heads)
-        self.train, self.test, self.device, nodes = (
-            first.task.train,
-            first.task.test,
-            first.task.device,
-            first.task.n,
-        )
+        self.train, self.test, self.device = first.task.train, first.task.test, first.task.device
+        nodes = first.task.n
         require(tree.n == nodes, f"the tree must have the {nodes} nodes of the data, got {tree.n}")
-        self.exits = (first, *(place(e, self.train, self.test) for e in range(2, E + 1)))
+        self.exits: tuple[Exit, ...] = (first, *(place(e, self.train, self.test) for e in range(2, E + 1)))
         self.pairs = _checked(pairs, tree)
         self.n = len(self.pairs)
         self.requests = requests(tree, self.test.sizes) if len(self.test.y) else np.zeros((nodes, 0))
@@ -81,14 +77,13 @@ class EarlyExitTask:
             return vector(self._make())
 
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Batch]:
-        node, exit = self.pairs[client].tolist()
-        return self.exits[exit - 1].task.batches(node, local, rng)
+        node, exit = self._pair(client)
+        return exit.task.batches(node, local, rng)
 
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
-        node, exit = self.pairs[client].tolist()
-        mine = self.exits[exit - 1]
-        loss, gradient = mine.task.gradient(mine.narrow(params), node, batch)
-        return loss, mine.widen(gradient, self.d)
+        node, exit = self._pair(client)
+        loss, gradient = exit.task.gradient(exit.narrow(params), node, batch)
+        return loss, exit.widen(gradient, self.d)
 
     def evaluate(self, params: Array) -> dict[str, float]:
         """`accuracy` and `loss` of what is served, the accuracy of each exit if it served all, `objective`."""
@@ -134,6 +129,10 @@ class EarlyExitTask:
         w = self.init(seed) if params is None else params
         return gradient_variances(self.exits, w, batch=batch, batches=batches, seed=seed)
 
+    def _pair(self, client: int) -> tuple[int, Exit]:
+        node, exit = map(int, self.pairs[client])
+        return node, self.exits[exit - 1]
+
     @cached_property
     def _flat(self) -> Flat:
         return Flat(self.module(), self.slots, self.device)
@@ -156,8 +155,8 @@ def early_exit_task(
     """The network trained on these nodes' images, scaled to mean 0 and deviation 1 per channel."""
     return EarlyExitTask(
         partial(model.build, federated.x.shape[1:], federated.classes),
-        Split.of(_scaled(federated.x, federated), federated.y, federated.train_offsets),
-        Split.of(_scaled(federated.test_x, federated), federated.test_y, federated.test_offsets),
+        Split.of(scaled(federated.x, federated), federated.y, federated.train_offsets),
+        Split.of(scaled(federated.test_x, federated), federated.test_y, federated.test_offsets),
         tree=tree,
         pairs=pairs,
         weighting=weighting,

@@ -28,14 +28,14 @@ def image_task(
     """
     return Supervised(
         partial(model.build, federated.x.shape[1:], federated.classes),
-        Split.of(_scaled(federated.x, federated), federated.y, federated.train_offsets),
-        Split.of(_scaled(federated.test_x, federated), federated.test_y, federated.test_offsets),
+        Split.of(scaled(federated.x, federated), federated.y, federated.train_offsets),
+        Split.of(scaled(federated.test_x, federated), federated.test_y, federated.test_offsets),
         weights=weights,
         ridge=ridge,
         device=device,
     )
 
 
-def _scaled(pixels: Pixels, federated: Federated) -> Tensor:
+def scaled(pixels: Pixels, federated: Federated) -> Tensor:
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (federated.mean, federated.std))
     return torch.tensor(pixels, dtype=torch.float32).div_(federated.scale).sub_(mean).div_(std)

@@ -1,0 +1,78 @@
+"""How much each exit counts in training, Λ̃ (E,): the rules that the thesis compares in section 5.4.
+
+In the objective Σ_e Λ̃_e F_e, with Λ the rates at which the exits will serve, Λ̃ = Λ is free of bias; less
+weight on noisy exits makes training faster (theorem 5.3.1).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import part, require
+
+Floats = npt.NDArray[np.float64]
+
+
+class Exits(NamedTuple):
+    """What is known of the exits; what must be measured is measured when it is asked for."""
+
+    rates: Floats  # (E,) Λ_e, see Tree.rates
+    flops: Callable[[], Floats]  # (E,) of one answer by each exit
+    variances: Callable[[], Floats]  # (E,) of a minibatch gradient of each exit, mean over its coordinates
+
+
+class Weighting(Protocol):
+    def weights(self, exits: Exits) -> Floats:
+        """(E,) at least 0; only the ratios count."""
+        ...
+
+
+@part
+class Equal:
+    """Λ̃_e = 1 / E: every exit counts the same, however many requests it will serve."""
+
+    def weights(self, exits: Exits) -> Floats:
+        return normalised(np.ones(len(exits.rates)))
+
+
+@part
+class FlopsProportional:
+    """Λ̃_e ∝ the FLOPs of an answer by exit e: good where the deepest exits serve most, bad elsewhere."""
+
+    def weights(self, exits: Exits) -> Floats:
+        return normalised(exits.flops())
+
+
+@part
+class ServingRate:
+    """Λ̃ = Λ: trains for what will be asked; best with enough data and rounds."""
+
+    def weights(self, exits: Exits) -> Floats:
+        return normalised(exits.rates)
+
+
+@part
+class Balanced:
+    """Λ̃ = ½ Λ + ½ σ⁻² / Σ σ⁻²: between what will be asked and what can be learnt; σ_e² is measured.
+
+    Robust where rounds are few or the task is hard; the thesis' "Balanced Adj".
+    """
+
+    def weights(self, exits: Exits) -> Floats:
+        σ2 = exits.variances()
+        require(bool((σ2 > 0).all()), f"gradient variances must be above 0 to be inverted, got {σ2}")
+        return (normalised(exits.rates) + normalised(1 / σ2)) / 2
+
+
+WEIGHTINGS: Mapping[str, Any] = {
+    "equal": Equal,
+    "flops": FlopsProportional,
+    "serving-rate": ServingRate,
+    "balanced": Balanced,
+}
+
+
+def normalised(values: Floats) -> Floats:
+    return np.asarray(values / values.sum(), np.float64)
