@@ -44,7 +44,12 @@ ALLOWED = {  # what a layer may import besides itself; a layer that is not here 
     | {"strategies", "estimators", "memory", "simulate", "tracing", "recipes", "configuration", "store"}
     | {"engines", "tasks"},
 }
-HOMES = {"torch": {"tasks", "engines", "contenders"}, "flwr": {"flower"}, "ray": {"engines"}, "matplotlib": {"figures", "report"}}
+HOMES = {
+    "torch": {"tasks", "engines", "contenders"},
+    "flwr": {"flower"},
+    "ray": {"engines"},
+    "matplotlib": {"figures", "report"},
+}
 
 
 def imported(path: Path) -> Iterator[str]:

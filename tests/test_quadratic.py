@@ -91,7 +91,9 @@ def test_noise_has_its_deviation_and_its_stream() -> None:
     first, same, *others = engine.train(jobs)
     np.testing.assert_array_equal(first.updates, same.updates)
     assert all(not np.array_equal(first.updates, other.updates) for other in others)
-    assert not np.array_equal(first.updates[0], first.updates[1])
+    twins = Serial(Quadratic(np.zeros((2, 2)), noise=0.5), Local(0.1))
+    (reply,) = twins.train([Job(w, np.array([0, 1]), 0, 1, twins.local)])
+    assert not np.array_equal(reply.updates[0], reply.updates[1])  # every client draws its own
 
 
 def test_runs_begin_where_they_are_told() -> None:

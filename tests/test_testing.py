@@ -126,7 +126,7 @@ def test_a_users_plain_strategy_passes() -> None:
 @pytest.mark.parametrize(("coding", "tolerance"), [(Float16(), 1e-5), (Int8(), 0.1)])
 def test_strategies_with_a_coarse_memory_pass(coding: Coding, tolerance: float) -> None:
     """Int8 rounds at random, by coordinate, to 1/127 of the largest number."""
-    for rule in (FedStale(0.5, coding), MIFA(coding), FedVARP(coding)):
+    for rule in (FedStale(0.5, memory=coding), MIFA(memory=coding), FedVARP(memory=coding)):
         testing.check_strategy(rule, tolerance=tolerance)
 
 

@@ -54,7 +54,7 @@ def run(
     planned = experiment.plan(chosen, store.open_store(out))
     stop = _Stop()
     rounds = experiment.execute(
-        chosen, planned, resume=resume, again=again, command=_command(), pause=checkpoint, stop=stop
+        chosen, planned, resume=resume, again=again, command=_command(), pause=checkpoint, stop=stop, say=_note
     )
     reused = display.follow(rounds, len(planned), chosen.rounds, talk)
     if reused:
@@ -161,6 +161,11 @@ def _print_rows(rows: list[dict[str, Any]], title: str, format: Format) -> None:
     for row in rows:
         table.add_row(*map(str, row.values()))
     _screen().print(table)
+
+
+def _note(sentence: str) -> None:
+    if sentence:
+        talk.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def _screen() -> Console:

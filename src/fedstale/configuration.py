@@ -113,7 +113,7 @@ class Experiment(Section):
     rounds: Annotated[int, Field(ge=1)]
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1]
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
-    engine: Spec = "serial"
+    engine: str = "serial"
     device: str = "cpu"
     data: Table
     model: Model = Model()

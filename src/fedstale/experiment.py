@@ -161,10 +161,12 @@ def execute(
     command: str = "",
     pause: float = 10.0,
     stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[Progress]:
     """Compute what is not there yet, yielding every round; `stop` is asked after each.
 
-    A checkpoint is saved every `pause` seconds and when asked to stop.
+    A checkpoint is saved every `pause` seconds and when asked to stop; `say` is told what a user may want
+    to know.
     """
     warmups = list({p.warmup.folder: p.warmup for p in planned if p.warmup}.values())
     stages = [[p for p in stage if again or not p.folder.finished] for stage in (warmups, planned)]
@@ -180,13 +182,41 @@ def execute(
         f"{len(half)} runs were interrupted (first: {half[0].folder.path.name if half else ''}); "
         "add --resume to go on with them or --again to start them anew",
     )
+    with ExitStack() as stack:
+        engine, name = _engine(experiment, waiting[0].algorithm.local, half if resume else [], stack)
+        say(getattr(engine, "note", ""))
+        yield from _compute(stages, engine, resume, environment(command) | {"engine": name}, pause, stop)
+
+
+def _engine(experiment: Experiment, local: Local, begun: Sequence[Planned], stack: ExitStack) -> tuple[Engine, str]:
+    """The engine and its name; interrupted runs go on with the one that they began with."""
     task = catalogue.make_task(experiment.data, experiment.model.model_dump(), experiment.device)
-    engine = engines.make(experiment.engine, task, waiting[0].algorithm.local)
-    runs = {p.folder: checked(_run(p, engine)) for p in waiting}  # all of them, before the first is computed
+    name = str(begun[0].folder.environment().get("engine", experiment.engine)) if begun else experiment.engine
+    engine = engines.make(name, task, local)
+    stack.callback(getattr(engine, "close", lambda: None))
+    if isinstance(engine, engines.Serial) and hasattr(task, "device"):
+        from fedstale.engines.threads import one_thread  # torch is slow to load
+
+        stack.enter_context(one_thread())  # small batches gain nothing from more, and lose their bits
+    return engine, str(getattr(engine, "name", name))
+
+
+def _compute(
+    stages: list[list[Planned]],
+    engine: Engine,
+    resume: bool,
+    where: dict[str, Any],
+    pause: float,
+    stop: Callable[[], bool],
+) -> Iterator[Progress]:
+    """The stages one after the other, as many runs in step as the engine likes."""
+    runs = {
+        p.folder: checked(_run(p, engine)) for stage in stages for p in stage
+    }  # all, before the first is computed
     width, diverged = getattr(engine, "width", 1), []
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
-            active = [_Active(p, runs[p.folder], stack, resume, command, pause, len(group)) for p in group]
+            active = [_Active(p, runs[p.folder], stack, resume, where, pause, len(group)) for p in group]
             for progress in _advance(engine, active, stop):
                 diverged.append(progress) if isinstance(progress, str) else (yield progress)
     if diverged:
@@ -205,7 +235,14 @@ class _Active:
     """A run that is being computed: its folder locked, its recorder open, from its start or a checkpoint."""
 
     def __init__(
-        self, p: Planned, run: Run, stack: ExitStack, resume: bool, command: str, pause: float, abreast: int
+        self,
+        p: Planned,
+        run: Run,
+        stack: ExitStack,
+        resume: bool,
+        where: dict[str, Any],
+        pause: float,
+        abreast: int,
     ) -> None:
         self.planned, self.rounds = p, run.rounds
         stack.enter_context(p.folder.locked())
@@ -213,7 +250,7 @@ class _Active:
         if saved is None:
             p.folder.clear()
         store.write_json(p.folder.path / "config.json", p.config)
-        store.write_json(p.folder.path / "environment.json", environment(command))
+        store.write_json(p.folder.path / "environment.json", where)
         every = p.config["evaluate_every"]
         self.recorder = Recorder(p.folder, run.engine.task, run.rounds, every, pause, saved, abreast)
         stack.callback(self.recorder.close)

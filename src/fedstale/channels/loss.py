@@ -1,6 +1,6 @@
 """Messages that arrive or are lost as a whole.
 
-Rodio, Client Heterogeneity in Federated Learning, thesis 2024, ch. 4.
+Rodio, Client heterogeneity in federated learning systems, thesis, 2024, ch. 4.
 """
 
 import numpy as np
