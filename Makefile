@@ -1,10 +1,12 @@
-# make demo | test | check | bench | setup
+# make demo | test | check | bench | setup, and with Flower in an environment of its own: federation | test-flower
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup demo test check format bench clean
+FLOWER := .venv-flower
+
+.PHONY: setup demo test check format bench federation test-flower clean
 
 setup: $(VENV)/.ready
 
@@ -32,5 +34,16 @@ format: setup
 bench: setup
 	$(BIN)/python benchmarks/rounds.py
 
+$(FLOWER)/.ready: pyproject.toml constraints.txt
+	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,flower]'
+	touch $@
+
+federation: $(FLOWER)/.ready
+	$(FLOWER)/bin/python examples/federation/main.py $(FEDERATION)
+
+test-flower: $(FLOWER)/.ready
+	$(FLOWER)/bin/pytest tests/flower $(TESTS)
+
 clean:
-	rm -rf $(VENV) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedstale.memory.exchange as passes
-from fedstale.core import Round
+from fedstale.core import BadInput, Round
 from fedstale.memory import Coding, Float16, Float32, Int8, Memory
 from fedstale.memory.codings import keys
 from fedstale.strategies import MIFA, FedStale, FedVARP
@@ -170,6 +170,12 @@ def test_fedstale_is_unbiased_whatever_the_rows_have_become(coding: Coding, β: 
 @pytest.mark.parametrize("strategy", [FedStale, MIFA, FedVARP])
 def test_strategies_keep_their_promises_with_every_coding(strategy: Any, coding: Coding) -> None:
     check_strategy(strategy(memory=coding))
+
+
+@pytest.mark.parametrize("strategy", [FedStale, MIFA, FedVARP])
+def test_a_name_is_no_coding(strategy: Any) -> None:
+    with pytest.raises(BadInput, match=r"memory must be Float32\(\), Float16\(\) or Int8\(\), got 'int8'"):
+        strategy(memory="int8")
 
 
 def test_the_memory_can_average() -> None:

@@ -281,11 +281,11 @@ from fedstale.strategies import FedStale
 def used(what):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(what)) / 1024
 
-n, d, m = 100_000, 1000, 2000
+n, d, m = 120_000, 1000, 6000
 strategy, weights = FedStale(0.5, memory=Int8(sys.argv[1] or None)), np.full(n, 1 / n, np.float32)
 updates = np.random.default_rng(0).standard_normal((m, d)).astype(np.float32)
 memory, before = strategy.init(n, d), 0.0
-for t in range(1, 51):
+for t in range(1, 21):
     clients = np.arange(m) + (t - 1) * m % n
     r = Round(t, updates[0], clients, updates, np.ones((m, 1), bool), updates[:, 0], weights, weights + 0.5)
     _, memory = strategy.aggregate(memory, r)
@@ -296,7 +296,7 @@ print(used("VmHWM") - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_memory_of_many_clients_stays_on_the_disk(tmp_path: Path) -> None:
-    """100 MB of rows in a file take none of the process; in RAM they take what they are."""
+    """120 MB of rows in a file take none of the process; in RAM they take what they are."""
     grown = []
     for where in (str(tmp_path), ""):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

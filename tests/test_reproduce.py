@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedstale import reproduce, store, sweep
+from fedstale import reproduce, store, sweep, workers
 
 FILES = reproduce.figures()
 COMMAND = [sys.executable, "-c", "import typer; from fedstale.reproduce import reproduce; typer.run(reproduce)"]
@@ -53,7 +53,7 @@ reduced = "everything"
 def test_every_figure_runs_at_scale_smoke(name: str, tmp_path: Path) -> None:
     figure = sweep.read(FILES[name], "smoke")
     found, folder = sweep.cells(figure), store.open_store(tmp_path / "runs")
-    sweep.compute(found, folder, jobs=1, resume=False, command="", say=lambda line: None)
+    workers.compute(found, folder, jobs=1, resume=False, command="", say=lambda line: None)
     verdicts = reproduce.write(figure, found, folder, tmp_path, "png")
     assert len(verdicts) == len(figure.about["claims"]) > 0
     assert (tmp_path / f"{name}-smoke.png").stat().st_size > 10_000
@@ -110,11 +110,11 @@ def test_a_sweep_killed_at_random_ends_with_the_same_bytes(jobs: int, tmp_path: 
 def test_interrupted_runs_are_not_touched_without_resume(tmp_path: Path) -> None:
     figure = sweep.read(small(tmp_path), "smoke")
     found, folder = sweep.cells(figure), store.open_store(tmp_path / "runs")
-    half = sweep.waiting(found[0], folder)[0].folder
+    half = workers.waiting(found[0], folder)[0].folder
     half.path.mkdir()
     (half.path / "checkpoint.npz").write_bytes(b"")
     with pytest.raises(ValueError, match="--resume"):
-        sweep.compute(found, folder, jobs=1, resume=False, command="", say=lambda line: None)
+        workers.compute(found, folder, jobs=1, resume=False, command="", say=lambda line: None)
 
 
 def test_the_list_shows_the_cost_of_each() -> None:
@@ -131,7 +131,7 @@ def test_an_unknown_figure_is_answered_with_the_nearest() -> None:
 def test_pictures_for_print(tmp_path: Path) -> None:
     figure = sweep.read(small(tmp_path), "smoke")
     found, folder = sweep.cells(figure)[:1], store.open_store(tmp_path / "runs")
-    sweep.compute(found, folder, jobs=1, resume=False, command="", say=lambda line: None)
+    workers.compute(found, folder, jobs=1, resume=False, command="", say=lambda line: None)
     for suffix, start in (("pdf", b"%PDF"), ("svg", b"<?xml")):
         reproduce.write(figure, found, folder, tmp_path, suffix)
         assert (tmp_path / f"small-smoke.{suffix}").read_bytes().startswith(start)

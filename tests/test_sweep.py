@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedstale import experiment, store, sweep, tuned
+from fedstale import experiment, store, sweep, tuned, workers
 from fedstale.core import BadInput
 
 RAW: dict[str, Any] = {
@@ -33,7 +33,7 @@ def figure(scale: str = "smoke", **changes: Any) -> sweep.Figure:
 
 
 def run(found: list[sweep.Cell], folder: Path, jobs: int = 1) -> None:
-    sweep.compute(found, store.open_store(folder), jobs=jobs, resume=True, command="", say=lambda line: None)
+    workers.compute(found, store.open_store(folder), jobs=jobs, resume=True, command="", say=lambda line: None)
 
 
 def test_every_combination_is_a_cell_with_every_algorithm_at_every_rate() -> None:
@@ -80,6 +80,8 @@ def test_a_panel_has_its_own_rates_and_keys_can_be_tied() -> None:
         (2.0, 2.0),
     ]
     assert tuned.place(found[1]) == {"panel": "a", "noise": 2.0}
+    drawn = sweep.cells(figure(grid={"data.seed": [7]}))[0]
+    assert tuned.place(drawn) == {"data.seed": 7}, "the seed of a run is another column"
 
 
 def test_visits_set_the_rounds_by_the_rarest_client() -> None:
@@ -137,7 +139,7 @@ def test_a_rate_that_diverges_is_not_chosen_and_not_tried_again(tmp_path: Path) 
     made = figure(grid={}, tune={"lr": [1e9, 0.01]})
     found = sweep.cells(made)
     run(found, tmp_path / "runs")
-    assert not sweep.waiting(found[0], tmp_path / "runs")
+    assert not workers.waiting(found[0], tmp_path / "runs")
     rows, tuning = tuned.rows(made, found, tmp_path / "runs")
     assert {row["lr"] for row in rows} == {0.01}
     assert [t["training_objective"] for t in tuning if t["lr"] > 1] == [float("inf")] * 2

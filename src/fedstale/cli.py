@@ -21,6 +21,7 @@ from rich.table import Table
 
 from fedstale import catalogue, configuration, display, experiment, store
 from fedstale.core import BadInput, known
+from fedstale.flower.cli import app as federation
 from fedstale.inspecting import Format, inspect
 from fedstale.simulate import Diverged
 
@@ -128,6 +129,7 @@ def show(
 
 
 app.command()(inspect)
+app.add_typer(federation, name="federation")
 
 
 def _inline(value: Any) -> str:

@@ -144,13 +144,13 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
 
 def check(raw: Table) -> Experiment:
     """The experiment in a table, with everything that needs no data checked."""
-    experiment = _validated(Experiment, raw, "")
+    experiment = validated(Experiment, raw, "")
     data = experiment.data
     require("dataset" in data, f"data.dataset is missing; known: {', '.join(DATA)}")
     kind = DATA[known(data["dataset"], DATA, "data.dataset")]
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
-    checked = _validated(kind, data, "data").model_dump()
+    checked = validated(kind, data, "data").model_dump()
     if checked.get("cis") is None:
         checked.pop("cis", None)  # an experiment without a tree does not speak of one
     return experiment.model_copy(update={"data": checked})
@@ -213,10 +213,10 @@ def _simple(hint: Any) -> bool:
 
 def training(settings: Table, where: str) -> Local:
     """Local training from its settings, checked."""
-    return Local(**_validated(Training, settings, where).model_dump())
+    return Local(**validated(Training, settings, where).model_dump())
 
 
-def _validated(model: type[S], raw: Table, where: str) -> S:
+def validated(model: type[S], raw: Table, where: str) -> S:
     try:
         return model.model_validate(raw)
     except ValidationError as error:

@@ -136,7 +136,14 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str,
 def table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """The rows as a table: final, mean of the last 10 rounds, best, objective, speed."""
     main = "accuracy" if "accuracy_final" in rows[0] else "distance" if "distance_final" in rows[0] else "objective"
-    out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    out = Table(
+        title=title,
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     out.caption = f"final, mean of the last 10 rounds and best {main}" + (", in %" if main == "accuracy" else "")
     if rows[0]["seeds"] > 1:
         out.caption += f"; mean ± standard deviation over {rows[0]['seeds']} seeds"

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedstale import theory
-from fedstale.configuration import override, build
+from fedstale.configuration import build, override
 from fedstale.core import BadInput, Mask, require
 from fedstale.participation.trace import OPEN
 from fedstale.recipes import PARTICIPATION

@@ -1,11 +1,24 @@
 """Named random streams: what is drawn depends on its name, never on call order, engine or worker."""
 
 import hashlib
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from numpy.random.bit_generator import ISeedSequence
+
+
+class _Key(ISeedSequence):
+    """A key as it is: given as a number, it would cost as much again to draw a seed that is not used."""
+
+    def __init__(self, digest: bytes) -> None:
+        self.digest = digest
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> npt.NDArray[np.uint64]:
+        return np.frombuffer(self.digest, np.uint64)
 
 
 def stream(seed: int, *name: str | int) -> np.random.Generator:
     """A generator of its own for each (seed, name): `stream(seed, "local", t, client)`."""
     digest = hashlib.blake2b("/".join(map(str, (seed, *name))).encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=np.frombuffer(digest, np.uint64)))
+    return np.random.Generator(np.random.Philox(_Key(digest)))  # type: ignore[arg-type]  # numpy's stub is too narrow

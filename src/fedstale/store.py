@@ -118,7 +118,7 @@ class RunFolder:
 
     def save_checkpoint(self, tree: Any) -> None:
         arrays: dict[str, np.ndarray[Any, Any]] = {}
-        structure = json.dumps(_pack(tree, "", arrays))
+        structure = json.dumps(pack(tree, "", arrays))
         write(self.path / "checkpoint.npz", lambda f: np.savez(f, structure=np.array(structure), **_safe(arrays)))
 
     def load_checkpoint(self, like: Any) -> Any:
@@ -126,7 +126,7 @@ class RunFolder:
         path = self.path / "checkpoint.npz"
         try:
             with np.load(path, allow_pickle=False) as file:
-                return _unpack(json.loads(str(file["structure"])), like, "", lambda key: file[key])
+                return unpack(json.loads(str(file["structure"])), like, "", lambda key: file[key])
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, AttributeError) as error:
             raise BadInput(f"{path} cannot be read ({error}); start the run again with --again") from None
 
@@ -171,7 +171,7 @@ def _safe(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
     return {f"a{key}": value for key, value in arrays.items()}
 
 
-def _pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+def pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     """The shape of a tree as JSON; its arrays go to `arrays` under their path.
 
     What has `saved` and `restored` says itself what is kept of it, in plain arrays and numbers.
@@ -189,7 +189,7 @@ def _pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     require(
         items is not None, f"a state holds arrays, numbers, tuples, lists, dicts and dataclasses, got {type(tree)}"
     )
-    return {"items": {key: _pack(value, f"{path}/{key}", arrays) for key, value in items or ()}}
+    return {"items": {key: pack(value, f"{path}/{key}", arrays) for key, value in items or ()}}
 
 
 def _children(tree: Any) -> list[tuple[str, Any]] | None:
@@ -202,15 +202,15 @@ def _children(tree: Any) -> list[tuple[str, Any]] | None:
     return None
 
 
-def _unpack(shape: Any, like: Any, path: str, array: Callable[[str], Any]) -> Any:
+def unpack(shape: Any, like: Any, path: str, array: Callable[[str], Any]) -> Any:
     if hasattr(like, "restored"):
-        return like.restored(_unpack(shape, like.saved(), path, array))
+        return like.restored(unpack(shape, like.saved(), path, array))
     if shape == "array":
         return array(f"a{path}")
     if "value" in shape:
         return shape["value"]
     kinds = dict(_children(like) or ())
-    items = {key: _unpack(inner, kinds.get(key), f"{path}/{key}", array) for key, inner in shape["items"].items()}
+    items = {key: unpack(inner, kinds.get(key), f"{path}/{key}", array) for key, inner in shape["items"].items()}
     if dataclasses.is_dataclass(like):
         return dataclasses.replace(like, **items)  # type: ignore[type-var]
     if isinstance(like, dict):

@@ -145,7 +145,7 @@ def test_the_largest_writers_are_taken_and_numbered_at_random():
 
 
 def test_rules_are_values():
-    assert list(PARTITIONS) == ["iid", "dirichlet", "shards", "majority", "by-writer"]
+    assert list(PARTITIONS) == ["iid", "shares", "dirichlet", "shards", "majority", "by-writer"]
     assert Dirichlet(0.5) == pickle.loads(pickle.dumps(Dirichlet(0.5))) != Dirichlet(0.4)
     assert repr(Shards(3)) == "Shards(per_client=3)"
     assert repr(ByWriter()) == "ByWriter(largest=False)"

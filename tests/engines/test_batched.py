@@ -1,18 +1,22 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from tasks_for_engines import images, vectors
 from torch import Tensor, nn
 
-from fedstale.core import BadInput, Job, Local
+from fedstale.core import Array, BadInput, Job, Local
 from fedstale.engines import ENGINES, Serial, make
 from fedstale.engines.batched import Batched
 from fedstale.engines.cohort import chunks
 from fedstale.participation.bernoulli import Bernoulli
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
+from fedstale.tasks.base import Batch, Supervised
 from fedstale.tasks.models import MLP, Linear
 from fedstale.tasks.quadratic import Quadratic
+from fedstale.tasks.split import Split
 from fedstale.testing import check_engine
 
 LOCAL = Local(0.05, steps=4, batch=16)
@@ -120,7 +124,10 @@ def test_chunks_are_cut_by_room_and_by_slack() -> None:
 
     assert sizes(100, 0.0) == [[16, 16, 16, 16], [5], [3]]
     assert sizes(100, 0.5) == [[16, 16, 16, 16], [5, 3]]
-    assert sizes(3, 1.0) == [[16, 16, 16], [16, 5, 3]]
+    assert sizes(100, 1.0) == [[16, 16, 16, 16, 5, 3]]
+    assert sizes(10, 1.0) == [[16, 16, 16], [16, 5, 3]]  # enough for two threads
+    assert sizes(2, 1.0) == [[16], [16, 16], [16], [5, 3]]
+    assert sizes(1, 1.0) == [[16], [16], [16], [16], [5], [3]]
 
 
 def test_numbers_do_not_depend_on_threads() -> None:
@@ -142,6 +149,21 @@ def test_numbers_do_not_depend_on_threads() -> None:
 def test_what_does_not_fit_is_refused(model: type[nn.Module], why: str) -> None:
     with pytest.raises(BadInput, match=why):
         make("batched", vectors(model), LOCAL)
+
+
+def test_task_with_gradients_of_its_own_is_refused() -> None:
+    task = vectors()
+    with pytest.raises(BadInput, match="other gradients"):
+        Batched(Scaled(Linear, task.train), LOCAL)
+
+
+class Scaled(Supervised):
+    def __init__(self, model: type[Linear], train: Split) -> None:
+        super().__init__(partial(model().build, (8,), 3), train)
+
+    def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
+        loss, gradient = super().gradient(params, client, batch)
+        return loss, 2 * gradient
 
 
 def test_unknown_names_are_refused() -> None:

@@ -92,24 +92,24 @@ def test_client_that_kills_every_process_is_named() -> None:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_nothing_is_left_behind(killed: bool) -> None:
-    """Neither by a parent that is killed nor by one that forgets to close its pool."""
-    shm = Path("/dev/shm")
+def test_nothing_is_left_behind(killed: bool, tmp_path: Path) -> None:
+    """Neither by a parent that is killed while all are busy nor by one that forgets to close its pool."""
+    shm, folder = Path("/dev/shm"), Path(__file__).parent
     before = set(shm.iterdir()) if shm.exists() else set()
-    folder = str(Path(__file__).parent)
-    path = os.pathsep.join([folder, *filter(None, sys.path)])
-    script = Path(folder) / "parent_of_a_pool.py"
-    child = subprocess.Popen(
-        [sys.executable, str(script), "100" if killed else "0"], stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
-    assert child.stdout is not None
-    pids = [int(pid) for pid in child.stdout.readline().split()]
-    assert len(pids) == 2
-    if killed:
-        child.kill()
-    child.stdout.close()
-    assert child.wait() == (-signal.SIGKILL if killed else 0)
+    command = [
+        sys.executable,
+        str(folder / "parent_of_a_pool.py"),
+        "600" if killed else "0",
+        str(tmp_path / "begun"),
+    ]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        if killed:
+            parent.kill()
+    assert parent.returncode == (-signal.SIGKILL if killed else 0)
     assert gone(pids)
     assert (set(shm.iterdir()) if shm.exists() else set()) <= before
 

@@ -151,7 +151,7 @@ def test_fedscale_lists_and_files_without_variants(tmp_path: Path) -> None:
         ("x.csv", b"\xff\xfe\x00", "cannot be read"),
         ("x.csv.xz", b"not xz", "cannot be read"),
         ("x.csv.gz", b"not gz", "cannot be read"),
-        ("x.csv.gz", gzip.compress(CSV.encode())[:-20], "cannot be read"),
+        ("x.csv.gz", gzip.compress(CSV.encode(), mtime=0)[:-20], "cannot be read"),
         ("x.json", b"[", "cannot be read"),
         ("x.json", b"3", "must be a list of records with device, variant, t_s, state, got 3"),
         ("x.json", b'{"a": 3}', r"must be a list of records with .* got \('a', 3\)"),

@@ -70,27 +70,43 @@ class Batched:
         Each is computed by one thread, so that the numbers do not depend on how many there are, and no
         thread waits for another one, which costs dearly where cores are shared.
         """
-        rows, kernel = Rows.of(jobs, self.task), self._kernels[0]
+        rows, kernel = Rows.of(jobs, self.task), self._kernel
         drawn = chunks(jobs, self.task.train.offsets, kernel.room, kernel.slack)
         with one_thread() as threads:
             if threads == 1 or self.task.device.type != "cpu":
                 for chunk in drawn:
                     kernel.run(chunk, rows, training)
             else:
-                with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                    for done in [pool.submit(self._compute, chunk, rows, training) for chunk in drawn]:
-                        done.result()
+                if threads not in self._pools:
+                    self._pools[threads] = ThreadPoolExecutor(threads, "batched", torch.set_num_threads, (1,))
+                pool = self._pools[threads]
+                for done in [pool.submit(self._compute, chunk, rows, training) for chunk in drawn]:
+                    done.result()
         return rows.replies(jobs)
 
     def _compute(self, chunk: Chunk, rows: Rows, training: bool) -> None:
-        kernel = self._kernels.pop() if self._kernels else self._make()
+        try:
+            kernel = self._idle.pop()
+        except IndexError:
+            kernel = self._make()
         kernel.run(chunk, rows, training)
-        self._kernels.append(kernel)
+        self._idle.append(kernel)
 
     @cached_property
-    def _kernels(self) -> list[Kernel]:
-        """Those that no thread uses now: they keep their buffers from round to round."""
-        return [self._make()]
+    def _pools(self) -> dict[int, ThreadPoolExecutor]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"task": self.task, "local": self.local}  # threads and buffers are made anew where needed
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return self._make()
+
+    @cached_property
+    def _idle(self) -> list[Kernel]:
+        """Those of the threads, while no thread uses them: they keep their buffers from round to round."""
+        return []
 
     def _make(self) -> Kernel:
         sizes = dense_sizes(self.task)

@@ -13,6 +13,7 @@ from fedstale.tasks.split import minibatches
 
 Key = tuple[int, int, int, int]  # seed, t, batch, steps: jobs with the same draw the same samples
 Room = Callable[[int, int], int]  # b, J -> sample sets that a chunk may hold
+WORTH = 8  # a chunk that fills less than this part of its room is not worth two
 
 
 class Draw(NamedTuple):
@@ -41,16 +42,26 @@ class Chunk(NamedTuple):
 
 
 def chunks(jobs: Sequence[Job], offsets: Ids, room: Room, slack: float) -> Iterator[Chunk]:
-    """All rows of all jobs, in chunks of `room` where at most the share `slack` is filled up."""
+    """All rows of all jobs, in chunks of `room` where at most the share `slack` is filled up.
+
+    Chunks are about equal and come in pairs, for threads to share, unless there is too little for two;
+    how many threads there are does not change them.
+    """
     for (steps, sharers), draws in _alike(jobs, np.diff(offsets)).items():
         draws.sort(key=lambda draw: -draw.size)  # stable: the order is the same in every run
-        begin = 0
-        while begin < len(draws):
-            largest = draws[begin].size
-            end, last = begin + 1, min(begin + room(largest, sharers), len(draws))
-            while end < last and draws[end].size >= (1 - slack) * largest:
-                end += 1
-            yield _chunk(draws[begin:end], steps, sharers, offsets)
+        for similar in _similar(draws, slack):
+            m, most = len(similar), room(similar[0].size, sharers)
+            parts = 1 if WORTH * m < most else min(m, 2 * -(-m // (2 * most)))
+            for begin, end in pairwise(m * k // parts for k in range(parts + 1)):
+                yield _chunk(similar[begin:end], steps, sharers, offsets)
+
+
+def _similar(draws: list[Draw], slack: float) -> Iterator[list[Draw]]:
+    """Cut where a draw is smaller than the first by more than the slack."""
+    begin = 0
+    for end in range(1, len(draws) + 1):
+        if end == len(draws) or draws[end].size < (1 - slack) * draws[begin].size:
+            yield draws[begin:end]
             begin = end
 
 

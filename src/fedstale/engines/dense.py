@@ -15,7 +15,7 @@ from fedstale.engines.cohort import Chunk
 from fedstale.engines.rows import Rows
 from fedstale.tasks.base import Supervised, cross_entropy
 
-CACHE = 8 << 20  # bytes of matrices in a chunk: measured, larger ones fall out of the cache
+CACHE = 2 << 20  # bytes of matrices in a chunk: measured, larger ones fall out of the cache
 
 
 def dense_sizes(task: Supervised) -> tuple[int, ...] | None:
@@ -88,7 +88,7 @@ class Dense:
         minus = torch.full((1,), -1.0, device=device).expand(G, J, 1, b)
         for step in range(steps if training else 1):
             torch.index_select(self.x, 0, samples[step].view(-1), out=inputs.view(G * b, -1))
-            y = self.y[samples[step]].view(G, 1, 1, b).expand(G, J, 1, b)
+            y = self.y.index_select(0, samples[step].view(-1)).view(G, 1, 1, b).expand(G, J, 1, b)
             _forward(layers, inputs)
             if step == 0:
                 entropy = outputs.logsumexp(2, keepdim=True) - outputs.gather(2, y)

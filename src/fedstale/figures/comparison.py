@@ -72,8 +72,11 @@ def _raster(axes: Any, metrics: list[dict[str, Any]]) -> None:
     """Client by round: a dark cell is an update that the server used."""
     axes.set_xlabel("round")
     if "heard" in metrics[0]:
-        axes.imshow(raster(metrics), aspect="auto", cmap=ListedColormap(["#FFFFFF", "#3B4A5A"]), vmin=0, vmax=1, interpolation="nearest",
-                    extent=(0.5, len(metrics) + 0.5, -0.5, _clients(metrics) - 0.5), origin="lower")  # fmt: skip
+        axes.imshow(
+            raster(metrics), aspect="auto", cmap=ListedColormap(["#FFFFFF", "#3B4A5A"]), vmin=0, vmax=1,
+            interpolation="nearest", origin="lower",
+            extent=(0.5, len(metrics) + 0.5, -0.5, _clients(metrics) - 0.5),
+        )  # fmt: skip
         axes.set_ylabel("client heard from")
     else:
         axes.plot([line["round"] for line in metrics], [line["participants"] for line in metrics], color="#444444")

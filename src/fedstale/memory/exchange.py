@@ -104,14 +104,14 @@ def _blocks(m: int, d: int) -> Iterator[tuple[slice, slice]]:
 
 @cache
 def _fused() -> Any:
-    """The fused loops, if numba is installed."""
+    """The fused loops, if numba is installed and has a place to keep what it compiles."""
     try:
         return import_module("fedstale.memory.fused")
-    except ImportError:
+    except (ImportError, RuntimeError):
         return None
 
 
 def _bare(p: Passing) -> tuple[Any, ...]:
-    """As the fused loops want it: float16 as its bits, and rows one after the other in memory."""
+    """As the fused loops want it, which know no float16: its bits."""
     codes = p.codes.view(np.uint16) if p.codes.dtype == np.float16 else p.codes
     return (codes, *p[1:])

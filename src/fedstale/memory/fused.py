@@ -12,7 +12,7 @@ import numpy as np
 numba: Any = import_module("numba")
 extending: Any = import_module("numba.extending")
 
-BLOCK = 4096  # coordinates at a time, so that their sums stay in the cache from row to row
+BLOCK = 1 << 16  # coordinates at a time, so that their sums stay in the cache from row to row
 f32, f64, i8, i32, u16, u32 = np.float32, np.float64, np.int8, np.int32, np.uint16, np.uint32
 
 

@@ -77,7 +77,7 @@ class Memory:
 
     def remember(self, r: Round, *, gain: npt.ArrayLike = 1) -> None:
         """h_i ← h_i + gain_i (Δ_i - h_i) for i in S, on the coordinates that arrived."""
-        self.correct(np.zeros_like(self.total), r, fresh=0, stale=0, gain=gain)
+        self.correct(np.zeros(len(self.total)), r, fresh=0, stale=0, gain=gain)
 
     def write(self, i: int, value: Array, arrived: Mask, t: int) -> None:
         """h_i ← value, on the coordinates that arrived."""

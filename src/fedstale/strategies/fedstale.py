@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Ids, Round, part, require
-from fedstale.memory import Coding, Float32, Memory
+from fedstale.memory import Coding, Float32, Memory, checked
 from fedstale.tuning import Tuning
 
 
@@ -48,6 +48,7 @@ class FedStale:
         require(number is None or 0 <= number <= 1, f"beta must be in [0, 1], got {self.beta}")
         require(0 < self.gain <= 1, f"gain must be in (0, 1], got {self.gain}")
         require(self.clip is None or self.clip > 0, f"clip must be above 0 or None, got {self.clip}")
+        checked(self.memory)
 
     def init(self, n: int, d: int) -> Stale:
         tuning = Tuning() if self.beta == "auto" else Tuning(beta=float(self.beta))

@@ -1,0 +1,1 @@
+"""A Flower app: the same model and data as in the simulation that it is compared with."""

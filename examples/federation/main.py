@@ -1,0 +1,96 @@
+"""A federation on one machine: a server and six real client processes, two of which come and go.
+
+    python examples/federation/main.py [--rounds 6] [--insecure] [--folder DIR]
+
+Afterwards the recorded participation is replayed in a simulation, which must end with the same bits.
+"""
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from fedstale import simulate
+from fedstale.core import BadInput
+from fedstale.engines import Serial
+from fedstale.flower import cli, launcher, runner, settings
+from fedstale.participation import Trace
+from fedstale.store import RunFolder, fingerprint
+from fedstale.tasks.base import Supervised
+
+HERE = Path(__file__).parent
+CLIENTS = 6
+
+
+def main() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the clients: torch's bits depend on the number of threads
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the clients are stopped, too
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--insecure", action="store_true", help="without TLS and keys")
+    parser.add_argument("--folder", type=Path, help="keep the federation here")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = chosen.folder or Path(temporary) / "federation"
+        cli.init(
+            folder, clients=CLIENTS, rounds=chosen.rounds, deadline=60.0, host="127.0.0.1",
+            port=launcher.free_port(), names="", app=HERE / "app", tls=not chosen.insecure,
+        )  # fmt: skip
+        try:
+            cli.up(folder)
+            cli.join(folder, None)
+            follow(folder)
+        finally:
+            cli.down(folder)
+        compare(folder)
+
+
+def follow(folder: Path) -> None:
+    """Train; meanwhile client 4 is away in the second third, and client 5 from there on every other round."""
+    s = settings.read(folder)
+    for event in runner.run(s):
+        print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}".rstrip(), flush=True)
+        if event.kind == "round" and event.t < s.file.rounds:
+            third = s.file.rounds // 3
+            come_and_go(s, 4, there=not third <= event.t < 2 * third)
+            come_and_go(s, 5, there=event.t < third or event.t % 2 == 0)
+    cli.status(folder)
+
+
+def come_and_go(s: settings.Settings, client: int, there: bool) -> None:
+    running = launcher.pid_of(s, f"client-{client}") is not None
+    if there and not running:
+        print(f"  client {client} comes back")
+        launcher.start_node(s, client)
+    if running and not there:
+        print(f"  client {client} goes")
+        launcher.stop(s, f"client-{client}")
+
+
+def compare(folder: Path) -> None:
+    """The same rounds in a simulation with the recorded participation."""
+    s = settings.read(folder)
+    last = RunFolder(s.state).metrics()[-1]
+    torch.set_num_threads(1)
+    sys.path.insert(0, str(HERE / "app"))
+    app, all_ = importlib.import_module("example.task"), range(CLIENTS)
+    task = Supervised(app.model, [app.samples(i) for i in all_], [app.samples(i, test=True) for i in all_])
+    engine, rules = Serial(task, s.local), s.rules
+    *_, end = simulate(
+        engine, rules.strategy, Trace(folder / "trace.csv"), rounds=s.file.rounds, seed=s.file.seed,
+        estimator=rules.estimator, server=rules.server,
+    )  # fmt: skip
+    print((folder / "trace.csv").read_text().strip())
+    print(f"federation {last['fingerprint']}\nsimulation {fingerprint(end.params)}")
+    print(f"accuracy   {task.test_scores(end.params)['accuracy']:.3f}")
+    if last["fingerprint"] != fingerprint(end.params):
+        raise BadInput("the federation and the simulation differ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""A paper's statements as checks on the rows behind a figure.
+
+A check looks at cases (cells, or pairs of neighbouring cells) and says of each whether the statement
+holds, does not, or cannot be told from seed-to-seed chance: a difference counts if a one-sided t-test over
+the seeds, paired because every algorithm sees the same draws, gives it at 5 %. A statement holds if at
+least half of the cases do and at most a tenth do not; it does not hold if more than a tenth do not;
+otherwise it is within noise. One seed alone proves nothing.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import known, require
+
+Row = Mapping[str, Any]
+Claim = Mapping[str, Any]
+Values = npt.NDArray[np.float64]  # (seeds,) larger is better; -inf where a run diverged
+STUDENT = (math.inf, 6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)  # 95 %, 0 … 10 degrees
+HOLDS, NOISE, FAILS = "holds", "within noise", "does not hold"
+KEYS = ("text", "check", "metric", "lower", "where", "first", "second", "margin", "along", "up", "order", "of",
+        "between", "share")  # fmt: skip
+
+
+class Verdict(NamedTuple):
+    claim: str
+    verdict: str
+    holds: int
+    noise: int
+    fails: int
+    detail: str
+
+
+class Cell(NamedTuple):
+    place: dict[str, Any]  # grid settings, and the panel
+    values: dict[str, Values]  # of each algorithm
+    numbers: dict[str, float]  # of each algorithm: its beta, or whatever the claim is of
+
+
+def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
+    return [_judge(claim, rows) for claim in claims]
+
+
+def _judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    for key in claim:
+        known(key, dict.fromkeys(KEYS), "the key of a claim")
+    check = CHECKS[known(claim.get("check"), CHECKS, "check")]
+    found = [c for c in cells(claim, rows) if _inside(c, claim.get("where", {}))]
+    cases = list(check(found, claim))
+    holds, noise, fails = (sum(case.outcome == what for case in cases) for what in (HOLDS, NOISE, FAILS))
+    overall = _overall(holds, noise, fails, claim.get("share"))
+    return Verdict(claim["text"], overall, holds, noise, fails, _detail(cases))
+
+
+def _overall(holds: int, noise: int, fails: int, share: float | None) -> str:
+    n = holds + noise + fails
+    if n == 0:
+        return "not tested"
+    if share is not None:
+        return HOLDS if holds >= share * n else NOISE if holds + noise >= share * n else FAILS
+    return FAILS if fails > n / 10 else HOLDS if holds >= n / 2 else NOISE
+
+
+class Case(NamedTuple):
+    outcome: str
+    size: float = math.nan  # of the difference, where there is one
+    measured: bool | None = None  # whether the means alone say so, where that is another question
+
+
+def _detail(cases: Sequence[Case]) -> str:
+    if cases and cases[0].measured is not None:
+        return f"going by the means alone, {sum(bool(c.measured) for c in cases)} of {len(cases)}"
+    sizes = [c.size for c in cases if math.isfinite(c.size)]
+    if not sizes:
+        return ""
+    return f"mean difference {np.mean(sizes):+.4g}, from {min(sizes):+.4g} to {max(sizes):+.4g}"
+
+
+def cells(claim: Claim, rows: Sequence[Row]) -> list[Cell]:
+    """The rows by cell, each algorithm's values in the order of the seeds."""
+    metric, sign = claim.get("metric", "accuracy_last10"), -1.0 if claim.get("lower") else 1.0
+    found: dict[str, Cell] = {}
+    for row in rows:
+        names = list(row)
+        place = {name: row[name] for name in names[: names.index("algorithm")]}
+        cell = found.setdefault(repr(place), Cell(place, {}, {}))
+        require(row["diverged"] or metric in row, f"claim {claim['text']!r}: the rows have no {metric!r}")
+        value = -math.inf if row["diverged"] else sign * float(row[metric])
+        cell.values[row["algorithm"]] = np.append(cell.values.get(row["algorithm"], []), value)
+        if "of" in claim:
+            cell.numbers[row["algorithm"]] = float(row[claim["of"]])
+    return list(found.values())
+
+
+def _inside(cell: Cell, where: Mapping[str, Any]) -> bool:
+    """`where` names a value of a column, or the least and the largest of a numeric one."""
+    for key, wanted in where.items():
+        value = cell.place.get(key)
+        if not (wanted[0] <= value <= wanted[1] if isinstance(wanted, list) else value == wanted):
+            return False
+    return True
+
+
+def outcome(difference: Values, margin: float = 0.0) -> Case:
+    """Whether a difference, paired over the seeds, is above -margin beyond chance."""
+    mean = float(difference.mean())
+    if math.isnan(mean):  # both diverged
+        return Case(NOISE)
+    if math.isinf(mean):
+        return Case(HOLDS if mean > 0 else FAILS)
+    error = _error(difference)
+    size = mean + margin
+    return Case(HOLDS if size > error else FAILS if size < -error else NOISE, mean)
+
+
+def _error(values: Values) -> float:
+    """What the mean may be off by: Student's quantile times its standard error."""
+    n = len(values)
+    return STUDENT[min(n - 1, 10)] * float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+
+
+def _minus(x: Values, y: Values) -> Values:
+    with np.errstate(invalid="ignore"):
+        return x - y
+
+
+def above(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """`first` is better than `second`, by more than -margin."""
+    for c in found:
+        yield outcome(_minus(c.values[claim["first"]], c.values[claim["second"]]), claim.get("margin", 0.0))
+
+
+def near(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """`first` and `second` differ by at most `margin`."""
+    for c in found:
+        difference = _minus(c.values[claim["first"]], c.values[claim["second"]])
+        mean, room = abs(float(difference.mean())), claim["margin"]
+        ok = HOLDS if mean <= room else NOISE if mean <= room + _error(difference) else FAILS
+        yield Case(ok, float(difference.mean()))
+
+
+def near_best(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """`first` is behind the best algorithm by at most `margin`."""
+    for c in found:
+        difference = _minus(c.values[claim["first"]], c.values[best(c)])
+        mean, room = float(difference.mean()), claim["margin"]
+        ok = HOLDS if mean >= -room else NOISE if mean >= -room - _error(difference) else FAILS
+        yield Case(ok, mean)
+
+
+def within(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """The mean of `first` is `between` two numbers."""
+    low, high = claim["between"]
+    for c in found:
+        values = c.values[claim["first"]]
+        mean, room = float(values.mean()), _error(values)
+        ok = HOLDS if low <= mean <= high else NOISE if low - room <= mean <= high + room else FAILS
+        yield Case(ok, mean)
+
+
+def trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """Every algorithm gets better (or, without `up`, worse) from one value of `along` to the next."""
+    sign = 1 if claim["up"] else -1
+    for here, there in neighbours(found, claim):
+        for name in here.values:
+            yield outcome(sign * _minus(there.values[name], here.values[name]))
+
+
+def gap_trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """The lead of `first` over `second` grows (or shrinks) from one value of `along` to the next."""
+    sign = 1 if claim["up"] else -1
+    for here, there in neighbours(found, claim):
+        leads = [_minus(c.values[claim["first"]], c.values[claim["second"]]) for c in (here, there)]
+        yield outcome(sign * _minus(leads[1], leads[0]))
+
+
+def best_trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """The `of` of the best algorithm does not fall (or rise) from one value of `along` to the next.
+
+    It holds if that is so whichever of the nearly best is the best, and fails if it is so for none.
+    """
+    sign = 1 if claim["up"] else -1
+    for here, there in neighbours(found, claim):
+        before, after = ([sign * c.numbers[name] for name in nearly_best(c)] for c in (here, there))
+        ok = HOLDS if min(after) >= max(before) else FAILS if max(after) < min(before) else NOISE
+        yield Case(ok, measured=sign * (there.numbers[best(there)] - here.numbers[best(here)]) >= 0)
+
+
+def best_share(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """The `of` of the best algorithm is `between` two numbers, whichever of the nearly best it is."""
+    low, high = claim["between"]
+    for c in found:
+        inside = [low <= c.numbers[name] <= high for name in nearly_best(c)]
+        ok = HOLDS if all(inside) else NOISE if any(inside) else FAILS
+        yield Case(ok, measured=low <= c.numbers[best(c)] <= high)
+
+
+def loss_to_best(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """`first` is farther behind the best algorithm from one value of `along` to the next."""
+    for here, there in neighbours(found, claim):
+        losses = [_minus(c.values[best(c)], c.values[claim["first"]]) for c in (here, there)]
+        yield outcome(_minus(losses[1], losses[0]))
+
+
+CHECKS: Mapping[str, Callable[[Sequence[Cell], Claim], Iterator[Case]]] = {
+    "above": above,
+    "near": near,
+    "near_best": near_best,
+    "within": within,
+    "trend": trend,
+    "gap_trend": gap_trend,
+    "best_trend": best_trend,
+    "best_share": best_share,
+    "loss_to_best": loss_to_best,
+}
+
+
+def best(cell: Cell) -> str:
+    """The algorithm of the best mean; of equals, the first."""
+    return max(cell.values, key=lambda name: float(cell.values[name].mean()))
+
+
+def nearly_best(cell: Cell) -> list[str]:
+    """Those that chance does not tell from the best."""
+    top = cell.values[best(cell)]
+    return [name for name, values in cell.values.items() if outcome(_minus(top, values)).outcome != HOLDS]
+
+
+def neighbours(found: Sequence[Cell], claim: Claim) -> Iterator[tuple[Cell, Cell]]:
+    """Pairs of cells that differ in `along` only: its values ascending, or as the claim orders them."""
+    along = claim["along"]
+    lines: dict[str, list[Cell]] = {}
+    for c in found:
+        lines.setdefault(repr({k: v for k, v in c.place.items() if k != along}), []).append(c)
+    for line in lines.values():
+        order = claim.get("order") or sorted(c.place[along] for c in line)
+        at = {c.place[along]: c for c in line}
+        chain = [at[value] for value in order if value in at]
+        yield from pairwise(chain)
