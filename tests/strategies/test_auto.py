@@ -1,0 +1,153 @@
+"""FedStale that tunes itself: against its pseudo-code, written down once more in the plainest way."""
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedstale as fs
+from fedstale.core import BadInput
+
+
+def random_round(rng: np.random.Generator, t: int, n: int, d: int, p: np.ndarray, weights: np.ndarray) -> fs.Round:
+    clients = np.flatnonzero(rng.random(n) < p)
+    m = len(clients)
+    updates = (rng.standard_normal((m, d)) + 1).astype(np.float32)
+    nothing = np.zeros(d, np.float32), np.ones((m, 1), bool), np.zeros(m, np.float32)
+    return fs.Round(t, nothing[0], clients, updates, nothing[1], nothing[2], weights, p)
+
+
+class Plain:
+    """The pseudo-code: sums over all clients, float64, one number after the other."""
+
+    def __init__(self, n: int, d: int, gain: float, clip: float | None) -> None:
+        self.h, self.count, self.gain, self.clip = np.zeros((n, d)), [0] * n, gain, clip
+        self.A = self.B = self.n = 0.0
+        self.total, self.β = 0, 0.5
+
+    def step(self, r: fs.Round) -> np.ndarray:
+        N, a, p = len(r.weights), r.weights.astype(float), r.probs.astype(float)
+        base, C = self.β * (a @ self.h), np.zeros(self.h.shape[1])
+        dA = dB = 0.0
+        e = 0
+        for Δ, i in zip(r.updates.astype(float), r.clients, strict=True):
+            rest = Δ - self.β * self.h[i]
+            base = base + a[i] * rest
+            C = C + a[i] * (1 / p[i] - 1) * rest
+            if p[i] < 0.999 and self.count[i]:
+                ω = (N * a[i]) ** 2 * (1 - p[i]) / p[i] ** 2
+                dA, dB, e = dA + ω * (self.h[i] @ self.h[i]), dB + ω * (Δ @ self.h[i]), e + 1
+        if self.clip and np.linalg.norm(C) > 0:
+            C = C * min(1, self.clip * np.linalg.norm(base) / np.linalg.norm(C))
+        for Δ, i in zip(r.updates.astype(float), r.clients, strict=True):
+            self.count[i] += 1
+            self.h[i] += max(1 / self.count[i], self.gain) * (Δ - self.h[i])
+        if e:
+            fade = (1 - 1 / min(8, 3 * sum(p < 0.999))) ** e
+            self.A, self.B, self.n = fade * self.A + dA, fade * self.B + dB, fade * self.n + e
+            self.total += e
+            k = max(0, 1 - self.total / 10)
+            self.β = float(np.clip((self.n * self.B / self.A + 0.5 * k) / (self.n + k), 0, 1))
+        return base + C
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    gain=st.sampled_from([1.0, 0.5]),
+    clip=st.sampled_from([None, 1.0, 0.5]),
+    n=st.integers(2, 6),
+)
+def test_equals_the_pseudo_code(seed: int, gain: float, clip: float | None, n: int) -> None:
+    rng, d = np.random.default_rng(seed), 7
+    p = np.where(rng.random(n) < 0.3, 1.0, rng.uniform(0.05, 1, n)).astype(np.float32)
+    weights = rng.dirichlet(np.ones(n)).astype(np.float32)
+    strategy, plain = fs.FedStale("auto", gain=gain, clip=clip), Plain(n, d, gain, clip)
+    state = strategy.init(n, d)
+    for t in range(1, 25):
+        r = random_round(rng, t, n, d, p, weights)
+        step, state = strategy.aggregate(state, r)
+        np.testing.assert_allclose(step, plain.step(r), rtol=2e-4, atol=2e-4)
+        assert state.beta == pytest.approx(plain.β, abs=1e-4)
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.5])
+def test_without_a_clip_it_is_unbiased_whatever_it_has_learned(gain: float) -> None:
+    """The mean over all 2ⁿ patterns of who takes part, each with its probability, is the full step."""
+    rng, n, d = np.random.default_rng(3), 4, 5
+    p, weights = np.array([0.2, 0.5, 0.9, 1.0], np.float32), np.array([0.1, 0.4, 0.3, 0.2], np.float32)
+    strategy = fs.FedStale("auto", gain=gain)
+    state = strategy.init(n, d)
+    for t in range(1, 40):
+        _, state = strategy.aggregate(state, random_round(rng, t, n, d, p, weights))
+    assert 0 < state.beta < 1
+    full = random_round(rng, 40, n, d, np.ones(n, np.float32), weights)
+    mean = np.zeros(d)
+    for pattern in itertools.product([False, True], repeat=n):
+        here = np.array(pattern)
+        chance = np.prod(np.where(here, p.astype(float), 1 - p.astype(float)))
+        r = full._replace(
+            clients=full.clients[here], updates=full.updates[here], arrived=full.arrived[here], probs=p
+        )
+        mean += chance * strategy.aggregate(copy.deepcopy(state), r)[0]
+    np.testing.assert_allclose(mean, weights @ full.updates, rtol=1e-4, atol=1e-5)
+
+
+def test_the_clip_bounds_what_the_inverse_weights_add() -> None:
+    weights, p = np.array([0.5, 0.5], np.float32), np.array([1.0, 0.001], np.float32)
+    updates = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
+    r = fs.Round(1, np.zeros(2, np.float32), np.arange(2), updates, np.ones((2, 1), bool), np.zeros(2), weights, p)
+    free, clipped = (fs.FedStale("auto", clip=c) for c in (None, 1.0))
+    wild = free.aggregate(free.init(2, 2), r)[0]
+    tame = clipped.aggregate(clipped.init(2, 2), r)[0]
+    assert wild[1] == pytest.approx(500, rel=1e-4)
+    assert np.linalg.norm(tame) < 2 * np.linalg.norm(weights)
+
+
+@given(
+    seed=st.integers(0, 10**6), clip=st.sampled_from([None, 1.0]), kind=st.sampled_from(["zero", "same", "huge"])
+)
+def test_stays_finite_with_rare_clients_and_odd_updates(seed: int, clip: float | None, kind: str) -> None:
+    rng, n, d = np.random.default_rng(seed), 5, 3
+    p = np.array([0.001, 0.01, 0.3, 0.999, 1.0], np.float32)
+    strategy = fs.FedStale("auto", gain=0.5, clip=clip)
+    state, weights = strategy.init(n, d), np.full(n, 0.2, np.float32)
+    scale = {"zero": 0.0, "same": 1.0, "huge": 1e15}[kind]
+    for t in range(1, 60):
+        r = random_round(rng, t, n, d, np.where(rng.random(n) < 0.3, 0.9, p).astype(np.float32), weights)
+        step, state = strategy.aggregate(state, r._replace(updates=np.full_like(r.updates, scale), probs=p))
+        assert np.isfinite(step).all()
+        assert 0 <= state.beta <= 1
+
+
+def test_it_learns_a_large_beta_from_steady_updates_and_a_small_one_from_noise() -> None:
+    rng, n, d = np.random.default_rng(0), 6, 50
+    p, weights = np.full(n, 0.4, np.float32), np.full(n, 1 / n, np.float32)
+    steady = rng.standard_normal((n, d)).astype(np.float32)
+    ends = []
+    for noise in (0.0, 30.0):
+        strategy = fs.FedStale("auto")
+        state = strategy.init(n, d)
+        for t in range(1, 80):
+            r = random_round(rng, t, n, d, p, weights)
+            updates = steady[r.clients] + noise * rng.standard_normal((len(r.clients), d)).astype(np.float32)
+            _, state = strategy.aggregate(state, r._replace(updates=updates))
+        ends.append(state.beta)
+    assert ends[0] > 0.95
+    assert ends[1] < 0.3
+
+
+@pytest.mark.parametrize("name", ["auto", "auto-unbiased"])
+def test_passes_the_battery_of_all_strategies(name: str) -> None:
+    fs.testing.check_strategy(fs.recipe(name).strategy)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [({"beta": "best"}, "auto"), ({"gain": 0.0}, "gain must be"), ({"clip": 0.0}, "clip must be")],
+)
+def test_settings_are_checked(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        fs.FedStale(**settings)
