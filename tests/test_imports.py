@@ -14,7 +14,7 @@ import fedstale
 
 ROOT = Path(fedstale.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plotly", "sklearn")
+HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plotly", "sklearn", "numba")
 
 BASE = {"core", "rng"}
 PARTS = {"strategies", "participation", "estimators", "channels", "servers"}

@@ -11,7 +11,7 @@ Importing this loads numpy only; tasks with neural networks load torch when they
 """
 
 from fedstale import testing
-from fedstale.channels import Lossless
+from fedstale.channels import GilbertElliott, Loss, Lossless, Packets
 from fedstale.core import (
     Availability,
     BadInput,
@@ -24,47 +24,105 @@ from fedstale.core import (
     part,
 )
 from fedstale.engines import Serial
-from fedstale.estimators import Intervals, Known
-from fedstale.memory import Memory
-from fedstale.participation import Bernoulli, Trace, TwoGroups
+from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
+from fedstale.memory import Float16, Float32, Int8, Memory
+from fedstale.participation import (
+    Bernoulli,
+    ClusteredMarkov,
+    Cyclic,
+    Diurnal,
+    Events,
+    ExitSampling,
+    Grid,
+    LabelTied,
+    Markov,
+    MarkovClasses,
+    RegularisedSampling,
+    Sampling,
+    Trace,
+    TwoGroups,
+)
 from fedstale.recipes import Recipe, recipe
 from fedstale.rng import stream
-from fedstale.servers import Adam, Momentum, Sgd
+from fedstale.servers import Adam, Momentum, Projection, Sgd, Yogi
 from fedstale.simulate import Diverged, Run, play, simulate, together
-from fedstale.strategies import MIFA, FedAvg, FedStale, FedVARP, Unbiased
+from fedstale.strategies import (
+    F3AST,
+    MIFA,
+    UDMA,
+    AdaFed,
+    Amplified,
+    CAFed,
+    FedAvg,
+    FedStale,
+    FedVARP,
+    MoreAvailable,
+    Scaffold,
+    Unbiased,
+    Wait,
+)
 from fedstale.tasks.quadratic import Quadratic
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "F3AST",
     "MIFA",
+    "UDMA",
+    "AdaFed",
     "Adam",
+    "Amplified",
     "Availability",
     "BadInput",
     "Bernoulli",
+    "BetaBernoulli",
+    "CAFed",
     "Checkpoint",
+    "ClusteredMarkov",
+    "Cyclic",
+    "Diurnal",
     "Diverged",
+    "Events",
+    "ExitSampling",
     "FedAvg",
     "FedStale",
     "FedVARP",
+    "Float16",
+    "Float32",
+    "GilbertElliott",
+    "Grid",
+    "Int8",
     "Intervals",
     "Job",
     "Known",
+    "LabelTied",
     "Local",
+    "Loss",
     "Lossless",
+    "Markov",
+    "MarkovClasses",
     "Memory",
     "Momentum",
+    "MoreAvailable",
+    "Packets",
+    "Projection",
     "Quadratic",
     "Recipe",
+    "RegularisedSampling",
     "Reply",
     "Round",
     "Run",
+    "Sampling",
+    "Scaffold",
     "Serial",
     "Sgd",
     "Snapshot",
     "Trace",
+    "Transitions",
     "TwoGroups",
     "Unbiased",
+    "Wait",
+    "Yogi",
     "part",
     "play",
     "recipe",

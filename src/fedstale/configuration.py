@@ -195,7 +195,8 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    if (isinstance(value, dict) and "kind" in value) or getattr(hint, "_is_protocol", False):
+    named = isinstance(value, str) and value in NESTED and str not in typing.get_args(hint)
+    if named or (isinstance(value, dict) and "kind" in value) or getattr(hint, "_is_protocol", False):
         return value if type(value) in NESTED.values() else build(value, NESTED, where)
     if not _simple(hint):
         return value  # the part checks it

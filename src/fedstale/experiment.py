@@ -210,9 +210,7 @@ def _compute(
     stop: Callable[[], bool],
 ) -> Iterator[Progress]:
     """The stages one after the other, as many runs in step as the engine likes."""
-    runs = {
-        p.folder: checked(_run(p, engine)) for stage in stages for p in stage
-    }  # all, before the first is computed
+    runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
     width, diverged = getattr(engine, "width", 1), []
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
@@ -224,11 +222,18 @@ def _compute(
 
 
 def _run(p: Planned, engine: Engine) -> Run:
-    a, n = p.algorithm, engine.task.n
-    strategy = Tracer(a.strategy) if n <= TRACED else a.strategy
-    return Run(
-        engine, strategy, p.participation, p.config["rounds"], p.seed, a.server, a.estimator, a.channel, a.local
-    )
+    a, rounds, strategy = p.algorithm, p.config["rounds"], _at_home(p.algorithm.strategy, p.folder.path)
+    strategy = Tracer(strategy) if engine.task.n <= TRACED else strategy
+    return Run(engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local)
+
+
+def _at_home(strategy: Strategy, folder: Path) -> Strategy:
+    """The strategy with the files of its memory, if it has any, in the folder of the run."""
+    memory: Any = getattr(strategy, "memory", None)
+    if getattr(memory, "folder", None) is None:
+        return strategy
+    rows = dataclasses.replace(memory, folder=str(folder / memory.folder))
+    return dataclasses.replace(strategy, memory=rows)  # type: ignore[type-var]
 
 
 class _Active:

@@ -92,6 +92,8 @@ class RunFolder:
         """Forget what was computed, the finishing mark first."""
         for name in ("result.json", "params.npy", "checkpoint.npz", "metrics.jsonl"):
             (self.path / name).unlink(missing_ok=True)
+        for rows in self.path.rglob("memory-*.rows"):
+            rows.unlink()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

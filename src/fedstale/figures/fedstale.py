@@ -100,7 +100,7 @@ def lines(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str
     (along, name), panels = next(iter(about["axes"].items())), by(rows, "panel")
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
-            1, len(panels), figsize=(3.8 * len(panels), 3.5), layout="constrained", squeeze=False
+            1, len(panels), figsize=(3.6 * len(panels) + 1.5, 3.5), layout="constrained", squeeze=False
         )
         for place, ((panel,), group) in zip(axes[0], panels.items(), strict=True):
             shown = [{**row, "x": ratio(row[along]) if along == "p_min" else row[along]} for row in group]
@@ -111,7 +111,8 @@ def lines(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str
                 place.set_xticks(ticks, [f"{x:g}" for x in ticks], minor=False)
                 place.set_xticks([], minor=True)
             place.set(xlabel=name, title=panel)
-        axes[0][0].legend()
+        handles, names = axes[0][0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside right upper")
         save(figure, path, about["title"], note)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from fedstale import recipes
-from fedstale.configuration import Section, Spec, Training, validated, build, describe
+from fedstale.configuration import Section, Spec, Training, build, describe, validated
 from fedstale.core import BadInput, Local, require
 from fedstale.flower.book import Rules
 from fedstale.store import canonical
