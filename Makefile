@@ -32,7 +32,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 bench: setup
-	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/fedstale bench $(BENCH)
 
 $(FLOWER)/.ready: pyproject.toml constraints.txt
 	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)

@@ -20,9 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedstale import catalogue, configuration, display, experiment, store
+from fedstale.bench import bench
 from fedstale.core import BadInput, known
 from fedstale.flower.cli import app as federation
 from fedstale.inspecting import Format, inspect
+from fedstale.reproduce import reproduce
 from fedstale.simulate import Diverged
 
 app = typer.Typer(
@@ -129,6 +131,8 @@ def show(
 
 
 app.command()(inspect)
+app.command()(reproduce)
+app.command()(bench)
 app.add_typer(federation, name="federation")
 
 
