@@ -3,13 +3,15 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tasks_for_engines import images, vectors
 from torch import Tensor, nn
 
 from fedstale.core import Array, BadInput, Job, Local
 from fedstale.engines import ENGINES, Serial, make
 from fedstale.engines.batched import Batched
-from fedstale.engines.cohort import chunks
+from fedstale.engines.cohort import chunks, filled
 from fedstale.participation.bernoulli import Bernoulli
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
@@ -111,23 +113,43 @@ def test_jobs_of_other_seeds_rates_and_cohorts_advance_together() -> None:
 def test_jobs_of_one_seed_share_their_draws() -> None:
     task = vectors()
     jobs = [Job(task.init(0), np.array([1, 4]), 0, 1, LOCAL), Job(task.init(0), np.array([4, 5]), 0, 1, LOCAL)]
-    made = list(chunks(jobs, task.train.offsets, lambda b, sharers: 100, slack=0.0))
+    made = list(chunks(jobs, task.train.offsets, lambda b, sharers: 100, fill=False))
     assert sorted((c.sharers, c.rows.tolist()) for c in made) == [(1, [0]), (1, [3]), (2, [1, 2])]
 
 
-def test_chunks_are_cut_by_room_and_by_slack() -> None:
+def test_chunks_hold_similar_draws_and_have_room_for_them() -> None:
     task = vectors()
     jobs = [Job(task.init(0), np.arange(6), 0, 1, LOCAL)]  # batches of 3, 5, 16, 16, 16, 16
 
-    def sizes(room: int, slack: float) -> list[list[int]]:
-        return [c.sizes.tolist() for c in chunks(jobs, task.train.offsets, lambda b, sharers: room, slack)]
+    def sizes(room: int, fill: bool, batch: int = 16) -> list[list[int]]:
+        made = [job._replace(local=Local(0.1, 4, batch)) for job in jobs]
+        parts = chunks(made, task.train.offsets, lambda b, sharers: room, fill)
+        return [[draw.size for draw in chunk.draws] for chunk in parts]
 
-    assert sizes(100, 0.0) == [[16, 16, 16, 16], [5], [3]]
-    assert sizes(100, 0.5) == [[16, 16, 16, 16], [5, 3]]
-    assert sizes(100, 1.0) == [[16, 16, 16, 16, 5, 3]]
-    assert sizes(10, 1.0) == [[16, 16, 16], [16, 5, 3]]  # enough for two threads
-    assert sizes(2, 1.0) == [[16], [16, 16], [16], [5, 3]]
-    assert sizes(1, 1.0) == [[16], [16], [16], [16], [5], [3]]
+    assert sizes(100, False) == [[3], [5], [16, 16, 16, 16]]
+    assert sizes(100, False, batch=5) == [[3], [5, 5, 5, 5, 5]]
+    assert sizes(100, True, batch=21) == [[3], [5], [20, 20, 21, 21]]
+    assert sizes(10, True) == [[3], [5], [16, 16], [16, 16]]  # enough for two threads
+    assert sizes(1, True) == [[3], [5], [16], [16], [16], [16]]
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_draws_are_filled_up_by_less_than_a_third(size: int, batch: int) -> None:
+    size = min(size, batch)
+    wide = filled(size, batch)
+    assert size <= wide <= batch
+    assert 3 * wide // 4 < size
+    assert filled(batch, batch) == batch
+
+
+def test_numbers_do_not_depend_on_who_else_is_trained() -> None:
+    task = vectors(MLP((7,)), 0.1)
+    jobs = [Job(task.init(k), np.arange(6), k // 2, 1, LOCAL) for k in range(4)]
+    together = Batched(task, LOCAL).train(jobs)
+    for job, reply in zip(jobs, together, strict=True):
+        np.testing.assert_array_equal(Batched(task, LOCAL).train([job])[0].updates, reply.updates)
+        few = job._replace(clients=np.array([1, 4]))
+        np.testing.assert_array_equal(Batched(task, LOCAL).train([few])[0].updates, reply.updates[[1, 4]])
 
 
 def test_numbers_do_not_depend_on_threads() -> None:
