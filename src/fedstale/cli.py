@@ -5,6 +5,7 @@ failed, 130 interrupted (go on with --resume).
 """
 
 import csv
+import hashlib
 import json
 import os
 import shlex
@@ -21,7 +22,7 @@ from rich.table import Table
 
 from fedstale import catalogue, configuration, display, experiment, store
 from fedstale.bench import bench
-from fedstale.core import BadInput, known
+from fedstale.core import BadInput, known, require
 from fedstale.flower.cli import app as federation
 from fedstale.inspecting import Format, inspect
 from fedstale.reproduce import reproduce
@@ -34,7 +35,7 @@ app = typer.Typer(
 talk = Console(stderr=True)  # progress and complaints; results go to standard output
 
 
-Out = Annotated[Path, typer.Option("--out", help="Folder that keeps the runs.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder that keeps the runs.")]
 AsFormat = Annotated[Format, typer.Option("--format", help="How results are printed.")]
 
 
@@ -47,8 +48,8 @@ def run(
     out: Out = Path("runs"),
     seeds: Annotated[str | None, typer.Option(help="Seeds instead of the file's: 1,2,3.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with interrupted runs.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Compute anew what is there already.")] = False,
-    checkpoint: Annotated[float, typer.Option(help="Seconds from one checkpoint to the next.")] = 10.0,
+    again: Annotated[bool, typer.Option("--again", help="Forget what is there and compute it anew.")] = False,
+    checkpoint: Annotated[float, typer.Option(min=0, help="Seconds from one checkpoint to the next.")] = 10.0,
     format: AsFormat = Format.text,
 ) -> None:
     """Train every algorithm of an experiment with every seed and compare them."""
@@ -66,7 +67,8 @@ def run(
     for p in planned:
         groups.setdefault(p.algorithm.label, []).append(p)
     rows = display.summary({label: [p.folder.result() for p in ps] for label, ps in groups.items()})
-    figure, numbers = out / f"{chosen.name}.png", out / f"{chosen.name}.csv"
+    stem = chosen.name if not overrides else f"{chosen.name}-{_digest(planned)}"  # a variant has its own files
+    figure, numbers = out / f"{stem}.png", out / f"{stem}.csv"
     _write_csv(numbers, rows)
     _draw(groups, _title(chosen), figure)
     if format == Format.json:
@@ -108,6 +110,8 @@ def show(
     """One run: its configuration, where it was computed, and how it ended."""
     folder = _find(run, out)
     if decisions:
+        kinds = (".png", ".pdf", ".svg")
+        require(decisions.suffix in kinds, f"--decisions must end in {', '.join(kinds)}, got {decisions}")
         from fedstale.figures.decisions import decisions as draw  # matplotlib is slow to load
 
         draw(folder, decisions)
@@ -201,6 +205,11 @@ def _title(e: configuration.Experiment) -> str:
     )
     seeds = f"{len(e.seeds)} seed{'s' if len(e.seeds) > 1 else ''}"
     return f"{e.name}: {e.data['dataset']}, {e.data['clients']} clients, {kind}, {seeds}"
+
+
+def _digest(planned: list[experiment.Planned]) -> str:
+    names = "".join(p.folder.path.name for p in planned)
+    return hashlib.sha256(names.encode()).hexdigest()[:6]
 
 
 def _command() -> str:

@@ -243,6 +243,8 @@ def _siblings(model: type[Section], loc: tuple[int | str, ...]) -> Mapping[str, 
 
 
 def _sentence(error: Any) -> str:
+    if error["type"] == "too_short":
+        return "must not be empty"
     text = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return f"{text[0].lower()}{text[1:]}, got {error['input']!r}"
 

@@ -35,7 +35,7 @@ def known(name: object, table: Mapping[str, Any], what: str) -> str:
     """`name` if the table has it, else a sentence with the nearest that it has."""
     if isinstance(name, str) and name in table:
         return name
-    near = difflib.get_close_matches(str(name), table, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), table, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise BadInput(f"{what} {name!r} is unknown; {hint}known: {', '.join(table)}")
 

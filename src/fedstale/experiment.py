@@ -169,7 +169,8 @@ def execute(
     to know.
     """
     warmups = list({p.warmup.folder: p.warmup for p in planned if p.warmup}.values())
-    stages = [[p for p in stage if again or not p.folder.finished] for stage in (warmups, planned)]
+    anew = again and not resume  # to resume a recomputation is to leave alone what it has finished
+    stages = [[p for p in stage if anew or not p.folder.finished] for stage in (warmups, planned)]
     waiting = [p for stage in stages for p in stage]
     for p in planned:
         if p not in waiting:

@@ -103,6 +103,8 @@ def checked(run: Run) -> Run:
     """The run if it can be played, its estimator told the truth if it is one that is given it."""
     n, d, rule = run.engine.task.n, run.engine.task.d, run.strategy
     require(run.rounds >= 1, f"rounds must be at least 1, got {run.rounds}")
+    require(run.seed >= 0, f"seed must be at least 0, got {run.seed}")
+    require(not isinstance(rule, type), f"a strategy is an instance, such as FedAvg(), got {rule}")
     marginals = run.participation.probs(n) * run.channel.probs(n, d)
     never = np.flatnonzero(~(marginals > 0))
     require(

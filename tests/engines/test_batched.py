@@ -142,14 +142,12 @@ def test_draws_are_filled_up_by_less_than_a_third(size: int, batch: int) -> None
     assert filled(batch, batch) == batch
 
 
-def test_numbers_do_not_depend_on_who_else_is_trained() -> None:
+def test_numbers_do_not_depend_on_the_other_clients() -> None:
     task = vectors(MLP((7,)), 0.1)
-    jobs = [Job(task.init(k), np.arange(6), k // 2, 1, LOCAL) for k in range(4)]
-    together = Batched(task, LOCAL).train(jobs)
-    for job, reply in zip(jobs, together, strict=True):
-        np.testing.assert_array_equal(Batched(task, LOCAL).train([job])[0].updates, reply.updates)
-        few = job._replace(clients=np.array([1, 4]))
-        np.testing.assert_array_equal(Batched(task, LOCAL).train([few])[0].updates, reply.updates[[1, 4]])
+    job = Job(task.init(0), np.arange(6), 0, 1, LOCAL)
+    everybody = Batched(task, LOCAL).train([job])[0]
+    few = Batched(task, LOCAL).train([job._replace(clients=np.array([1, 2, 4]))])[0]
+    np.testing.assert_array_equal(few.updates, everybody.updates[[1, 2, 4]])
 
 
 def test_numbers_do_not_depend_on_threads() -> None:

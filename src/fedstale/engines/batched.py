@@ -25,7 +25,7 @@ ADVICE = "use engine 'serial' or 'pool'"
 class Kernel(Protocol):
     """How the rows of a chunk advance; one thread at a time."""
 
-    slack: float  # share of a chunk that may be filled up with samples that do not count
+    fill: bool  # whether a draw may be filled up with samples that do not count
 
     def room(self, b: int, sharers: int) -> int:
         """Draws of b samples, each for so many rows, that fit the cache or the memory."""
@@ -65,22 +65,22 @@ class Batched:
         return self._run([job], training=False)[0].losses
 
     def _run(self, jobs: Sequence[Job], training: bool) -> list[Reply]:
-        """Chunks are drawn here while threads compute those before.
+        """Each chunk is drawn and computed by one thread.
 
-        Each is computed by one thread, so that the numbers do not depend on how many there are, and no
-        thread waits for another one, which costs dearly where cores are shared.
+        So the numbers do not depend on how many there are, and no thread waits for another one within a
+        product, which costs dearly where cores are shared.
         """
         rows, kernel = Rows.of(jobs, self.task), self._kernel
-        drawn = chunks(jobs, self.task.train.offsets, kernel.room, kernel.slack)
+        work = chunks(jobs, self.task.train.offsets, kernel.room, kernel.fill)
         with one_thread() as threads:
             if threads == 1 or self.task.device.type != "cpu":
-                for chunk in drawn:
+                for chunk in work:
                     kernel.run(chunk, rows, training)
             else:
                 if threads not in self._pools:
                     self._pools[threads] = ThreadPoolExecutor(threads, "batched", torch.set_num_threads, (1,))
                 pool = self._pools[threads]
-                for done in [pool.submit(self._compute, chunk, rows, training) for chunk in drawn]:
+                for done in [pool.submit(self._compute, chunk, rows, training) for chunk in work]:
                     done.result()
         return rows.replies(jobs)
 

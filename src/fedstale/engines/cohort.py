@@ -23,56 +23,72 @@ class Draw(NamedTuple):
     t: int
     local: Local
     client: int
-    size: int  # b = min(batch, samples of the client)
+    size: int  # min(batch, samples of the client)
+    wide: int  # b, what it is filled up to
     rows: Ids  # (J,) ascending, counted over the clients of all jobs
 
 
 class Chunk(NamedTuple):
-    """G draws of at most b samples for J rows each; row g·J + j trains on draw g."""
+    """G draws of b samples or fewer for J rows each; row g·J + j trains on draw g."""
 
-    samples: Ids  # (steps, G, b) rows of the training split; filled up with a sample of the same client
-    sizes: Ids  # (G,)
-    rows: Ids  # (G·J,)
-    sharers: int  # J
+    draws: Sequence[Draw]  # G
+    offsets: Ids  # (n + 1,) of the training split
+
+    @property
+    def rows(self) -> Ids:
+        """(G·J,)"""
+        return np.concatenate([draw.rows for draw in self.draws])
+
+    @property
+    def sharers(self) -> int:
+        """J"""
+        return len(self.draws[0].rows)
+
+    def samples(self) -> Ids:
+        """(steps, G, b) rows of the training split; a draw is filled up with a sample of the same client."""
+        first = self.draws[0]
+        samples = np.zeros((first.local.steps, len(self.draws), first.wide), np.int64)
+        for g, (seed, t, local, client, size, _, _) in enumerate(self.draws):
+            held = int(self.offsets[client + 1] - self.offsets[client])
+            samples[:, g, :size] = minibatches(held, local, stream(seed, "local", t, client))
+        samples += self.offsets[[draw.client for draw in self.draws]][:, None]
+        return samples
 
     def counts(self) -> Array:
         """(G, b) 1/size for the samples of a draw, 0 for what it was filled up with."""
-        b = self.samples.shape[2]
-        return ((np.arange(b) < self.sizes[:, None]) / self.sizes[:, None]).astype(np.float32)
+        sizes = np.array([[draw.size] for draw in self.draws])
+        return np.asarray((np.arange(self.draws[0].wide) < sizes) / sizes, np.float32)
 
 
-def chunks(jobs: Sequence[Job], offsets: Ids, room: Room, slack: float) -> Iterator[Chunk]:
-    """All rows of all jobs, in chunks of `room` where at most the share `slack` is filled up.
+def chunks(jobs: Sequence[Job], offsets: Ids, room: Room, fill: bool) -> Iterator[Chunk]:
+    """All rows of all jobs in chunks of `room`; small draws filled up, if allowed, so that more are alike.
 
     Chunks are about equal and come in pairs, for threads to share, unless there is too little for two;
     how many threads there are does not change them.
     """
-    for (steps, sharers), draws in _alike(jobs, np.diff(offsets)).items():
-        draws.sort(key=lambda draw: -draw.size)  # stable: the order is the same in every run
-        for similar in _similar(draws, slack):
-            m, most = len(similar), room(similar[0].size, sharers)
-            parts = 1 if WORTH * m < most else min(m, 2 * -(-m // (2 * most)))
-            for begin, end in pairwise(m * k // parts for k in range(parts + 1)):
-                yield _chunk(similar[begin:end], steps, sharers, offsets)
+    for (_, sharers, wide), draws in _alike(jobs, np.diff(offsets), fill).items():
+        m, most = len(draws), room(wide, sharers)
+        parts = 1 if WORTH * m < most else min(m, 2 * -(-m // (2 * most)))
+        for begin, end in pairwise(m * k // parts for k in range(parts + 1)):
+            yield Chunk(draws[begin:end], offsets)
 
 
-def _similar(draws: list[Draw], slack: float) -> Iterator[list[Draw]]:
-    """Cut where a draw is smaller than the first by more than the slack."""
-    begin = 0
-    for end in range(1, len(draws) + 1):
-        if end == len(draws) or draws[end].size < (1 - slack) * draws[begin].size:
-            yield draws[begin:end]
-            begin = end
+def filled(size: int, batch: int) -> int:
+    """The least of batch, ¾ batch, ¾ of that, … that holds a draw: the same whoever else is in the round."""
+    wide = batch
+    while size <= 3 * wide // 4:
+        wide = 3 * wide // 4
+    return wide
 
 
-def _alike(jobs: Sequence[Job], sizes: Ids) -> dict[tuple[int, int], list[Draw]]:
-    """Draws by (steps, J)."""
+def _alike(jobs: Sequence[Job], sizes: Ids, fill: bool) -> dict[tuple[int, int, int], list[Draw]]:
+    """Draws by (steps, J, b)."""
     first = np.cumsum([0, *(len(job.clients) for job in jobs)])
     same: dict[Key, list[int]] = defaultdict(list)
     for k, job in enumerate(jobs):
         if len(job.clients):
             same[job.seed, job.t, job.local.batch, job.local.steps].append(k)
-    alike: dict[tuple[int, int], list[Draw]] = defaultdict(list)
+    alike: dict[tuple[int, int, int], list[Draw]] = defaultdict(list)
     for key, members in same.items():
         clients = np.concatenate([jobs[k].clients for k in members])
         rows = np.concatenate([np.arange(first[k], first[k + 1]) for k in members])
@@ -81,16 +97,6 @@ def _alike(jobs: Sequence[Job], sizes: Ids) -> dict[tuple[int, int], list[Draw]]
         local = jobs[members[0]].local
         b, cuts = np.minimum(local.batch, sizes[who]).tolist(), [*begin.tolist(), len(rows)]
         for client, size, cut in zip(who.tolist(), b, pairwise(cuts), strict=True):
-            group = rows[slice(*cut)]
-            alike[local.steps, len(group)].append(Draw(*key[:2], local, client, size, group))
+            group, wide = rows[slice(*cut)], filled(size, local.batch) if fill else size
+            alike[local.steps, len(group), wide].append(Draw(*key[:2], local, client, size, wide, group))
     return alike
-
-
-def _chunk(draws: Sequence[Draw], steps: int, sharers: int, offsets: Ids) -> Chunk:
-    starts, sizes = offsets[[draw.client for draw in draws]], np.array([draw.size for draw in draws])
-    samples = np.zeros((steps, len(draws), draws[0].size), np.int64)
-    for g, (seed, t, local, client, size, _) in enumerate(draws):
-        held = int(offsets[client + 1] - offsets[client])
-        samples[:, g, :size] = minibatches(held, local, stream(seed, "local", t, client))
-    samples += starts[:, None]
-    return Chunk(samples, sizes, np.concatenate([draw.rows for draw in draws]), sharers)

@@ -15,7 +15,7 @@ from fedstale.engines.cohort import Chunk
 from fedstale.engines.rows import Rows
 from fedstale.tasks.base import Supervised, cross_entropy
 
-CACHE = 2 << 20  # bytes of matrices in a chunk: measured, larger ones fall out of the cache
+CACHE = 4 << 20  # bytes of matrices in a chunk: measured, larger ones fall out of the cache
 
 
 def dense_sizes(task: Supervised) -> tuple[int, ...] | None:
@@ -65,7 +65,7 @@ class Layer(NamedTuple):
 class Dense:
     """Everything a chunk needs lives in buffers that are kept: fresh pages cost more than the products."""
 
-    slack = 0.25  # samples that do not count are cheaper than a chunk of their own
+    fill = True  # samples that do not count are cheaper than a chunk of their own
 
     def __init__(self, task: Supervised, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes
@@ -79,8 +79,9 @@ class Dense:
         return max(1, CACHE // (4 * floats))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
-        (steps, G, b), J, device = chunk.samples.shape, chunk.sharers, self.x.device
-        index, samples = (torch.from_numpy(a).to(device) for a in (chunk.rows, chunk.samples))
+        J, device = chunk.sharers, self.x.device
+        index, samples = (torch.from_numpy(a).to(device) for a in (chunk.rows, chunk.samples()))
+        steps, G, b = samples.shape
         counts = torch.from_numpy(chunk.counts()).to(device).view(G, 1, 1, b)
         scale = counts * rows.rate[index].neg().view(G, J, 1, 1)
         layers, inputs = self._load(rows, index, b), self._keep("inputs", G, b, self.sizes[0])

@@ -17,7 +17,7 @@ class Functional:
     Draws are not filled up: a module may mix the samples of its batch.
     """
 
-    slack = 0.0
+    fill = False
 
     def __init__(self, task: Supervised) -> None:
         self.train, self.loss, self.slots, self.module = (
@@ -39,8 +39,9 @@ class Functional:
         return max(1, MEMORY // (4 * floats))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
-        (steps, G, _), J, device = chunk.samples.shape, chunk.sharers, self.train.x.device
-        index, samples = (torch.from_numpy(a).to(device) for a in (chunk.rows, chunk.samples))
+        J, device = chunk.sharers, self.train.x.device
+        index, samples = (torch.from_numpy(a).to(device) for a in (chunk.rows, chunk.samples()))
+        steps, G, _ = samples.shape
         decay, shift, rate = rows.decay(index), rows.shift(index), rows.rate[index, None]
         sent = rows.params[rows.job[index]]
         w = sent.clone()

@@ -45,9 +45,9 @@ def _importance(axes: Any, rows: Sequence[Row], folder: Path) -> None:
 def tradeoff(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Figure 2.2: the curves for each κ̄², and the best κ̄² for each length of training."""
     with plt.rc_context(STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.7), layout="constrained")
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.7), layout="constrained")
         learning_curves(left, rows, folder, "accuracy")
-        left.legend(fontsize=7)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
         swept = {key[0]: group for key, group in by(rows, "kappa2").items() if key[0] != ""}
         found = {kappa2: series(group, folder, "accuracy") for kappa2, group in swept.items()}
         found = {kappa2: pair for kappa2, pair in found.items() if pair[0]}

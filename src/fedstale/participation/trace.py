@@ -98,12 +98,15 @@ def _read(path: Path) -> npt.ArrayLike:
 
 
 def _csv(path: Path) -> npt.ArrayLike:
-    """The table of a CSV file; a first line with a word in it is a header."""
+    """The table of a CSV file; a first line without a number in it is a header."""
     rows: list[list[bool]] = []
     with OPEN.get(path.suffix, open)(path, "rt", newline="", encoding="utf-8-sig") as file:
         for cells in (lines := csv.reader(file)):
             values = [_entry(cell) for cell in cells]
-            if not cells or (lines.line_num == 1 and "word" in values):
+            if not cells or (lines.line_num == 1 and {*values} == {"word"}):
+                named = {cell.strip().lower() for cell in cells}
+                pairs = named & {"round", "client", "device", "t", "time"}
+                require(len(pairs) < 2, f"{path} has columns {', '.join(cells)}; a trace has a column per client")
                 continue
             where, width = f"{path}, line {lines.line_num}", len(rows[0]) if rows else len(cells)
             require(len(cells) == width, f"{where}: {len(cells)} entries, the rows before have {width}")

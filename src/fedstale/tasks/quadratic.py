@@ -84,6 +84,7 @@ class Quadratic:
     @classmethod
     def random(cls, n: int, d: int, *, seed: int = 0, spread: float = 1.0, noise: float = 0.0) -> "Quadratic":
         """n different quadratics around the origin, `spread` apart."""
+        require(n >= 1 and d >= 1, f"n and d must be at least 1, got {n} and {d}")
         rng = stream(seed, "quadratic")
         return cls(spread * rng.standard_normal((n, d)), rng.uniform(0.5, 2.0, (n, d)), noise=noise)
 
