@@ -18,7 +18,11 @@ class _Key(ISeedSequence):
         return np.frombuffer(self.digest, np.uint64)
 
 
+def key(seed: int, *name: str | int) -> bytes:
+    """The 16 bytes that a stream begins with."""
+    return hashlib.blake2b("/".join(map(str, (seed, *name))).encode(), digest_size=16).digest()
+
+
 def stream(seed: int, *name: str | int) -> np.random.Generator:
     """A generator of its own for each (seed, name): `stream(seed, "local", t, client)`."""
-    digest = hashlib.blake2b("/".join(map(str, (seed, *name))).encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(_Key(digest)))  # type: ignore[arg-type]  # numpy's stub is too narrow
+    return np.random.Generator(np.random.Philox(_Key(key(seed, *name))))  # type: ignore[arg-type]  # numpy's stub is too narrow

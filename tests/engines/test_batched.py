@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -9,19 +10,23 @@ from tasks_for_engines import images, vectors
 from torch import Tensor, nn
 
 from fedstale.core import Array, BadInput, Job, Local
-from fedstale.engines import ENGINES, Serial, make
+from fedstale.engines import ENGINES, Serial, batched, cohort, make
 from fedstale.engines.batched import Batched
 from fedstale.engines.cohort import chunks, filled
+from fedstale.engines.dense import Dense
+from fedstale.engines.linear import Linear as LinearKernel
 from fedstale.participation.bernoulli import Bernoulli
+from fedstale.rng import key, stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
 from fedstale.tasks.base import Batch, Supervised
 from fedstale.tasks.models import MLP, Linear
 from fedstale.tasks.quadratic import Quadratic
-from fedstale.tasks.split import Split
+from fedstale.tasks.split import Split, minibatches
 from fedstale.testing import check_engine
 
 LOCAL = Local(0.05, steps=4, batch=16)
+needs_numba = pytest.mark.skipif(cohort.accelerator() is None, reason="numba is not installed")
 
 
 class Odd(nn.Module):
@@ -62,6 +67,66 @@ class Doubled(nn.Linear):
 @pytest.mark.parametrize("model", [Linear(), MLP((7,)), MLP((6, 5))])
 def test_closed_forms_equal_the_reference(model: Linear | MLP, ridge: float) -> None:
     check_engine(Batched(vectors(model, ridge), LOCAL), rounds=10, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_linear_models_do_without_numba(ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (batched, cohort):
+        monkeypatch.setattr(module, "accelerator", lambda: None)
+    engine = Batched(vectors(Linear(), ridge), LOCAL)
+    assert isinstance(engine._kernel, Dense)
+    check_engine(engine, rounds=10, tolerance=1e-4)
+
+
+@needs_numba
+@given(
+    seed=st.integers(0, 2**32),
+    held=st.lists(st.integers(1, 300), min_size=1, max_size=5),
+    batch=st.integers(1, 70),
+    steps=st.integers(1, 6),
+)
+def test_compiled_draws_are_those_of_numpy(seed: int, held: list[int], batch: int, steps: int) -> None:
+    keys = np.frombuffer(b"".join(key(seed, "local", 7, i) for i in range(len(held))), np.uint64).reshape(-1, 2)
+    sizes, local = np.minimum(held, batch), Local(0.1, steps, batch)
+    drawn = np.full((steps, len(held), batch), -1)
+    cohort.accelerator().draw(keys, np.array(held), sizes, drawn)
+    for i, size in enumerate(held):
+        due = minibatches(size, local, stream(seed, "local", 7, i))
+        np.testing.assert_array_equal(drawn[:, i, : sizes[i]], due)
+        assert (drawn[:, i, sizes[i] :] == -1).all()
+
+
+@needs_numba
+@pytest.mark.parametrize("size", [2**16 - 1, 2**16, 2**16 + 1])
+def test_compiled_draws_of_many_samples(size: int) -> None:
+    keys = np.frombuffer(key(3, "local", 1, 0), np.uint64).reshape(1, 2)
+    drawn = np.empty((1, 1, size), np.int64)
+    cohort.accelerator().draw(keys, np.array([size]), np.array([size]), drawn)
+    np.testing.assert_array_equal(drawn[0, 0], stream(3, "local", 1, 0).permutation(size))
+
+
+@needs_numba
+def test_linear_models_move_by_prox_and_drift_in_compiled_loops() -> None:
+    task = vectors(Linear(), 0.1)
+    local, drift = (
+        Local(0.05, steps=4, batch=7, prox=0.3),
+        stream(0, "drift").standard_normal((6, task.d), np.float32),
+    )
+    jobs = [Job(task.init(s), np.arange(6), s, 2, local, drift) for s in (0, 1)]
+    assert isinstance(Batched(task, local)._kernel, LinearKernel)
+    for reply, due in zip(Batched(task, local).train(jobs), Serial(task, local).train(jobs), strict=True):
+        np.testing.assert_allclose(reply.updates, due.updates, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(reply.losses, due.losses, rtol=1e-5)
+
+
+@needs_numba
+def test_certain_and_huge_outputs_stay_finite_in_compiled_loops() -> None:
+    task = vectors(Linear())
+    params = 1e4 * stream(0, "params").standard_normal(task.d, np.float32)
+    job = Job(params, np.arange(6), 0, 1, LOCAL)
+    reply, due = Batched(task, LOCAL).train([job])[0], Serial(task, LOCAL).train([job])[0]
+    np.testing.assert_allclose(reply.losses, due.losses, rtol=1e-4)
+    np.testing.assert_allclose(reply.updates, due.updates, rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("model", [Odd, lambda: Doubled(8, 3), lambda: nn.Linear(8, 3, bias=False)])
@@ -113,7 +178,7 @@ def test_jobs_of_other_seeds_rates_and_cohorts_advance_together() -> None:
 def test_jobs_of_one_seed_share_their_draws() -> None:
     task = vectors()
     jobs = [Job(task.init(0), np.array([1, 4]), 0, 1, LOCAL), Job(task.init(0), np.array([4, 5]), 0, 1, LOCAL)]
-    made = list(chunks(jobs, task.train.offsets, lambda b, sharers: 100, fill=False))
+    made = list(chunks(jobs, task.train.offsets, lambda b, sharers: 100, min))
     assert sorted((c.sharers, c.rows.tolist()) for c in made) == [(1, [0]), (1, [3]), (2, [1, 2])]
 
 
@@ -121,16 +186,16 @@ def test_chunks_hold_similar_draws_and_have_room_for_them() -> None:
     task = vectors()
     jobs = [Job(task.init(0), np.arange(6), 0, 1, LOCAL)]  # batches of 3, 5, 16, 16, 16, 16
 
-    def sizes(room: int, fill: bool, batch: int = 16) -> list[list[int]]:
+    def sizes(room: int, wide: Callable[[int, int], int], batch: int = 16) -> list[list[int]]:
         made = [job._replace(local=Local(0.1, 4, batch)) for job in jobs]
-        parts = chunks(made, task.train.offsets, lambda b, sharers: room, fill)
+        parts = chunks(made, task.train.offsets, lambda b, sharers: room, wide)
         return [[draw.size for draw in chunk.draws] for chunk in parts]
 
-    assert sizes(100, False) == [[3], [5], [16, 16, 16, 16]]
-    assert sizes(100, False, batch=5) == [[3], [5, 5, 5, 5, 5]]
-    assert sizes(100, True, batch=21) == [[3], [5], [20, 20, 21, 21]]
-    assert sizes(10, True) == [[3], [5], [16, 16], [16, 16]]  # enough for two threads
-    assert sizes(1, True) == [[3], [5], [16], [16], [16], [16]]
+    assert sizes(100, min) == [[3], [5], [16, 16, 16, 16]]
+    assert sizes(100, min, batch=5) == [[3], [5, 5, 5, 5, 5]]
+    assert sizes(100, filled, batch=21) == [[3], [5], [20, 20, 21, 21]]
+    assert sizes(10, filled) == [[3], [5], [16, 16], [16, 16]]  # enough for two threads
+    assert sizes(1, filled) == [[3], [5], [16], [16], [16], [16]]
 
 
 @given(st.integers(1, 300), st.integers(1, 300))

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from fedstale.core import Array, BadInput, Job, Local, Reply, part, require
-from fedstale.engines.cohort import Chunk, chunks
+from fedstale.engines.cohort import Chunk, accelerator, chunks
 from fedstale.engines.dense import Dense, dense_sizes
 from fedstale.engines.functional import Functional
+from fedstale.engines.linear import Linear
 from fedstale.engines.room import runs_that_fit
 from fedstale.engines.rows import Rows
 from fedstale.engines.serial import Serial
@@ -25,7 +26,9 @@ ADVICE = "use engine 'serial' or 'pool'"
 class Kernel(Protocol):
     """How the rows of a chunk advance; one thread at a time."""
 
-    fill: bool  # whether a draw may be filled up with samples that do not count
+    def wide(self, size: int, batch: int) -> int:
+        """How many samples a draw of `size` is filled up to, so that more draws are alike."""
+        ...
 
     def room(self, b: int, sharers: int) -> int:
         """Draws of b samples, each for so many rows, that fit the cache or the memory."""
@@ -40,7 +43,8 @@ class Batched:
 
     Tolerance: updates within 1e-6 of the largest parameter, and 1e-5 of it after 50 rounds, at rates
     where training is stable. Closed-form gradients for linear models and MLPs with cross entropy,
-    torch.func for other modules that it can batch. Good for small models, many clients and many runs;
+    torch.func for other modules that it can batch; compiled loops for linear models where numba is
+    installed, whose sums have another order again. Good for small models, many clients and many runs;
     convolutions are faster in a pool.
     """
 
@@ -71,7 +75,7 @@ class Batched:
         product, which costs dearly where cores are shared.
         """
         rows, kernel = Rows.of(jobs, self.task), self._kernel
-        work = chunks(jobs, self.task.train.offsets, kernel.room, kernel.fill)
+        work = chunks(jobs, self.task.train.offsets, kernel.room, kernel.wide)
         with one_thread() as threads:
             if threads == 1 or self.task.device.type != "cpu":
                 for chunk in work:
@@ -110,6 +114,8 @@ class Batched:
 
     def _make(self) -> Kernel:
         sizes = dense_sizes(self.task)
+        if sizes and len(sizes) == 2 and self.task.device.type == "cpu" and accelerator():
+            return Linear(self.task)
         return Dense(self.task, sizes) if sizes else Functional(self.task)
 
     def _try(self) -> None:

@@ -2,17 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedstale.core import Array, Ids, Job, Local
-from fedstale.rng import stream
+from fedstale.rng import key, stream
 from fedstale.tasks.split import minibatches
 
 Key = tuple[int, int, int, int]  # seed, t, batch, steps: jobs with the same draw the same samples
 Room = Callable[[int, int], int]  # b, J -> sample sets that a chunk may hold
+Wide = Callable[[int, int], int]  # samples of a draw, batch -> b that it is filled up to
 WORTH = 8  # a chunk that fills less than this part of its room is not worth two
 
 
@@ -44,30 +47,39 @@ class Chunk(NamedTuple):
         """J"""
         return len(self.draws[0].rows)
 
+    @property
+    def sizes(self) -> Ids:
+        """(G,)"""
+        return np.array([draw.size for draw in self.draws])
+
     def samples(self) -> Ids:
         """(steps, G, b) rows of the training split; a draw is filled up with a sample of the same client."""
-        first = self.draws[0]
-        samples = np.zeros((first.local.steps, len(self.draws), first.wide), np.int64)
-        for g, (seed, t, local, client, size, _, _) in enumerate(self.draws):
-            held = int(self.offsets[client + 1] - self.offsets[client])
-            samples[:, g, :size] = minibatches(held, local, stream(seed, "local", t, client))
-        samples += self.offsets[[draw.client for draw in self.draws]][:, None]
+        steps, clients = self.draws[0].local.steps, np.array([draw.client for draw in self.draws])
+        samples = np.zeros((steps, len(clients), self.draws[0].wide), np.int64)
+        first, held = self.offsets[clients], self.offsets[clients + 1] - self.offsets[clients]
+        if fused := accelerator():
+            keys = b"".join(key(draw.seed, "local", draw.t, draw.client) for draw in self.draws)
+            fused.draw(np.frombuffer(keys, np.uint64).reshape(-1, 2), held, self.sizes, samples)
+        else:
+            for g, (seed, t, local, client, size, _, _) in enumerate(self.draws):
+                samples[:, g, :size] = minibatches(int(held[g]), local, stream(seed, "local", t, client))
+        samples += first[:, None]
         return samples
 
     def counts(self) -> Array:
         """(G, b) 1/size for the samples of a draw, 0 for what it was filled up with."""
-        sizes = np.array([[draw.size] for draw in self.draws])
+        sizes = self.sizes[:, None]
         return np.asarray((np.arange(self.draws[0].wide) < sizes) / sizes, np.float32)
 
 
-def chunks(jobs: Sequence[Job], offsets: Ids, room: Room, fill: bool) -> Iterator[Chunk]:
-    """All rows of all jobs in chunks of `room`; small draws filled up, if allowed, so that more are alike.
+def chunks(jobs: Sequence[Job], offsets: Ids, room: Room, wide: Wide) -> Iterator[Chunk]:
+    """All rows of all jobs in chunks of `room`; small draws filled up, as `wide` says, so that more are alike.
 
     Chunks are about equal and come in pairs, for threads to share, unless there is too little for two;
     how many threads there are does not change them.
     """
-    for (_, sharers, wide), draws in _alike(jobs, np.diff(offsets), fill).items():
-        m, most = len(draws), room(wide, sharers)
+    for (_, sharers, b), draws in _alike(jobs, np.diff(offsets), wide).items():
+        m, most = len(draws), room(b, sharers)
         parts = 1 if WORTH * m < most else min(m, 2 * -(-m // (2 * most)))
         for begin, end in pairwise(m * k // parts for k in range(parts + 1)):
             yield Chunk(draws[begin:end], offsets)
@@ -81,7 +93,7 @@ def filled(size: int, batch: int) -> int:
     return wide
 
 
-def _alike(jobs: Sequence[Job], sizes: Ids, fill: bool) -> dict[tuple[int, int, int], list[Draw]]:
+def _alike(jobs: Sequence[Job], sizes: Ids, wide: Wide) -> dict[tuple[int, int, int], list[Draw]]:
     """Draws by (steps, J, b)."""
     first = np.cumsum([0, *(len(job.clients) for job in jobs)])
     same: dict[Key, list[int]] = defaultdict(list)
@@ -89,14 +101,23 @@ def _alike(jobs: Sequence[Job], sizes: Ids, fill: bool) -> dict[tuple[int, int, 
         if len(job.clients):
             same[job.seed, job.t, job.local.batch, job.local.steps].append(k)
     alike: dict[tuple[int, int, int], list[Draw]] = defaultdict(list)
-    for key, members in same.items():
+    for name, members in same.items():
         clients = np.concatenate([jobs[k].clients for k in members])
         rows = np.concatenate([np.arange(first[k], first[k + 1]) for k in members])
         rows = rows[np.argsort(clients, kind="stable")]
         who, begin = np.unique(np.sort(clients), return_index=True)
         local = jobs[members[0]].local
-        b, cuts = np.minimum(local.batch, sizes[who]).tolist(), [*begin.tolist(), len(rows)]
-        for client, size, cut in zip(who.tolist(), b, pairwise(cuts), strict=True):
-            group, wide = rows[slice(*cut)], filled(size, local.batch) if fill else size
-            alike[local.steps, len(group), wide].append(Draw(*key[:2], local, client, size, wide, group))
+        drawn, cuts = np.minimum(local.batch, sizes[who]).tolist(), [*begin.tolist(), len(rows)]
+        for client, size, cut in zip(who.tolist(), drawn, pairwise(cuts), strict=True):
+            group, b = rows[slice(*cut)], wide(size, local.batch)
+            alike[local.steps, len(group), b].append(Draw(*name[:2], local, client, size, b, group))
     return alike
+
+
+@cache
+def accelerator() -> Any:
+    """The compiled loops, if numba is installed and has a place to keep what it compiles."""
+    try:
+        return import_module("fedstale.engines.fused")
+    except (ImportError, RuntimeError):
+        return None

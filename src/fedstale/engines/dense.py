@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedstale.engines.cohort import Chunk
+from fedstale.engines.cohort import Chunk, filled
 from fedstale.engines.rows import Rows
 from fedstale.tasks.base import Supervised, cross_entropy
 
@@ -65,7 +65,7 @@ class Layer(NamedTuple):
 class Dense:
     """Everything a chunk needs lives in buffers that are kept: fresh pages cost more than the products."""
 
-    fill = True  # samples that do not count are cheaper than a chunk of their own
+    wide = staticmethod(filled)  # samples that do not count are cheaper than a chunk of their own
 
     def __init__(self, task: Supervised, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes

@@ -17,8 +17,6 @@ class Functional:
     Draws are not filled up: a module may mix the samples of its batch.
     """
 
-    fill = False
-
     def __init__(self, task: Supervised) -> None:
         self.train, self.loss, self.slots, self.module = (
             task.train,
@@ -33,6 +31,9 @@ class Functional:
 
         sharers = vmap(grad_and_value(loss), in_dims=(0, None, None))
         self.gradients = vmap(sharers)  # (G, J, d), (G, b, …), (G, b) -> (G, J, d), (G, J)
+
+    def wide(self, size: int, batch: int) -> int:
+        return size
 
     def room(self, b: int, sharers: int) -> int:
         floats: int = 4 * sharers * self.slots[-1].where.stop + 16 * b * self.train.x[0].numel()

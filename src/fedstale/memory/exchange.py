@@ -4,9 +4,12 @@ The loop runs over blocks that fit the cache. With numba, a fused loop does the 
 same order: the bits do not depend on whether it is installed.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +21,7 @@ from fedstale.memory.codings import Codes, Coding, Keys
 Floats = npt.NDArray[np.float64]
 
 BLOCK = 16384  # numbers at a time: an array of them fits the second-level cache several times
+SHARE = 1 << 19  # numbers that are worth a thread of their own
 WORTHWHILE = 1 << 16  # numbers in a round; for fewer, loading numba takes longer than it saves
 
 
@@ -45,10 +49,13 @@ def exchange(coding: Coding, p: Passing, scales: Array, step: Floats, total: Flo
     before, inverse = scales.copy(), np.ones_like(scales)
     with np.errstate(all="ignore"):  # a run that diverges is told so by its step
         if coding.scaled:
-            largest = fused.largest(*_bare(p), before).view(np.float32) if fused else _largest(coding, p, before)
+            if fused:
+                largest = np.maximum.reduce(_shared(fused.largest, p, before)).view(np.float32)
+            else:
+                largest = _largest(coding, p, before)
             scales[:], inverse[:] = coding.scales(largest)
         if fused:
-            fused.exchange(*_bare(p), before, scales, inverse, step, total)
+            _shared(fused.exchange, p, before, scales, inverse, step, total)
         else:
             _exchange(coding, p, before, scales, inverse, step, total)
 
@@ -111,7 +118,20 @@ def _fused() -> Any:
         return None
 
 
-def _bare(p: Passing) -> tuple[Any, ...]:
-    """As the fused loops want it, which know no float16: its bits."""
-    codes = p.codes.view(np.uint16) if p.codes.dtype == np.float16 else p.codes
-    return (codes, *p[1:])
+def _shared(loop: Callable[..., Any], p: Passing, *more: Any) -> list[Any]:
+    """What the fused loop returns for parts of the coordinates, each by a thread of its own.
+
+    A coordinate is summed by one thread, in the order of the rows: the bits do not depend on the parts.
+    """
+    codes = p.codes.view(np.uint16) if p.codes.dtype == np.float16 else p.codes  # numba knows no float16
+    m, d = p.updates.shape
+    parts = max(1, min(_cores(), m * d // SHARE))
+    cuts = [d * k // parts for k in range(parts + 1)]
+    if parts == 1:
+        return [loop(codes, *p[1:], 0, d, *more)]
+    with ThreadPoolExecutor(parts) as pool:
+        return list(pool.map(lambda cut: loop(codes, *p[1:], *cut, *more), pairwise(cuts)))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

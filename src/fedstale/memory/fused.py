@@ -1,6 +1,7 @@
 """The pass of `exchange`, compiled by numba: every number is read once and written once.
 
-Operation for operation as in numpy, row after row, so that the bits are the same. Loaded when it is
+Operation for operation as in numpy, row after row, so that the bits are the same; coordinates from
+`begin` to `end`, so that threads can share the work. Loaded when it is
 first worth it; what was compiled is kept on disk.
 """
 
@@ -72,33 +73,37 @@ def _encoder(like: Any, value: Any, inverse: Any, start: Any, factor: Any, j: An
 
 def _largest(
     codes: Any, places: Any, updates: Any, arrived: Any, whole: Any,
-    fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any, before: Any,
+    fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any, begin: Any, end: Any, before: Any,
 ) -> Any:  # fmt: skip
-    """(m,) the bits of the largest magnitude of each new row; they have the order of the magnitudes."""
-    (m, d), wide = updates.shape, arrived.shape[1] > 1
-    bits, largest = updates.view(u32), np.zeros(m, u32)
+    """(m,) the bits of the largest magnitude of each new row: as whole numbers they have the same order,
+    and a compiler can take many at once."""
+    m, wide, magnitude = len(updates), arrived.shape[1] > 1, i32(0x7FFFFFFF)
+    bits, largest = updates.view(i32), np.zeros(m, i32)
     for k in range(m):
-        best, row, update, word, g = u32(0), codes[places[k]], updates[k], bits[k], gain[k]
+        best, row, update, g = i32(0), codes[places[k], begin:end], updates[k, begin:end], gain[k]
+        word = bits[k, begin:end]
         if whole[k] and g == 1:
-            for j in range(d):
-                best = max(best, u32(word[j] & u32(0x7FFFFFFF)))
+            for j in range(len(word)):
+                x = i32(word[j] & magnitude)
+                best = x if x > best else best
         else:
-            for j in range(d):
+            for j in range(len(word)):
                 h = decoded(row[j], before[k])
-                Δ = update[j] if arrived[k, j if wide else 0] else h
-                best = max(best, u32(f32(abs(Δ if g == 1 else h + g * (Δ - h))).view(u32)))
+                Δ = update[j] if arrived[k, begin + j if wide else 0] else h
+                x = i32(f32(Δ if g == 1 else h + g * (Δ - h)).view(i32) & magnitude)
+                best = x if x > best else best
         largest[k] = best
     return largest
 
 
 def _exchange(
     codes: Any, places: Any, updates: Any, arrived: Any, whole: Any,
-    fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any,
+    fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any, begin: Any, end: Any,
     before: Any, after: Any, inverse: Any, step: Any, total: Any,
 ) -> None:  # fmt: skip
-    (m, d), wide = updates.shape, arrived.shape[1] > 1
-    for first in range(0, d, BLOCK):
-        last = min(first + BLOCK, d)
+    m, wide = len(updates), arrived.shape[1] > 1
+    for first in range(begin, end, BLOCK):
+        last = min(first + BLOCK, end)
         into, over = step[first:last], total[first:last]
         for k in range(m):
             row, update = codes[places[k], first:last], updates[k, first:last]
@@ -124,5 +129,5 @@ def _exchange(
 
 extending.overload(decoded)(_decoder)
 extending.overload(encoded)(_encoder)
-compiled = numba.njit(cache=True, error_model="numpy")
+compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 largest, exchange = compiled(_largest), compiled(_exchange)
