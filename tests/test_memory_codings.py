@@ -188,6 +188,26 @@ def test_the_memory_can_average() -> None:
     np.testing.assert_allclose(memory.total, memory.row(1) / 2, atol=1e-12)
 
 
+@every_coding
+@given(seed=st.integers(0, 2**32), n=st.integers(1, 5), d=st.integers(1, 9))
+def test_a_watched_pass_tells_of_the_rows_before(coding: Coding, seed: int, n: int, d: int) -> None:
+    memory, other = Memory.zeros(n, d, coding), Memory.zeros(n, d, coding)
+    for r in history(seed, n, d, 9):
+        m, steps = len(r.clients), np.zeros((2, d))
+        seen, excess = np.broadcast_to(r.arrived, (m, d)), np.linspace(-1, 2, m).astype(np.float32)
+        h = np.where(seen, memory.rows[r.clients], 0).astype(np.float64)
+        Δ = np.where(seen, r.updates, 0).astype(np.float64)
+        told = memory.watched(steps[0], r, fresh=0.5, stale=0.3, gain=0.4, excess=excess)
+        other.correct(steps[1], r, fresh=0.5, stale=0.3, gain=0.4)
+        assert steps[0].tobytes() == steps[1].tobytes()  # watching changes nothing
+        assert memory.total.tobytes() == other.total.tobytes()
+        size = (np.abs(Δ) + np.abs(h)).max(initial=0)
+        np.testing.assert_allclose(told.alike, (Δ * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
+        np.testing.assert_allclose(told.power, (h * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
+        if excess.any():
+            np.testing.assert_allclose(told.extra, excess @ (Δ - 0.3 * h), rtol=1e-5, atol=1e-5 * size)
+
+
 @pytest.mark.skipif(not NUMBA, reason="numba is not installed")
 @every_coding
 @settings(max_examples=15)
@@ -201,6 +221,24 @@ def test_the_fused_pass_has_the_bits_of_numpy(coding: Coding, seed: int, d: int,
         found.append([*steps, memory.total, memory.rows, memory.scales])
     for fused, plain in zip(*found, strict=True):
         assert fused.tobytes() == plain.tobytes()
+
+
+@pytest.mark.skipif(not NUMBA, reason="numba is not installed")
+@every_coding
+def test_neither_numba_nor_threads_show_in_what_is_told(coding: Coding, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds, found = history(3, 5, 70_000, 7), []
+    for worthwhile, share in ((1 << 62, 1), (0, 1 << 62), (0, 1)):
+        monkeypatch.setattr(passes, "WORTHWHILE", worthwhile)
+        monkeypatch.setattr(passes, "SHARE", share)
+        monkeypatch.setattr(passes, "_cores", lambda: 3)
+        memory, told = Memory.zeros(5, 70_000, coding), []
+        for r in rounds:
+            step = np.zeros(70_000)
+            seen = memory.watched(step, r, fresh=0.5, stale=0.3, gain=0.4, excess=1.5)
+            told += [step, seen.extra, seen.alike, seen.power]
+        found.append([*told, memory.total, memory.rows])
+    for plain, alone, shared in zip(*found, strict=True):
+        assert plain.tobytes() == alone.tobytes() == shared.tobytes()
 
 
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

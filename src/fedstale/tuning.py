@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Round
-from fedstale.memory import Memory
+from fedstale.core import Ids, Round
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,23 +44,10 @@ class Tuning(NamedTuple):
         beta = (count * guess + weight * PRIOR) / (count + weight)
         return Tuning(min(max(beta, 0.0), 1.0), alike, power, count, seen)
 
-    def looked(self, memory: Memory, counts: Ids, r: Round, excess: Floats, extra: Floats) -> "Tuning":
-        """With what the clients of this round tell; on the way, extra += Σ_S excess_i (Δ_i - β h_i)."""
-        n, alike, power, events = len(r.weights), 0.0, 0.0, 0
-        for k, i in enumerate(r.clients.tolist()):
-            p = float(r.probs[i])
-            if p >= ALWAYS:
-                continue
-            h, Δ = memory.row(i), r.updates[k]
-            if not r.arrived[k].all():
-                h, Δ = np.where(r.arrived[k], h, 0), np.where(r.arrived[k], Δ, 0)
-            extra += float(excess[k]) * (Δ - np.float32(self.beta) * h)
-            if counts[i]:  # seen before: its memory is not the zero it began with
-                ω = (n * float(r.weights[i])) ** 2 * (1 - p) / p**2
-                alike, power = alike + ω * _dot(Δ, h), power + ω * _dot(h, h)
-                events += 1
-        return self.after(alike, power, events, min(8, 3 * int((r.probs < ALWAYS).sum())))
-
-
-def _dot(x: Array, y: Array) -> float:
-    return float(np.sum(x * y, dtype=np.float64))
+    def heard(self, r: Round, counts: Ids, alike: Floats, power: Floats) -> "Tuning":
+        """With a round's ⟨Δ_i, h_i⟩ and ‖h_i‖² (m,), where the client had been heard `counts` times before."""
+        p, a = r.probs[r.clients].astype(np.float64), len(r.weights) * r.weights[r.clients].astype(np.float64)
+        tells = (p < ALWAYS) & (counts[r.clients] > 0)  # a first update meets the zero that its memory began with
+        ω = np.where(tells, a**2 * (1 - p) / p**2, 0.0)
+        window = min(8, 3 * int((r.probs < ALWAYS).sum()))
+        return self.after(float(ω @ alike), float(ω @ power), int(tells.sum()), window)

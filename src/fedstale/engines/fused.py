@@ -181,7 +181,7 @@ def linear(
         np.empty(outs, np.float32),
     )
     top, total, entropy = np.empty(padded, np.float32), np.empty(padded, np.float32), np.empty(b, np.float32)
-    labels = np.empty(b, np.int64)
+    bias, labels = np.empty(outs, np.float32), np.empty(b, np.int64)
     for k in range(G * sharers):
         g, row = k // sharers, rows[k]
         size, sent, out = sizes[g], params[job[row]], updates[row]

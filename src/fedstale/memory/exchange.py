@@ -40,7 +40,22 @@ class Passing(NamedTuple):
     keys: Keys  # (m, 2)
 
 
-def exchange(coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats) -> None:
+class Watch(NamedTuple):
+    """What a pass tells besides, about the rows before they change."""
+
+    excess: Array  # (m,)
+    extra: Floats  # (d,) += Σ excess (Δ - stale·h); of no size if all excess is 0
+    alike: Floats  # (m,) ← ⟨Δ, h⟩
+    power: Floats  # (m,) ← ‖h‖²
+
+    def of(self, keep: slice | Mask) -> "Watch":
+        """Of some of the rows."""
+        return Watch(self.excess[keep], self.extra, self.alike[keep], self.power[keep])
+
+
+def exchange(
+    coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats, watch: Watch | None = None
+) -> None:
     """step += Σ fresh (Δ - stale·h); h ← h + gain (Δ - h), coded; total += Σ weight · the change of h.
 
     All on the coordinates that arrived. `scales` (m,) are those of the old rows, and then of the new.
@@ -55,9 +70,14 @@ def exchange(coding: Coding, p: Passing, scales: Array, step: Floats, total: Flo
                 largest = _largest(coding, p, before)
             scales[:], inverse[:] = coding.scales(largest)
         if fused:
-            _shared(fused.exchange, p, before, scales, inverse, step, total)
+            dots = np.zeros((-(-p.updates.shape[1] // fused.BLOCK) if watch else 0, len(before), 2))
+            told = (watch.excess, watch.extra) if watch else (before, step)  # the latter are not looked at
+            _shared(fused.exchange, p, before, scales, inverse, step, total, *told, dots)
         else:
-            _exchange(coding, p, before, scales, inverse, step, total)
+            dots = _exchange(coding, p, before, scales, inverse, step, total, watch)
+    if watch:
+        rounded = dots.sum(axis=0).astype(np.float32)  # so that the order of the sums does not show
+        watch.alike[:], watch.power[:] = rounded.T
 
 
 def _largest(coding: Coding, p: Passing, before: Array) -> Array:
@@ -70,13 +90,29 @@ def _largest(coding: Coding, p: Passing, before: Array) -> Array:
 
 
 def _exchange(
-    coding: Coding, p: Passing, before: Array, after: Array, inverse: Array, step: Floats, total: Floats
-) -> None:
+    coding: Coding,
+    p: Passing,
+    before: Array,
+    after: Array,
+    inverse: Array,
+    step: Floats,
+    total: Floats,
+    watch: Watch | None,
+) -> Floats:
+    """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, if anybody watches."""
+    dots = np.zeros((1, len(before), 2))
     for rows, columns in _blocks(*p.updates.shape):
         old, Δ, new = _values(coding, p, before, rows, columns)
-        correction = p.fresh[rows, None] * (Δ - p.stale[rows, None] * old)
+        rest = Δ - p.stale[rows, None] * old
         if not p.whole[rows].all():
-            correction = np.where(_seen(p, rows, columns), correction, np.float32(0))
+            rest = np.where(_seen(p, rows, columns), rest, np.float32(0))
+        correction = p.fresh[rows, None] * rest
+        if watch:
+            h = old if p.whole[rows].all() else np.where(_seen(p, rows, columns), old, np.float32(0))
+            dots[0, rows, 0] += (Δ * h).sum(axis=1, dtype=np.float64)
+            dots[0, rows, 1] += (h * h).sum(axis=1, dtype=np.float64)
+            for line in watch.excess[rows, None] * rest if len(watch.extra) else ():
+                watch.extra[columns] += line
         codes = coding.encode(new, inverse[rows, None], p.keys[rows], columns.start)
         change = coding.decode(codes, after[rows, None]).astype(np.float64)
         change -= old
@@ -85,6 +121,7 @@ def _exchange(
         for k in range(len(change)):  # row after row: the order in which the fused loop adds
             step[columns] += correction[k]
             total[columns] += change[k]
+    return dots
 
 
 def _values(coding: Coding, p: Passing, before: Array, rows: slice, columns: slice) -> tuple[Array, Array, Array]:
@@ -125,8 +162,8 @@ def _shared(loop: Callable[..., Any], p: Passing, *more: Any) -> list[Any]:
     """
     codes = p.codes.view(np.uint16) if p.codes.dtype == np.float16 else p.codes  # numba knows no float16
     m, d = p.updates.shape
-    parts = max(1, min(_cores(), m * d // SHARE))
-    cuts = [d * k // parts for k in range(parts + 1)]
+    parts, blocks = max(1, min(_cores(), m * d // SHARE)), -(-d // _fused().BLOCK)
+    cuts = [min(d, blocks * k // parts * _fused().BLOCK) for k in range(parts + 1)]
     if parts == 1:
         return [loop(codes, *p[1:], 0, d, *more)]
     with ThreadPoolExecutor(parts) as pool:

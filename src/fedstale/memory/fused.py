@@ -13,7 +13,7 @@ import numpy as np
 numba: Any = import_module("numba")
 extending: Any = import_module("numba.extending")
 
-BLOCK = 1 << 16  # coordinates at a time, so that their sums stay in the cache from row to row
+BLOCK = 1 << 14  # coordinates at a time, so that their sums stay in the cache from row to row
 f32, f64, i8, i32, u16, u32 = np.float32, np.float64, np.int8, np.int32, np.uint16, np.uint32
 
 
@@ -100,34 +100,64 @@ def _exchange(
     codes: Any, places: Any, updates: Any, arrived: Any, whole: Any,
     fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any, begin: Any, end: Any,
     before: Any, after: Any, inverse: Any, step: Any, total: Any,
+    excess: Any, extra: Any, dots: Any,
 ) -> None:  # fmt: skip
-    m, wide = len(updates), arrived.shape[1] > 1
+    m, wide, watching = len(updates), arrived.shape[1] > 1, len(dots) > 0
     for first in range(begin, end, BLOCK):
         last = min(first + BLOCK, end)
         into, over = step[first:last], total[first:last]
         for k in range(m):
             row, update = codes[places[k], first:last], updates[k, first:last]
+            seen = arrived[k, first:last] if wide else arrived[k]
             c, β, g, a = fresh[k], stale[k], gain[k], weights[k]
-            old, new, i, factor = before[k], after[k], inverse[k], keys[k, 1]
+            old, new, i, factor, one = before[k], after[k], inverse[k], keys[k, 1], gain[k] == 1
             start = u32(keys[k, 0] + u32(first) * u32(0x9E3779B1))
-            if whole[k] and g == 1:
+            if watching:
+                look(row, update, seen, whole[k], old, β, excess[k], extra[first:last], dots[first // BLOCK, k])
+            if whole[k]:
                 for j in range(last - first):
                     Δ, h = update[j], decoded(row[j], old)
                     into[j] += f64(c * (Δ - β * h))
-                    code = encoded(row[j], Δ, i, start, factor, j)
+                    code = encoded(row[j], Δ if one else h + g * (Δ - h), i, start, factor, j)
                     row[j] = code
                     over[j] += (f64(decoded(code, new)) - f64(h)) * a
             else:
                 for j in range(last - first):
-                    h, seen = decoded(row[j], old), arrived[k, first + j if wide else 0]
-                    Δ = update[j] if seen else h
-                    into[j] += f64(c * (Δ - β * h)) if seen else 0.0
-                    code = encoded(row[j], Δ if g == 1 else h + g * (Δ - h), i, start, factor, j)
+                    h, there = decoded(row[j], old), seen[j if wide else 0]
+                    Δ = update[j] if there else h
+                    into[j] += f64(c * (Δ - β * h)) if there else 0.0
+                    code = encoded(row[j], Δ if one else h + g * (Δ - h), i, start, factor, j)
                     row[j] = code
                     over[j] += (f64(decoded(code, new)) - f64(h)) * a
+
+
+def _look(row: Any, update: Any, seen: Any, whole: Any, old: Any, β: Any, e: Any, extra: Any, dots: Any) -> None:
+    """extra += e (Δ - β h), and what ⟨Δ, h⟩ and ‖h‖² of this block are, on the coordinates that arrived."""
+    alike, power, wide = 0.0, 0.0, len(seen) > 1
+    if whole and e == 0:
+        for j in range(len(row)):
+            Δ, h = update[j], decoded(row[j], old)
+            alike += f64(Δ * h)
+            power += f64(h * h)
+    elif whole:
+        for j in range(len(row)):
+            Δ, h = update[j], decoded(row[j], old)
+            alike += f64(Δ * h)
+            power += f64(h * h)
+            extra[j] += f64(e * (Δ - β * h))
+    else:
+        for j in range(len(row)):
+            if seen[j if wide else 0]:
+                Δ, h = update[j], decoded(row[j], old)
+                alike += f64(Δ * h)
+                power += f64(h * h)
+                if e != 0:
+                    extra[j] += f64(e * (Δ - β * h))
+    dots[0], dots[1] = alike, power
 
 
 extending.overload(decoded)(_decoder)
 extending.overload(encoded)(_encoder)
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
+look = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})(_look)  # sums in any order
 largest, exchange = compiled(_largest), compiled(_exchange)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedstale.core import Array, Ids, Mask, Round
 from fedstale.memory.codings import Coding, Float32, keys
-from fedstale.memory.exchange import Floats, Passing, exchange
+from fedstale.memory.exchange import Floats, Passing, Watch, exchange
 from fedstale.memory.file import File
 from fedstale.memory.ram import Ram
 
@@ -57,6 +57,22 @@ class Memory:
         self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1
     ) -> None:
         """step += Σ_S fresh_i (Δ_i - stale_i h_i), and then `remember`, in one pass over the rows."""
+        self._pass(step, r, fresh, stale, gain, None)
+
+    def watched(
+        self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1,
+        excess: npt.ArrayLike = 0,
+    ) -> Watch:  # fmt: skip
+        """`correct`, and what it saw of the rows before: ⟨Δ_i, h_i⟩, ‖h_i‖², Σ_S excess_i (Δ_i - stale_i h_i)."""
+        e, sums = np.full(len(r.clients), excess, np.float32), np.zeros((2, len(r.clients)))
+        watch = Watch(e, np.zeros(len(self.total) if e.any() else 0), *sums)
+        self._pass(step, r, fresh, stale, gain, watch)
+        return watch
+
+    def _pass(
+        self, step: Floats, r: Round, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike,
+        watch: Watch | None,
+    ) -> None:  # fmt: skip
         self.weighted_sum(r.weights)
         heard = np.asarray(r.arrived.any(axis=1))
         keep = slice(None) if heard.all() else heard
@@ -70,8 +86,10 @@ class Memory:
             arrived, np.asarray(arrived.all(axis=1)), c, β, g,
             self.weights[clients].astype(np.float64), keys(clients, r.t),
         )  # fmt: skip
-        scales = self.scales[clients]
-        exchange(self.coding, passing, scales, step, self.total)
+        scales, told = self.scales[clients], watch and watch.of(keep)
+        exchange(self.coding, passing, scales, step, self.total, told)
+        if watch and told:
+            watch.alike[keep], watch.power[keep] = told.alike, told.power
         self.kept.put(clients, codes)
         self.scales[clients], self.written[clients] = scales, r.t
 

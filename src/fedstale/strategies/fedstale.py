@@ -59,17 +59,20 @@ class FedStale:
         β = tuning.beta
         a, c = r.weights[r.clients].astype(np.float64), r.inverse()  # (m,) c = a_i / p_i
         step = β * memory.weighted_sum(r.weights)  # (d,) float64: β Σ a_i h_i, also when S is empty
-        extra = np.zeros_like(step)  # what the 1/p_i add
+        gain = np.maximum(1 / (counts[r.clients] + 1), self.gain)
         if self.beta == "auto" or self.clip:
-            looked = tuning.looked(memory, counts, r, c - a, extra)  # at the rows before they change
-            tuning = looked if self.beta == "auto" else tuning
+            seen = memory.watched(  # the same, and what the 1/p_i add apart from the rest
+                step, r, fresh=a if self.clip else c, stale=β, gain=gain, excess=c - a if self.clip else 0
+            )
+            if self.clip and (added := _norm(seen.extra)) > 0:
+                step += np.multiply(seen.extra, min(1.0, self.clip * _norm(step) / added), out=seen.extra)
+            if self.beta == "auto":
+                tuning = tuning.heard(r, counts, seen.alike, seen.power)
+        else:
+            memory.correct(step, r, fresh=c, stale=β, gain=gain)  # step += Σ_S c_i (Δ_i - β h_i); h_i ← …
         counts[r.clients] += 1
-        gain = np.maximum(1 / counts[r.clients], self.gain)
-        memory.correct(step, r, fresh=a if self.clip else c, stale=β, gain=gain)  # += Σ_S …; h_i ← …
-        if self.clip and extra.any():
-            step += min(1.0, self.clip * _norm(step) / _norm(extra)) * extra
         return step.astype(np.float32), Stale(memory, counts, tuning)
 
 
 def _norm(x: npt.NDArray[np.float64]) -> float:
-    return float(np.sqrt(np.sum(x * x)))
+    return float(np.sqrt(np.einsum("i,i", x, x)))  # BLAS would sum in an order that depends on its threads
