@@ -3,6 +3,8 @@
 import copy
 import dataclasses
 import pickle
+import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +111,14 @@ def test_local_settings_are_checked(settings: dict[str, float]) -> None:
     (name, value), *_ = settings.items()
     with pytest.raises(BadInput, match=f"{name} must be .*, got {value}"):
         Local(**{"lr": 0.1, **settings})
+
+
+@pytest.mark.parametrize("settings", [{"lr": "a"}, {"lr": None}, {"steps": 2.5}, {"batch": "8"}, {"prox": [1]}])
+def test_local_settings_are_numbers(settings: dict[str, Any]) -> None:
+    (name, value), *_ = settings.items()
+    with pytest.raises(BadInput, match=f"{name} must be .*number, got {re.escape(repr(value))}"):
+        Local(**{"lr": 0.1, **settings})
+    assert Local(np.float32(0.5), np.int64(2)).rate(0) == 0.5
 
 
 def test_the_local_rate_decays_with_the_rounds() -> None:

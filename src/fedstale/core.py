@@ -127,6 +127,10 @@ class Local:
     prox: float = 0.0
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            whole = name in ("steps", "batch")
+            ok = isinstance(value, (int, np.integer) if whole else (int, float, np.number))
+            require(ok, f"{name} must be a {'whole ' * whole}number, got {value!r}")
         require(self.lr > 0, f"lr must be above 0, got {self.lr}")
         require(self.steps >= 1, f"steps must be at least 1, got {self.steps}")
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
@@ -185,10 +189,11 @@ class Snapshot(NamedTuple):
 class Strategy(Protocol):
     """A server rule: from the updates of a round to a step.
 
-    Three members are optional. `select(state, availability) -> (Ids, State)` chooses who trains among the
+    Four members are optional. `select(state, availability) -> (Ids, State)` chooses who trains among the
     available, from the losses they report, and may remember them. `drift(state, clients) -> (m, d)` is
     added to the gradients of those who train. `inverse_weighting = True` says that the rule divides by
-    p_i, so that a client with p_i = 0 is refused before any work.
+    p_i, so that a client with p_i = 0 is refused before any work. `informed(task) -> Strategy` is the rule told
+    what it asks to know of a simulation's task.
     """
 
     def init(self, n: int, d: int) -> State: ...
@@ -216,7 +221,8 @@ class Estimator(Protocol):
     """A belief about p_i from who was heard; never given the future.
 
     Who was available and not chosen counts as heard. Optional: `mixing(belief) -> (n,)`, a belief about
-    λ_i; `told(probs, mixing) -> Estimator`, for the one that is given the truth (Known).
+    λ_i; `told(probs, mixing) -> Estimator`, for the one that is given the truth (Known); `watched`, rounds seen
+    before the first, and `watching(rows) -> Estimator`, which sees them.
     """
 
     def init(self, n: int) -> Belief: ...

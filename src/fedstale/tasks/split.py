@@ -36,6 +36,8 @@ class Split(NamedTuple):
     def joined(cls, clients: Sequence[tuple[Data, Data]]) -> "Split":
         """From one (x, y) pair per client."""
         require(len(clients) > 0, "a task needs at least one client, got none")
+        odd = next((c for c in clients if not (isinstance(c, tuple | list) and len(c) == 2)), None)
+        require(odd is None, f"samples must be one (x, y) pair per client, got {type(odd).__name__} in its place")
         xs, ys = [_inputs(x) for x, _ in clients], [_targets(y) for _, y in clients]
         for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
             require(len(x) == len(y), f"client {i} must have as many targets as inputs, {len(x)}, got {len(y)}")
