@@ -1,19 +1,21 @@
-# make demo | test | check | bench | setup, and with Flower in an environment of its own: federation | test-flower
+# make demo | test | check | bench | setup, with Flower in an environment of its own: federation | test-flower,
+# and with Ray in another: test-ray
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 FLOWER := .venv-flower
+RAY := .venv-ray
 
-.PHONY: setup demo test check format bench federation test-flower clean
+.PHONY: setup demo test check format bench federation test-flower test-ray clean
 
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedstale needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,report]'
 	touch $@
 
 demo: setup
@@ -45,5 +47,13 @@ federation: $(FLOWER)/.ready
 test-flower: $(FLOWER)/.ready
 	$(FLOWER)/bin/pytest tests/flower $(TESTS)
 
+$(RAY)/.ready: pyproject.toml constraints.txt
+	test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
+	touch $@
+
+test-ray: $(RAY)/.ready
+	$(RAY)/bin/pytest tests/ray $(TESTS)
+
 clean:
-	rm -rf $(VENV) $(FLOWER) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) $(RAY) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis

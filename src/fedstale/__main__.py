@@ -1,3 +1,16 @@
-from fedstale.cli import main
+"""`python -m fedstale`, and the command `fedstale`."""
 
-main()
+import sys
+
+
+def main() -> None:
+    """The command line; an interrupt while it is still loading ends it without a traceback."""
+    try:
+        from fedstale.cli import main as run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,8 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fedstale.cis import REQUESTS, WEIGHTINGS, Tree, layered
 from fedstale.configuration import Spec, Table, build
 from fedstale.core import Participation, Task, require
 from fedstale.data import DATASETS, PARTITIONS, SWAPS, Federated, federate, load
+from fedstale.data.files import roots
 from fedstale.engines import ENGINES
 from fedstale.participation import ExitSampling
 from fedstale.tasks.quadratic import Quadratic
@@ -37,7 +39,7 @@ def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "
     weights = WEIGHTS[data["weights"]]
     if data["dataset"] == "synthetic":
         return synthetic(
-            n, data["gamma"], data["delta"], seed=seed, max_samples=data["max_samples"],
+            n, data["gamma"], data["delta"], seed=seed, iid=data["iid"], max_samples=data["max_samples"],
             test_share=data["test_share"], model=network, weights=weights, ridge=model["ridge"], device=device,
         )  # fmt: skip
     return image_task(divide(data), network, weights=weights, ridge=model["ridge"], device=device)
@@ -58,7 +60,7 @@ def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) 
         divide(data), build(model, _exit_models(), "model"),
         tree=tree, pairs=ExitSampling(tree.exits, cis["p"]).pairs(),
         weighting=build(cis["weighting"], WEIGHTINGS, "data.cis.weighting"), requests=REQUESTS[cis["requests"]],
-        ridge=ridge, device=device,
+        watch_variances=cis["variances"], ridge=ridge, device=device,
     )  # fmt: skip
 
 
@@ -78,10 +80,18 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
         require("partition" in data, f"label-tied participation needs images, got data.dataset {data['dataset']!r}")
         divided = divide(data)
         table["labels"] = [np.bincount(divided.train(i)[1], minlength=divided.classes) for i in range(divided.n)]
+    if isinstance(name := table.get(setting := RECORDINGS.get(str(table.get("kind")), "")), str):
+        table[setting] = _found(name)
     if table.get("kind") == "exits" and "exits" not in table:
         require(bool(data.get("cis")), "participation 'exits' needs data.cis, or exits of its own, got neither")
         table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": data["cis"]["p"]}
     return table
+
+
+def _found(name: str) -> str:
+    """A recording where its name says, or in a data folder."""
+    places = [Path(name), *(root / name for root in roots())]
+    return str(next((place for place in places if place.exists()), name))
 
 
 def divide(data: Mapping[str, Any]) -> Federated:
@@ -100,6 +110,8 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 Row = tuple[str, str, str]  # name, settings, one line
+RECORDINGS = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that names a file
+FILLED = {"label-tied": ("labels",), "exits": ("exits", "p")}  # what `make_participation` takes from the data
 
 
 LISTS: Mapping[str, Callable[[], list[Row]]] = {
@@ -107,7 +119,9 @@ LISTS: Mapping[str, Callable[[], list[Row]]] = {
         (name, _told(r), r.about or _line(type(r.strategy))) for name, r in recipes.RECIPES.items()
     ],
     "strategies": lambda: _rows(recipes.STRATEGIES),
-    "participation": lambda: _rows(recipes.PARTICIPATION),
+    "participation": lambda: [
+        (name, _settings(cls, FILLED.get(name, ())), _line(cls)) for name, cls in recipes.PARTICIPATION.items()
+    ],
     "estimators": lambda: _rows(recipes.ESTIMATORS),
     "channels": lambda: _rows(recipes.CHANNELS),
     "servers": lambda: _rows(recipes.SERVERS),
@@ -143,10 +157,11 @@ def _line(cls: type) -> str:
     return (text or "").strip().split("\n")[0]
 
 
-def _settings(cls: Any) -> str:
-    """`beta = 0.5, cutoff` : the fields with their defaults."""
+def _settings(cls: Any, filled: Sequence[str] = ()) -> str:
+    """`beta = 0.5, cutoff` : the fields with their defaults; those that are `filled` in need not be given."""
     fields = [f for f in dataclasses.fields(cls) if f.init]
-    return ", ".join(f.name if f.default is dataclasses.MISSING else f"{f.name} = {f.default}" for f in fields)
+    told = ((f.name, "(from the data)" if f.name in filled else f.default) for f in fields)
+    return ", ".join(name if value is dataclasses.MISSING else f"{name} = {value}" for name, value in told)
 
 
 def _told(r: recipes.Recipe) -> str:

@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Checkpoint, Ids, Snapshot, Task
+from fedstale.core import Array, Checkpoint, Ids, Snapshot, Task
 from fedstale.store import RunFolder, fingerprint, write_json
 from fedstale.tracing import Traced
 
@@ -111,6 +111,8 @@ class Recorder:
         """Write what a finished run has, its result last."""
         self.save(checkpoint)
         self.folder.save_params(checkpoint.params)
+        if self.task.n <= LISTED:
+            write_json(self.folder.path / "clients.json", per_client(self.task, checkpoint.params))
         seconds = time.monotonic() - self.start
         result = summary(self.folder.metrics()) | {
             "rounds": checkpoint.t,
@@ -124,6 +126,13 @@ class Recorder:
 
     def close(self) -> None:
         self.file.close()
+
+
+def per_client(task: Task, params: Array) -> dict[str, list[float | None]]:
+    """Of each client its weight and, where the task can tell, its scores; null without test samples."""
+    scores: Any = getattr(task, "per_client", lambda params: {})(params)
+    values = {"weight": task.weights, **scores}
+    return {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
 
 
 def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
@@ -156,7 +165,7 @@ def environment(command: str) -> dict[str, Any]:
         "command": command,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": sys.version.split()[0],
-        "packages": {name: _version(name) for name in ("fedstale", "numpy", "torch")},
+        "packages": {name: _version(name) for name in ("fedstale", "numpy", "torch", "numba")},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "git": _git(),
     }

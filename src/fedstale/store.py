@@ -6,6 +6,7 @@
     STORE/RUN/metrics.jsonl        one line per round, append-only, the same bytes however often interrupted
     STORE/RUN/checkpoint.npz       the latest checkpoint
     STORE/RUN/params.npy           the final parameters
+    STORE/RUN/clients.json         of each client its weight and how well the final parameters serve it
     STORE/RUN/result.json          written last: a run is finished when it is there
 
 A file is written beside its place and moved there, so that a kill at any moment leaves the old or the new one.
@@ -82,6 +83,11 @@ class RunFolder:
     def result(self) -> dict[str, Any]:
         return read_json(self.path / "result.json")
 
+    def clients(self) -> dict[str, list[float | None]]:
+        """Per name one value for each client; nothing where there are too many, or the run is older than this."""
+        path = self.path / "clients.json"
+        return read_json(path) if path.exists() else {}
+
     def metrics(self) -> list[dict[str, Any]]:
         """The complete lines; one that a kill cut off is left out."""
         path = self.path / "metrics.jsonl"
@@ -90,7 +96,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Forget what was computed, the finishing mark first."""
-        for name in ("result.json", "params.npy", "checkpoint.npz", "metrics.jsonl"):
+        for name in ("result.json", "clients.json", "params.npy", "checkpoint.npz", "metrics.jsonl"):
             (self.path / name).unlink(missing_ok=True)
         for rows in self.path.rglob("memory-*.rows"):
             rows.unlink()

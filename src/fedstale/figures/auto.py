@@ -16,7 +16,7 @@ MOST = 20.0  # percent, where the colours end
 
 
 def regret(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
-    """In each cell the training objective against that of the best fixed β, in percent; a star if it is beyond chance."""
+    """In each cell the training objective against the best fixed β, in percent; a star if it is beyond chance."""
     p, q = (sorted({row[key] for row in rows}, reverse=key == "p_min") for key in ("p_min", "swap.fraction"))
     panels, rules = by(rows, "panel"), about["shown"]
     with plt.rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
@@ -63,16 +63,24 @@ def standings(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note:
     with plt.rc_context(STYLE):
         names = [name for (name,) in by(rows, "algorithm")]
         size = (7.0, 0.9 + len(panels) * (0.7 + 0.21 * len(names)))
-        figure, places = plt.subplots(len(panels), 2, figsize=size, layout="constrained", squeeze=False, sharey=True)
+        figure, places = plt.subplots(
+            len(panels), 2, figsize=size, layout="constrained", squeeze=False, sharey=True
+        )
         for line, ((panel,), group) in zip(places, panels.items(), strict=True):
             for axes, (metric, unit, factor) in zip(
-                line, ((METRIC, "training objective", 1), ("accuracy_last10", "test accuracy (%)", 100)), strict=True
+                line,
+                ((METRIC, "training objective", 1), ("accuracy_last10", "test accuracy (%)", 100)),
+                strict=True,
             ):
                 for k, name in enumerate(names):
-                    ends = [factor * row[metric] for row in group if row["algorithm"] == name and not row["diverged"]]
+                    ends = [
+                        factor * row[metric] for row in group if row["algorithm"] == name and not row["diverged"]
+                    ]
                     if ends:
                         look = style(k) | {"linestyle": "none"}
-                        axes.errorbar(np.mean(ends), k, xerr=np.std(ends), marker=MARKS[k % len(MARKS)], capsize=2, **look)
+                        axes.errorbar(
+                            np.mean(ends), k, xerr=np.std(ends), marker=MARKS[k % len(MARKS)], capsize=2, **look
+                        )
                 axes.set_xlabel(unit)
                 axes.grid(alpha=0.25)
             line[0].set_yticks(range(len(names)), names)

@@ -1,0 +1,1 @@
+"""`fedstale report`: runs of a store → one HTML page that needs nothing else."""
