@@ -6,7 +6,7 @@
     python benchmarks/server_step.py --variance  the variance of the step, and where runs end
 
 Contenders take turns, and so does a plain copy of the rows. `--clock cpu` counts processor time, for a machine
-that is busy with other things; a step has one thread.
+that is busy with other things: that of all threads of a step.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from fedstale.store import RunFolder
 from fedstale.strategies import FedStale, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 
-CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.thread_time}
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 CODINGS: tuple[Coding, ...] = (Float32(), Float16(), Int8())
 FEW, MANY = 1000, 1_000_000
 NUMBA = passes._fused() is not None

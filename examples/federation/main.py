@@ -1,8 +1,10 @@
 """A federation on one machine: a server and six real client processes, two of which come and go.
 
-    python examples/federation/main.py [--rounds 6] [--insecure] [--folder DIR]
+    python examples/federation/main.py [--rounds 6] [--insecure] [--folder DIR] [--engine serial]
+    python examples/federation/main.py --replay examples/federation/trace.csv --engine ray
 
-Afterwards the recorded participation is replayed in a simulation, which must end with the same bits.
+Afterwards the recorded participation is replayed in a simulation, which must end with the same bits. The
+second command does only that, with the participation in a file and without Flower.
 """
 
 import argparse
@@ -11,14 +13,16 @@ import os
 import signal
 import sys
 import tempfile
+import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 
 from fedstale import simulate
 from fedstale.core import BadInput
-from fedstale.engines import Serial
-from fedstale.flower import cli, launcher, runner, settings
+from fedstale.engines import ENGINES, make
+from fedstale.flower import cli, launcher, runner, settings, template
 from fedstale.participation import Trace
 from fedstale.store import RunFolder, fingerprint
 from fedstale.tasks.base import Supervised
@@ -34,7 +38,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--insecure", action="store_true", help="without TLS and keys")
     parser.add_argument("--folder", type=Path, help="keep the federation here")
+    parser.add_argument("--engine", choices=ENGINES, default="serial", help="of the simulation")
+    parser.add_argument("--replay", type=Path, metavar="TRACE", help="simulate this participation, nothing else")
     chosen = parser.parse_args()
+    if chosen.replay:
+        replay(of(chosen.rounds), chosen.replay, chosen.engine)
+        return
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.folder or Path(temporary) / "federation"
         cli.init(
@@ -47,7 +56,7 @@ def main() -> None:
             follow(folder)
         finally:
             cli.down(folder)
-        compare(folder)
+        compare(folder, chosen.engine)
 
 
 def follow(folder: Path) -> None:
@@ -72,24 +81,39 @@ def come_and_go(s: settings.Settings, client: int, there: bool) -> None:
         launcher.stop(s, f"client-{client}")
 
 
-def compare(folder: Path) -> None:
+def compare(folder: Path, engine: str) -> None:
     """The same rounds in a simulation with the recorded participation."""
     s = settings.read(folder)
     last = RunFolder(s.state).metrics()[-1]
+    print((folder / "trace.csv").read_text().strip())
+    print(f"federation {last['fingerprint']}")
+    if last["fingerprint"] != replay(s, folder / "trace.csv", engine):
+        raise BadInput("the federation and the simulation differ")
+
+
+def replay(s: settings.Settings, trace: Path, engine: str) -> str:
     torch.set_num_threads(1)
     sys.path.insert(0, str(HERE / "app"))
     app, all_ = importlib.import_module("example.task"), range(CLIENTS)
     task = Supervised(app.model, [app.samples(i) for i in all_], [app.samples(i, test=True) for i in all_])
-    engine, rules = Serial(task, s.local), s.rules
-    *_, end = simulate(
-        engine, rules.strategy, Trace(folder / "trace.csv"), rounds=s.file.rounds, seed=s.file.seed,
-        estimator=rules.estimator, server=rules.server,
-    )  # fmt: skip
-    print((folder / "trace.csv").read_text().strip())
-    print(f"federation {last['fingerprint']}\nsimulation {fingerprint(end.params)}")
+    with ExitStack() as stack:
+        made = make(engine, task, s.local)
+        stack.callback(getattr(made, "close", lambda: None))
+        *_, end = simulate(
+            made, s.rules.strategy, Trace(trace), rounds=s.file.rounds, seed=s.file.seed,
+            estimator=s.rules.estimator, server=s.rules.server,
+        )  # fmt: skip
+    print(f"simulation {fingerprint(end.params)}")
     print(f"accuracy   {task.test_scores(end.params)['accuracy']:.3f}")
-    if last["fingerprint"] != fingerprint(end.params):
-        raise BadInput("the federation and the simulation differ")
+    return fingerprint(end.params)
+
+
+def of(rounds: int) -> settings.Settings:
+    """The settings that a federation begins with."""
+    link = {"host": "127.0.0.1", "port": 9100, "tls": "false", "deadline": 60.0}
+    return settings.check(
+        HERE, tomllib.loads(template.FEDERATION.format(name="f", rounds=rounds, app='"app"', **link))
+    )
 
 
 if __name__ == "__main__":

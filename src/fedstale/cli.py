@@ -7,9 +7,7 @@ failed, 130 interrupted (go on with --resume).
 import csv
 import hashlib
 import json
-import os
 import shlex
-import signal
 import sys
 import warnings
 from pathlib import Path
@@ -21,12 +19,16 @@ from rich.console import Console
 from rich.table import Table
 
 from fedstale import catalogue, configuration, display, experiment, store
+from fedstale.advising.command import advise
 from fedstale.bench import bench
+from fedstale.comparing import compare
 from fedstale.core import BadInput, known, require
 from fedstale.flower.cli import app as federation
 from fedstale.inspecting import Format, inspect
+from fedstale.reporting.command import report
 from fedstale.reproduce import reproduce
 from fedstale.simulate import Diverged
+from fedstale.workers import Stop
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -56,7 +58,7 @@ def run(
     overrides = [*(change or []), *([f"seeds=[{seeds}]"] if seeds else [])]
     chosen = configuration.read(file, overrides)
     planned = experiment.plan(chosen, store.open_store(out))
-    stop = _Stop()
+    stop = Stop()
     rounds = experiment.execute(
         chosen, planned, resume=resume, again=again, command=_command(), pause=checkpoint, stop=stop, say=_note
     )
@@ -135,7 +137,10 @@ def show(
 
 
 app.command()(inspect)
+app.command()(advise)
 app.command()(reproduce)
+app.command()(report)
+app.command()(compare)
 app.command()(bench)
 app.add_typer(federation, name="federation")
 
@@ -214,23 +219,6 @@ def _digest(planned: list[experiment.Planned]) -> str:
 
 def _command() -> str:
     return shlex.join(["fedstale", *sys.argv[1:]])
-
-
-class _Stop:
-    """Asked after every round; the first interrupt ends the runs in good order, the second at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        signal.signal(signal.SIGINT, self._ask)
-        signal.signal(signal.SIGTERM, self._ask)
-
-    def _ask(self, *_: object) -> None:
-        if self.asked:
-            os._exit(130)
-        self.asked = True
-
-    def __call__(self) -> bool:
-        return self.asked
 
 
 def main() -> None:

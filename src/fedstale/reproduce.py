@@ -44,6 +44,9 @@ def reproduce(
     jobs: Annotated[int, typer.Option(min=1, help="Processes, each with one thread.")] = len(
         os.sched_getaffinity(0)
     ),
+    executor: Annotated[
+        workers.Executor, typer.Option(help="Who computes: processes here, or a Ray cluster.")
+    ] = workers.Executor.processes,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with interrupted runs.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for figure, numbers and claims.")] = Path("reproduction"),
     runs: Annotated[Path | None, typer.Option(help="Folder that keeps the runs; OUT/runs if left out.")] = None,
@@ -64,8 +67,9 @@ def reproduce(
     )
     command = shlex.join(["fedstale", *sys.argv[1:]])
     workers.compute(
-        found, folder, jobs=jobs, resume=resume, command=command, say=lambda line: talk.print(line, highlight=False)
-    )
+        found, folder, jobs=jobs, resume=resume, command=command, executor=executor,
+        say=lambda line: talk.print(line, highlight=False),
+    )  # fmt: skip
     verdicts = write(figure, found, folder, out, figure_format.value)
     seconds = time.monotonic() - start
     record(figure, found, out, command, seconds)
@@ -124,9 +128,14 @@ def write(
 
 
 def draw(figure: sweep.Figure, rows: Sequence[Mapping[str, Any]], folder: Path, path: Path) -> None:
-    from fedstale.figures import amplified, fedstale, thesis  # matplotlib is slow to load
+    from fedstale.figures import amplified, auto, fedstale, thesis, thesis_tables  # matplotlib is slow to load
 
-    papers = {"fedstale": fedstale.DRAW, "thesis": thesis.DRAW, "amplified": amplified.DRAW}
+    papers = {
+        "fedstale": fedstale.DRAW,
+        "thesis": thesis.DRAW | thesis_tables.DRAW,
+        "amplified": amplified.DRAW,
+        "auto": auto.DRAW,
+    }
     drawings = papers[known(figure.about["paper"], papers, "figure.paper")]
     note = "" if figure.reduced.startswith("nothing") else figure.reduced
     drawings[known(figure.about["draw"], drawings, "figure.draw")](rows, folder, figure.about, note, path)

@@ -17,7 +17,7 @@ from fedstale.core import BadInput, Job, Local
 from fedstale.engines import Serial, make
 from fedstale.engines.pool import Pool
 from fedstale.engines.shared import Shared, dump, load
-from fedstale.engines.worker import Board
+from fedstale.engines.worker import units
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.testing import check_engine
 
@@ -128,15 +128,12 @@ def test_close_ends_the_processes_and_frees_the_memory() -> None:
 
 def test_largest_clients_go_first() -> None:
     task = vectors()  # 3, 5, 20, 20, 21, 40 samples
-    pool = Pool(task, Local(0.1), workers=2)
     jobs = [Job(task.init(0), np.arange(6), 0, 1, Local(0.1, steps, batch=30)) for steps in (1, 2)]
-    first, board = np.array([0, 6, 12]), Board.of(jobs)
-    units = pool._units(jobs, first, board, training=True)
-    pool.close()
-    done = [(unit.local.steps, unit.clients.tolist()) for unit in units]
+    made = units(task, jobs, workers=2, training=True)
+    done = [(unit.local.steps, unit.clients.tolist()) for unit in made]
     assert done[:4] == [(2, [5]), (2, [4]), (2, [2]), (2, [3])]
     assert done[-1] == (1, [0])
-    assert sorted(row for unit in units for row in unit.rows.tolist()) == list(range(12))
+    assert sorted(row for unit in made for row in unit.rows.tolist()) == list(range(12))
 
 
 def test_task_that_cannot_be_pickled_is_refused() -> None:

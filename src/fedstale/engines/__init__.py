@@ -12,6 +12,7 @@ ENGINES = {
     "batched": "clients and runs side by side: small models",
     "pool": "one process per core: convolutions and other large models",
     "auto": "the fastest of these, tried for a moment",
+    "ray": "one actor per CPU or GPU of a Ray cluster: more than one machine",
 }
 
 __all__ = ["ENGINES", "Serial", "make"]
@@ -38,5 +39,9 @@ def make(name: str | dict[str, Any], task: Task, local: Local) -> Engine:
             from fedstale.engines.auto import Auto
 
             return Auto(task, local)
+        case "ray":
+            from fedstale.engines.ray import Ray
+
+            return Ray(task, local)
         case _:
             return Serial(task, local)

@@ -13,12 +13,11 @@ from types import TracebackType
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Ids, Job, Local, Reply, Task, require
+from fedstale.core import Array, BadInput, Job, Local, Reply, Task, require
 from fedstale.engines.room import cores, runs_that_fit
 from fedstale.engines.shared import Shared, dump
-from fedstale.engines.worker import Board, Unit, work
+from fedstale.engines.worker import Board, Unit, units, work
 
-SHARES = 16  # a process gets at least so many units a round: nobody waits longer than for one of them
 ATTEMPTS = 3  # processes that may die over one unit
 MOST_RUNS = 4  # in step: enough clients that nobody waits at the end of a round
 SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of torch's threads
@@ -90,26 +89,12 @@ class Pool:
             if board.drifts:
                 drifts[first[k] : first[k + 1]] = 0 if job.drift is None else job.drift
         try:
-            self._run(self._units(jobs, first, board, training))
+            self._run(units(self.task, jobs, self.workers, training))
         except BaseException:
             _stop(self._crew)  # or they would go on writing into the next round
             raise
         cuts = [slice(*cut) for cut in pairwise(first)]
         return [Reply(updates[cut].copy() if training else updates[:0], losses[cut].copy()) for cut in cuts]
-
-    def _units(self, jobs: Sequence[Job], first: Ids, board: Board, training: bool) -> deque[Unit]:
-        """The largest first."""
-        sizes = self.task.train.sizes if hasattr(self.task, "train") else np.ones(self.task.n, np.int64)
-        together = max(1, board.rows // (self.workers * SHARES))
-        units: list[tuple[int, Unit]] = []
-        for k, job in enumerate(jobs):
-            work = job.local.steps * np.minimum(sizes[job.clients], job.local.batch)
-            order = np.argsort(-work, kind="stable")
-            for some in (order[i : i + together] for i in range(0, len(order), together)):
-                rows, clients = first[k] + some, job.clients[some]
-                unit = Unit(len(units), board, k, rows, clients, job.seed, job.t, job.local, training)
-                units.append((int(work[some].sum()), unit))
-        return deque(unit for _, unit in sorted(units, key=lambda pair: -pair[0]))
 
     def _run(self, waiting: deque[Unit]) -> None:
         deaths: Counter[int] = Counter()

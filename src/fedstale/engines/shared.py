@@ -24,10 +24,14 @@ class Shared:
 
     def fit(self, size: int) -> None:
         """At least `size` bytes; arrays made before stay valid."""
-        if os.fstat(self.fd).st_size < size:
+        if self.size < size:
             os.ftruncate(self.fd, size)
         if self._map is None or len(self._map) < size:
             self._map = mmap.mmap(self.fd, max(size, 1))
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
 
     def array(self, start: int, shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray[Any, Any]:
         assert self._map is not None, "fit comes first"
@@ -53,21 +57,31 @@ def _nameless() -> int:
         return os.dup(file.fileno())
 
 
-def dump(thing: Any, shared: Shared) -> bytes:
+class Fixed:
+    """Bytes that are here already, given out as Shared does."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values = values  # (size,) uint8
+
+    def array(self, start: int, shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray[Any, Any]:
+        return np.ndarray(shape, dtype, buffer=self.values, offset=start)
+
+
+def dump(thing: Any, shared: Shared, pickler: "type[Pickler] | None" = None) -> bytes:
     """The thing as bytes, its large CPU tensors and arrays in the shared memory."""
     file = io.BytesIO()
-    _Pickler(file, shared).dump(thing)
+    (pickler or Pickler)(file, shared).dump(thing)
     return file.getvalue()
 
 
-def load(packed: bytes, shared: Shared) -> Any:
+def load(packed: bytes, shared: Shared | Fixed) -> Any:
     return _Unpickler(io.BytesIO(packed), shared).load()
 
 
 Place = tuple[bool, int, tuple[int, ...], str]  # array (or tensor), start, shape, dtype
 
 
-class _Pickler(pickle.Pickler):
+class Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, shared: Shared) -> None:
         super().__init__(file)
         self.shared, self.used = shared, 0
@@ -96,7 +110,7 @@ def _values(thing: Any) -> np.ndarray[Any, Any] | None:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, shared: Shared) -> None:
+    def __init__(self, file: io.BytesIO, shared: Shared | Fixed) -> None:
         super().__init__(file)
         self.shared = shared
 

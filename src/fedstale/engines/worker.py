@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -15,6 +16,8 @@ import numpy as np
 from fedstale.core import Array, Ids, Job, Local, Task
 from fedstale.engines.serial import Serial
 from fedstale.engines.shared import Shared, load
+
+SHARES = 16  # a process gets at least so many units a round: nobody waits longer than for one of them
 
 
 class Board(NamedTuple):
@@ -53,6 +56,22 @@ class Unit(NamedTuple):
     t: int
     local: Local
     training: bool
+
+
+def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> deque[Unit]:
+    """The clients of all jobs, some at a time, the largest first."""
+    sizes = task.train.sizes if hasattr(task, "train") else np.ones(task.n, np.int64)
+    board, first = Board.of(jobs), np.cumsum([0, *(len(job.clients) for job in jobs)])
+    together = max(1, board.rows // (workers * SHARES))
+    found: list[tuple[int, Unit]] = []
+    for k, job in enumerate(jobs):
+        effort = job.local.steps * np.minimum(sizes[job.clients], job.local.batch)
+        order = np.argsort(-effort, kind="stable")
+        for some in (order[i : i + together] for i in range(0, len(order), together)):
+            rows, clients = first[k] + some, job.clients[some]
+            unit = Unit(len(found), board, k, rows, clients, job.seed, job.t, job.local, training)
+            found.append((int(effort[some].sum()), unit))
+    return deque(unit for _, unit in sorted(found, key=lambda pair: -pair[0]))
 
 
 def work(pipe: Connection, board: Shared, data: Shared, packed: bytes) -> None:
