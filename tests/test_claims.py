@@ -152,3 +152,27 @@ def test_mistakes_in_a_claim_are_told() -> None:
         verdict(found, check="above", frist="a")
     with pytest.raises(BadInput, match="no 'accuracy_lst'"):
         verdict(found, check="above", first="a", second="b", metric="accuracy_lst")
+
+
+def test_columns_are_compared_as_algorithms_are() -> None:
+    found = [
+        {"x": 1, "algorithm": "a", "diverged": False, "early": 3.0 + k, "late": 1.0 + k, "never": None}
+        for k in (0, 1)
+    ]
+    told = verdict(found, check="above", columns=["early", "late"], first="early", second="late")
+    assert told.verdict == claims.HOLDS
+    assert "+2" in told.detail
+    far = verdict(found, check="within", columns=["early"], first="early", between=[3, 4], where={"of": "a"})
+    assert far.verdict == claims.HOLDS
+    nothing = verdict(found, check="within", columns=["never"], first="never", between=[0, 1])
+    assert nothing.verdict == "not tested"
+    with pytest.raises(BadInput, match="the rows have no 'lte'"):
+        verdict(found, check="above", columns=["early", "lte"], first="early", second="lte")
+
+
+def test_where_takes_a_few_words() -> None:
+    found = rows(
+        {("s", "a"): FAR, ("s", "b"): NEAR, ("t", "a"): FAR, ("t", "b"): NEAR, ("u", "a"): NEAR, ("u", "b"): FAR}
+    )
+    assert verdict(found, check="above", first="a", second="b", where={"x": ["s", "t"]}).holds == 2
+    assert verdict(found, check="above", first="a", second="b", where={"x": ["t", "u"]}).fails == 1

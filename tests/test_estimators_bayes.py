@@ -1,6 +1,7 @@
 """Estimators with a prior, against slow counts of the same history."""
 
 from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedstale.core import BadInput, Estimator, Mask
+from fedstale.channels import Loss
+from fedstale.core import BadInput, Estimator, Local, Mask
+from fedstale.engines.serial import Serial
 from fedstale.estimators import BetaBernoulli, Transitions
 from fedstale.participation.markov import Markov
 from fedstale.rng import stream
+from fedstale.simulate import simulate
+from fedstale.strategies import Unbiased
+from fedstale.tasks.quadratic import Quadratic
 from fedstale.testing import check_estimator
 
 histories = hnp.arrays(np.bool_, st.tuples(st.integers(0, 30), st.integers(1, 4)))
@@ -107,6 +113,32 @@ def test_a_history_is_a_prior(before: Mask, then: Mask) -> None:
     np.testing.assert_allclose(warm, believed(Transitions(), before)[-1], rtol=1e-6)
 
 
+def first_beliefs(watched: int, seed: int = 1, **settings: Any) -> Any:
+    chain = Markov([0.9, 0.5, 0.1], [0.8, 0.0, 0.5])
+    engine = Serial(Quadratic.random(3, 2), Local(lr=0.1, steps=1))
+    estimator = Transitions(watched=watched)
+    return next(simulate(engine, Unbiased(), chain, rounds=1, seed=seed, estimator=estimator, **settings)).probs
+
+
+def test_rounds_that_were_watched_come_from_a_stream_of_their_own() -> None:
+    chain = Markov([0.9, 0.5, 0.1], [0.8, 0.0, 0.5])
+    rows = np.array([*islice(chain.rows(3, stream(1, "watched")), 40)])
+    np.testing.assert_array_equal(first_beliefs(40), Transitions().after(rows).probs(Transitions().init(3)))
+    assert not np.array_equal(first_beliefs(40), first_beliefs(40, seed=2))
+    np.testing.assert_allclose(first_beliefs(0), 0.5)
+    np.testing.assert_allclose(first_beliefs(20_000), [0.9, 0.5, 0.1], atol=0.02)
+
+
+def test_to_have_watched_is_done_once_and_not_over_a_lossy_channel() -> None:
+    ready = Transitions(watched=2).watching(iter(np.array([[True], [False], [True]])))
+    assert ready.watched == 0
+    assert ready.watching(iter([])) is ready
+    assert ready == Transitions().after(np.array([[True], [False]]))
+    with pytest.raises(BadInput, match="watched must be 0 with Loss"):
+        first_beliefs(5, channel=Loss(up=0.5))
+    first_beliefs(0, channel=Loss(up=0.5))
+
+
 def test_beliefs_that_were_kept_do_not_change() -> None:
     for estimator in (BetaBernoulli(), Transitions()):
         heard = np.array([True, False])
@@ -134,6 +166,7 @@ def test_beliefs_that_were_kept_do_not_change() -> None:
         ),
         (lambda: Transitions([[1, float("nan")], [1, 1]]), "prior must be"),
         (lambda: Transitions([1, 1]), "prior must be"),
+        (lambda: Transitions(watched=-1), "watched must be at least 0 rounds, got -1"),
         (lambda: Transitions(np.ones((2, 2, 2))).init(3), "prior must be one or one for each of 3 clients, got 2"),
     ],
 )

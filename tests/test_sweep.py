@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedstale import experiment, store, sweep, tuned, workers
+from fedstale import claims, experiment, store, sweep, tuned, workers
 from fedstale.core import BadInput
 
 RAW: dict[str, Any] = {
@@ -82,6 +82,43 @@ def test_a_panel_has_its_own_rates_and_keys_can_be_tied() -> None:
     assert tuned.place(found[1]) == {"panel": "a", "noise": 2.0}
     drawn = sweep.cells(figure(grid={"data.seed": [7]}))[0]
     assert tuned.place(drawn) == {"data.seed": 7}, "the seed of a run is another column"
+
+
+def test_variants_are_compared_as_algorithms_are(tmp_path: Path) -> None:
+    variants = {"calm": {"data.noise": 0.0}, "noisy": {"data.noise": 0.5, "local.lr": 0.05}}
+    made = figure(grid={"participation.p_min": [0.5, 0.25]}, tune={}, algorithms=["unbiased"], variant=variants)
+    found = sweep.cells(made)
+    assert [(c.point["participation.p_min"], c.choices[0].algorithm) for c in found] == [
+        (0.5, "calm"), (0.25, "calm"), (0.5, "noisy"), (0.25, "noisy"),
+    ]  # fmt: skip
+    assert [(c.experiment.data["noise"], c.experiment.local.lr) for c in found[::2]] == [(0.0, 0.1), (0.5, 0.05)]
+    run(found, tmp_path / "runs")
+    rows, _ = tuned.rows(made, found, tmp_path / "runs")
+    claim = {"text": "noise hurts", "check": "above", "first": "calm", "second": "noisy", "lower": True,
+             "metric": "distance_last10"}  # fmt: skip
+    (told,) = claims.judge([claim], rows)
+    assert told.holds + told.noise + told.fails == 2, "a case for each point of the grid"
+    with pytest.raises(BadInput, match="variants are of one algorithm"):
+        sweep.cells(figure(variant=variants))
+
+
+def test_rows_tell_what_was_believed_and_who_was_left_out(tmp_path: Path) -> None:
+    chain = {"kind": "clustered-markov", "clusters": 2, "availability": 0.5, "eigenvalue": 0.3}
+    entries = [{"kind": "ca-fed", "kappa2": 0.0, "optimum": 0.0, "estimator": {"kind": "transitions", "watched": w},
+                "label": f"w{w}"} for w in (10, 5000)]  # fmt: skip
+    made = figure(grid={}, tune={}, participation=chain, algorithms=[*entries, "unbiased"])
+    found = sweep.cells(made)
+    run(found, tmp_path / "runs")
+    few, _, many, _, plain, _ = tuned.rows(made, found, tmp_path / "runs")[0]
+    assert few["probs_error"] > many["probs_error"] < 0.05
+    assert few["mixing_error"] > many["mixing_error"] < 0.05
+    assert "probs_error" not in plain
+    assert plain["left_out_0"] == 0
+    lines = store.RunFolder(tmp_path / "runs" / many["run"]).metrics()
+    spared = sum(c >= 2 for line in lines for c in line.get("spared", []))
+    heard = sum(c >= 2 for line in lines for c in line["heard"])
+    assert many["left_out_1"] == pytest.approx(spared / (spared + heard), abs=1e-4)
+    assert spared > 0
 
 
 def test_visits_set_the_rounds_by_the_rarest_client() -> None:

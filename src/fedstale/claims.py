@@ -4,12 +4,13 @@ A check looks at cases (cells, or pairs of neighbouring cells) and says of each 
 holds, does not, or cannot be told from seed-to-seed chance: a difference counts if a one-sided t-test over
 the seeds, paired because every algorithm sees the same draws, gives it at 5 %. A statement holds if at
 least half of the cases do and at most a tenth do not; it does not hold if more than a tenth do not;
-otherwise it is within noise. One seed alone proves nothing.
+otherwise it is within noise. One seed alone proves nothing. A claim about `columns` of the rows compares
+those as others do algorithms, whose name is then in the column `of`.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ Values = npt.NDArray[np.float64]  # (seeds,) larger is better; -inf where a run 
 STUDENT = (math.inf, 6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)  # 95 %, 0 … 10 degrees
 HOLDS, NOISE, FAILS = "holds", "within noise", "does not hold"
 KEYS = ("text", "check", "metric", "lower", "where", "first", "second", "margin", "along", "up", "order", "of",
-        "between", "share")  # fmt: skip
+        "between", "share", "columns", "rivals")  # fmt: skip
 
 
 class Verdict(NamedTuple):
@@ -81,7 +82,10 @@ def _detail(cases: Sequence[Case]) -> str:
 
 
 def cells(claim: Claim, rows: Sequence[Row]) -> list[Cell]:
-    """The rows by cell, each algorithm's values in the order of the seeds."""
+    """The rows by cell, each algorithm's values in the order of the seeds; or, for `columns`, each column's."""
+    if "columns" in claim:
+        plain = {key: value for key, value in claim.items() if key != "columns"} | {"metric": "value"}
+        return cells(plain, [*_columns(rows, claim["columns"])])
     metric, sign = claim.get("metric", "accuracy_last10"), -1.0 if claim.get("lower") else 1.0
     found: dict[str, Cell] = {}
     for row in rows:
@@ -96,11 +100,27 @@ def cells(claim: Claim, rows: Sequence[Row]) -> list[Cell]:
     return list(found.values())
 
 
+def _columns(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Row]:
+    """Each column of each row as a row of its own, under the column's name in the place of the algorithm's."""
+    for row, name in itertools.product(rows, names):
+        require(row["diverged"] or name in row, f"the rows have no {name!r}")
+        if not row["diverged"] and row[name] is None:  # nothing to measure in this run
+            continue
+        keys = list(row)
+        place = {key: row[key] for key in keys[: keys.index("algorithm") + 1]}
+        of = place.pop("algorithm")
+        yield place | {"of": of, "algorithm": name, "diverged": row["diverged"], "value": row.get(name)}
+
+
 def _inside(cell: Cell, where: Mapping[str, Any]) -> bool:
-    """`where` names a value of a column, or the least and the largest of a numeric one."""
+    """`where` names a value of a column, some words of it, or the least and the largest of a numeric one."""
     for key, wanted in where.items():
         value = cell.place.get(key)
-        if not (wanted[0] <= value <= wanted[1] if isinstance(wanted, list) else value == wanted):
+        if isinstance(wanted, list) and not isinstance(wanted[0], str):
+            inside = wanted[0] <= value <= wanted[1]
+        else:
+            inside = value in (wanted if isinstance(wanted, list) else [wanted])
+        if not inside:
             return False
     return True
 
@@ -112,12 +132,12 @@ def outcome(difference: Values, margin: float = 0.0) -> Case:
         return Case(NOISE)
     if math.isinf(mean):
         return Case(HOLDS if mean > 0 else FAILS)
-    error = _error(difference)
+    error = uncertainty(difference)
     size = mean + margin
     return Case(HOLDS if size > error else FAILS if size < -error else NOISE, mean)
 
 
-def _error(values: Values) -> float:
+def uncertainty(values: Values) -> float:
     """What the mean may be off by: Student's quantile times its standard error."""
     n = len(values)
     return STUDENT[min(n - 1, 10)] * float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
@@ -139,7 +159,7 @@ def near(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     for c in found:
         difference = _minus(c.values[claim["first"]], c.values[claim["second"]])
         mean, room = abs(float(difference.mean())), claim["margin"]
-        ok = HOLDS if mean <= room else NOISE if mean <= room + _error(difference) else FAILS
+        ok = HOLDS if mean <= room else NOISE if mean <= room + uncertainty(difference) else FAILS
         yield Case(ok, float(difference.mean()))
 
 
@@ -148,16 +168,29 @@ def near_best(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     for c in found:
         difference = _minus(c.values[claim["first"]], c.values[best(c)])
         mean, room = float(difference.mean()), claim["margin"]
-        ok = HOLDS if mean >= -room else NOISE if mean >= -room - _error(difference) else FAILS
+        ok = HOLDS if mean >= -room else NOISE if mean >= -room - uncertainty(difference) else FAILS
         yield Case(ok, mean)
+
+
+def not_worse(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """`first` is not behind the best of `rivals` beyond chance."""
+    for case in ahead(found, claim):
+        yield case._replace(outcome=FAILS if case.outcome == FAILS else HOLDS)
+
+
+def ahead(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+    """`first` is better than the best of `rivals`, which is chosen with hindsight in each cell."""
+    for c in found:
+        rivals = c._replace(values={name: c.values[name] for name in claim["rivals"]})
+        yield outcome(_minus(c.values[claim["first"]], c.values[best(rivals)]))
 
 
 def within(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     """The mean of `first` is `between` two numbers."""
     low, high = claim["between"]
-    for c in found:
+    for c in (c for c in found if claim["first"] in c.values):
         values = c.values[claim["first"]]
-        mean, room = float(values.mean()), _error(values)
+        mean, room = float(values.mean()), uncertainty(values)
         ok = HOLDS if low <= mean <= high else NOISE if low - room <= mean <= high + room else FAILS
         yield Case(ok, mean)
 
@@ -210,6 +243,8 @@ CHECKS: Mapping[str, Callable[[Sequence[Cell], Claim], Iterator[Case]]] = {
     "above": above,
     "near": near,
     "near_best": near_best,
+    "not_worse": not_worse,
+    "ahead": ahead,
     "within": within,
     "trend": trend,
     "gap_trend": gap_trend,
@@ -240,4 +275,4 @@ def neighbours(found: Sequence[Cell], claim: Claim) -> Iterator[tuple[Cell, Cell
         order = claim.get("order") or sorted(c.place[along] for c in line)
         at = {c.place[along]: c for c in line}
         chain = [at[value] for value in order if value in at]
-        yield from pairwise(chain)
+        yield from itertools.pairwise(chain)

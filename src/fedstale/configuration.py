@@ -36,6 +36,7 @@ class Cis(Section):
     p: float = 0.0
     weighting: Spec = "serving-rate"
     requests: Literal["own", "everywhere"] = "own"
+    variances: bool = False  # whether an evaluation measures how much each exit's gradients vary
 
 
 class Images(Section):
@@ -60,6 +61,7 @@ class Synthetic(Section):
     seed: int = 0
     gamma: Annotated[float, Field(ge=0)] = 1.0
     delta: Annotated[float, Field(ge=0)] = 1.0
+    iid: bool = False
     max_samples: Annotated[int, Field(ge=2)] | None = None
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     weights: Literal["per-client", "per-sample"] = "per-client"

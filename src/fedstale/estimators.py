@@ -1,5 +1,7 @@
 """Beliefs about p_i, the chance that an update of client i is here."""
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -144,13 +146,16 @@ class Transitions:
     P̂(a → b) = (count(a → b) + prior[a][b]) / (count(a) + Σ_b prior[a][b]), off = 0 and on = 1; then
     π̂ = (1-p00) / (2-p00-p11) and λ̂ = p00 + p11 - 1. Right for clients that stay or stay away for a while,
     where BetaBernoulli knows nothing of λ; slow for those that rarely change. `prior` is (2, 2), or
-    (n, 2, 2) for one per client: transitions imagined before the first round.
+    (n, 2, 2) for one per client: transitions imagined before the first round. `watched` rounds of the same
+    participation are seen before the first, in a simulation: other draws than those of the run.
     Rodio et al., Federated Learning under Heterogeneous and Correlated Client Availability (CA-Fed), 2023.
     """
 
     prior: npt.ArrayLike = ((1.0, 1.0), (1.0, 1.0))
+    watched: int = 0
 
     def __post_init__(self) -> None:
+        require(self.watched >= 0, f"watched must be at least 0 rounds, got {self.watched}")
         prior = _constant(self.prior)
         ok = prior.ndim in (2, 3) and prior.shape[-2:] == (2, 2) and bool((prior > 0).all())
         ok = ok and bool(np.isfinite(prior).all())
@@ -162,7 +167,13 @@ class Transitions:
         before, then = history[:-1], history[1:]
         counts = [[(~before & ~then), (~before & then)], [(before & ~then), (before & then)]]
         seen = np.array([[c.sum(axis=0) for c in row] for row in counts])  # (2, 2, n)
-        return Transitions(self.prior + np.moveaxis(seen, -1, 0))
+        return Transitions(self.prior + np.moveaxis(seen, -1, 0), self.watched)
+
+    def watching(self, rows: Iterator[Mask]) -> "Transitions":
+        """The estimator that has seen the `watched` rounds it asks for, and asks for no more."""
+        if self.watched == 0:
+            return self
+        return Transitions(self.prior).after(np.array([*islice(rows, self.watched)]))
 
     def init(self, n: int) -> TransitionBelief:
         prior = np.asarray(self.prior)

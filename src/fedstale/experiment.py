@@ -22,7 +22,7 @@ from fedstale.core import (
 )
 from fedstale.record import Recorder, Saved, Tally, environment
 from fedstale.rng import stream
-from fedstale.simulate import Diverged, Run, checked, first, play, together
+from fedstale.simulate import Diverged, Run, checked, first, informed, play, together
 from fedstale.tracing import Tracer
 
 TRACED = 256  # realised weights cost n × n: with more clients they are left out
@@ -224,6 +224,7 @@ def _compute(
 
 def _run(p: Planned, engine: Engine) -> Run:
     a, rounds, strategy = p.algorithm, p.config["rounds"], _at_home(p.algorithm.strategy, p.folder.path)
+    strategy = informed(strategy, engine.task)
     strategy = Tracer(strategy) if engine.task.n <= TRACED else strategy
     return Run(engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local)
 

@@ -75,7 +75,7 @@ RECIPES: Mapping[str, Recipe] = {
     "unbiased": Recipe(strategies.Unbiased()),
     "fedstale": Recipe(strategies.FedStale(0.5)),
     "auto": Recipe(
-        strategies.FedStale("auto", gain=0.5, clip=1.0),
+        strategies.FedStale("auto", gain=0.3, clip=1.0),
         about="FedStale that tunes itself: β learned online, averaged memory, clipped correction.",
     ),
     "auto-unbiased": Recipe(

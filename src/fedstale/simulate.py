@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from fedstale.core import (
     Server,
     Snapshot,
     Strategy,
+    Task,
     require,
 )
 from fedstale.estimators import Known
@@ -101,7 +102,7 @@ def play(run: Run, start: Checkpoint | None = None) -> Play:
 
 def checked(run: Run) -> Run:
     """The run if it can be played, its estimator told the truth if it is one that is given it."""
-    n, d, rule = run.engine.task.n, run.engine.task.d, run.strategy
+    n, d, rule = run.engine.task.n, run.engine.task.d, informed(run.strategy, run.engine.task)
     require(run.rounds >= 1, f"rounds must be at least 1, got {run.rounds}")
     require(run.seed >= 0, f"seed must be at least 0, got {run.seed}")
     require(not isinstance(rule, type), f"a strategy is an instance, such as FedAvg(), got {rule}")
@@ -113,7 +114,26 @@ def checked(run: Run) -> Run:
         f"{len(never)} of {n} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
     )
     told, mixing = getattr(run.estimator, "told", None), getattr(run.participation, "mixing", np.zeros)
-    return run._replace(estimator=told(marginals, mixing(n))) if told else run
+    watches, lossy = getattr(run.estimator, "watched", 0) > 0, bool((run.channel.probs(n, d) < 1).any())
+    require(
+        not (watches and lossy),
+        f"watched rounds know nothing of a lossy channel: watched must be 0 with {run.channel}",
+    )
+    belief = told(marginals, mixing(n)) if told else experienced(run.estimator, run.participation, n, run.seed)
+    return run._replace(strategy=rule, estimator=belief)
+
+
+def informed(strategy: Strategy, task: Task) -> Strategy:
+    """The strategy, told what it asks to know of the task."""
+    inform = getattr(strategy, "informed", None)
+    return cast(Strategy, inform(task)) if inform else strategy
+
+
+def experienced(estimator: Estimator, participation: Participation, n: int, seed: int) -> Estimator:
+    """The estimator after the rounds that it has watched before the first, if it asks for any."""
+    if not getattr(estimator, "watched", 0):
+        return estimator
+    return cast(Estimator, cast(Any, estimator).watching(participation.rows(n, stream(seed, "watched"))))
 
 
 def first(run: Run) -> Checkpoint:

@@ -4,6 +4,7 @@
     …                                 # the keys of an experiment, see fedstale.configuration
     [figure]                          # what it is, who draws it, what it claims
     [panel.NAME]                      # settings of one part of the figure, by dotted key
+    [variant.NAME]                    # settings that are compared as algorithms are: NAME in the place of the label
     [grid]                            # dotted key(s, with commas) = list: every combination is a cell
     [tune]                            # key of an algorithm = list: chosen per cell and algorithm
     [scale.laptop]                    # settings by dotted key, panels it is `without`, and what was `reduced`
@@ -24,8 +25,8 @@ from fedstale.configuration import Experiment, Spec, Table
 from fedstale.core import BadInput, known, require
 
 SCALES = ("smoke", "laptop", "paper")
-OWN = ("figure", "panel", "grid", "tune", "scale", "visits")
-ABOUT = ("title", "paper", "draw", "says", "claims", "at", "curves", "axes", "first")
+OWN = ("figure", "panel", "variant", "grid", "tune", "scale", "visits")
+ABOUT = ("title", "paper", "draw", "says", "claims", "at", "curves", "axes", "first", "shown")
 
 
 class Figure(NamedTuple):
@@ -78,7 +79,7 @@ def at_scale(name: str, raw: Table, scale: str) -> Figure:
         require(key in about, f"{name}: figure.{key} is missing")
     reduced = settings.pop("reduced", "")
     require(bool(reduced) or scale == "paper", f"{name}: scale.{scale} must say in `reduced` what was cut")
-    for key in ("grid", "tune", "panel"):
+    for key in ("grid", "tune", "panel", "variant"):
         merge(raw.setdefault(key, {}), settings.pop(key, {}))
     for panel in settings.pop("without", []):
         raw["panel"].pop(known(panel, raw["panel"], f"{name}: the panel"))
@@ -107,16 +108,20 @@ def put(table: Any, key: str, value: Any) -> None:
 
 
 def cells(figure: Figure) -> list[Cell]:
-    """Every panel at every point of the grid."""
+    """Every panel at every point of the grid, and every variant of it."""
     found = []
-    for panel, settings in (figure.raw["panel"] or {"": {}}).items():
+    panels, variants = (figure.raw[key] or {"": {}} for key in ("panel", "variant"))
+    for (panel, settings), (variant, changes) in itertools.product(panels.items(), variants.items()):
         raw = copy.deepcopy({key: value for key, value in figure.raw.items() if key not in OWN})
         grid, tune = dict(figure.raw["grid"]), dict(figure.raw["tune"])
-        for key, value in settings.items():
+        for key, value in [*settings.items(), *changes.items()]:
             if key in ("grid", "tune"):
                 merge(grid if key == "grid" else tune, value)
             else:
                 put(raw, key, value)
+        if variant:
+            require(len(raw["algorithms"]) == 1, f"{figure.name}: variants are of one algorithm")
+            put(raw, "algorithms.0.label", variant)
         for point in combinations(grid):
             found.append(_cell(figure, panel, point, tune, copy.deepcopy(raw)))
     return found

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 
 from fedstale import experiment, store
+from fedstale.simulate import experienced
 from fedstale.sweep import Cell, Choice, Figure
 
 Row = dict[str, Any]
 NAMES = ("accuracy", "objective", "distance")
 
 
-def folders(cell: Cell, folder: Path) -> dict[str, list[store.RunFolder]]:
+def planned(cell: Cell, folder: Path) -> dict[str, list[experiment.Planned]]:
     """The runs of every entry, in the order of the seeds."""
-    found: dict[str, list[store.RunFolder]] = {}
+    found: dict[str, list[experiment.Planned]] = {}
     for p in experiment.plan(cell.experiment, folder):
-        found.setdefault(p.algorithm.label, []).append(p.folder)
+        found.setdefault(p.algorithm.label, []).append(p)
     return found
 
 
@@ -41,8 +42,8 @@ def rows(figure: Figure, found: Sequence[Cell], folder: Path) -> tuple[list[Row]
     """What is behind the figure, a row for every run that was chosen; and how the choice was made."""
     results, tuning = [], []
     for cell in found:
-        runs = folders(cell, folder)
-        objectives = {label: training_objective(group) for label, group in runs.items()}
+        runs = planned(cell, folder)
+        objectives = {label: training_objective([p.folder for p in group]) for label, group in runs.items()}
         best = chosen(cell, objectives)
         where = place(cell)
         for c in cell.choices:
@@ -51,14 +52,11 @@ def rows(figure: Figure, found: Sequence[Cell], folder: Path) -> tuple[list[Row]
                 where | {"algorithm": c.algorithm} | c.tuned | {"training_objective": objectives[c.label]} | is_best
             )
         for c in best:
-            for run, seed in zip(runs[c.label], cell.experiment.seeds, strict=True):
-                what = (
-                    {"algorithm": c.algorithm}
-                    | c.settings
-                    | c.tuned
-                    | {"seed": seed, "rounds": cell.experiment.rounds}
-                )
-                results.append(where | what | values(run, figure.about.get("at", [])) | {"run": run.path.name})
+            for p in runs[c.label]:
+                what: Row = {"algorithm": c.algorithm} | c.settings | c.tuned
+                what |= {"seed": p.seed, "rounds": cell.experiment.rounds}
+                found_out = values(p.folder, figure.about.get("at", [])) | beliefs(p) | left_out(p)
+                results.append(where | what | found_out | {"run": p.folder.path.name})
     return results, tuning
 
 
@@ -77,7 +75,7 @@ def values(run: store.RunFolder, at: Sequence[int]) -> Row:
     if not run.finished:
         return {"diverged": True}
     lines, row = run.metrics(), dict[str, Any]({"diverged": False})
-    for name in ("accuracy", "objective", "distance"):
+    for name in (n for n in lines[-1] if n in NAMES or "_exit_" in n):
         known_at = {line["round"]: line[name] for line in lines if name in line}
         if not known_at:
             continue
@@ -88,6 +86,34 @@ def values(run: store.RunFolder, at: Sequence[int]) -> Row:
             near = min(known_at, key=lambda k: abs(k - t))
             row[f"{name}_at_{t}"] = known_at[near]
     return {key: float(f"{value:.8g}") if isinstance(value, float) else value for key, value in row.items()}
+
+
+def beliefs(p: experiment.Planned) -> Row:
+    """How wrong an estimator that has watched beforehand is about π_i and λ_i at the start, mean over clients."""
+    if not getattr(p.algorithm.estimator, "watched", 0):
+        return {}
+    n: int = p.config["data"]["clients"]
+    estimator: Any = experienced(p.algorithm.estimator, p.participation, n, p.seed)
+    truth: Any = p.participation
+    belief = estimator.init(n)
+    pairs = {
+        "probs": truth.probs(n) - estimator.probs(belief),
+        "mixing": truth.mixing(n) - estimator.mixing(belief),
+    }
+    return {f"{name}_error": float(f"{np.abs(error).mean():.6g}") for name, error in pairs.items()}
+
+
+def left_out(p: experiment.Planned) -> Row:
+    """Of the clients of each cluster that were there, the share that the rule left out; None if none ever was."""
+    clusters = getattr(p.participation, "clusters", None)
+    if clusters is None or not p.folder.finished:
+        return {}
+    n, spared, there = p.config["data"]["clients"], np.zeros(clusters), np.zeros(clusters)
+    for line in p.folder.metrics():
+        out = np.array(line.get("spared", []), np.int64)
+        spared += np.bincount(out * clusters // n, minlength=clusters)
+        there += np.bincount(np.append(out, line["heard"]).astype(np.int64) * clusters // n, minlength=clusters)
+    return {f"left_out_{c}": round(spared[c] / there[c], 4) if there[c] else None for c in range(clusters)}
 
 
 def curves(results: Sequence[Row], folder: Path, points: int = 60) -> list[Row]:

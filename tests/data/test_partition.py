@@ -6,9 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
-from fedstale.data.partition import IID, PARTITIONS, ByWriter, Dirichlet, Majority, Shards
+from fedstale.data.partition import IID, PARTITIONS, ByWriter, ClusteredDirichlet, Dirichlet, Majority, Shards
 
-RULES = [IID(), Dirichlet(0.01), Dirichlet(1.0), Shards(1), Shards(3), Majority(0.0), Majority(0.3), ByWriter()]
+RULES = [
+    IID(),
+    Dirichlet(0.01),
+    Dirichlet(1.0),
+    ClusteredDirichlet(0.5, 1),
+    Shards(1),
+    Shards(3),
+    Majority(0.0),
+    Majority(0.3),
+    ByWriter(),
+]
 LABELS = np.repeat(np.arange(10), 100)  # (1000,) balanced
 
 
@@ -67,6 +77,8 @@ def test_an_impossible_number_of_clients_is_refused(rule):
         (lambda: Dirichlet(0.0), "alpha must be above 0 and finite, got 0.0"),
         (lambda: Dirichlet(float("nan")), "alpha must be"),
         (lambda: Dirichlet(float("inf")), "alpha must be"),
+        (lambda: ClusteredDirichlet(0.0, 3), "alpha must be above 0 and finite, got 0.0"),
+        (lambda: ClusteredDirichlet(1.0, 0), "clusters must be at least 1, got 0"),
         (lambda: Shards(0), "per_client must be at least 1, got 0"),
         (lambda: Majority(1.5), r"others must be in \[0, 1\], got 1.5"),
         (lambda: Majority(-0.1), r"others must be in \[0, 1\], got -0.1"),
@@ -99,6 +111,18 @@ def test_dirichlet_takes_any_alpha():
     assert all(len(mine) % 100 == 0 for mine in one_each)  # a label goes to one client
     even = Dirichlet(1e9).split(LABELS, 5, rng())
     assert all(170 < len(mine) < 230 for mine in even)
+
+
+def test_clusters_differ_and_their_clients_are_alike():
+    lists = ClusteredDirichlet(1e-9, 5).split(LABELS, 15, rng())  # a label goes to one cluster
+    held = [set(np.unique(LABELS[mine]).tolist()) for mine in lists]
+    clusters = [set().union(*held[k : k + 3]) for k in range(0, 15, 3)]
+    assert sum(map(len, clusters)) == len(set().union(*clusters)) == 10
+    for k in range(0, 15, 3):
+        assert held[k] == held[k + 1] == held[k + 2]
+        assert max(map(len, lists[k : k + 3])) - min(map(len, lists[k : k + 3])) <= 1
+    with pytest.raises(BadInput, match="5 clusters need as many clients, got 4"):
+        ClusteredDirichlet(1.0, 5).split(LABELS, 4, rng())
 
 
 def test_shards_give_a_client_few_labels_and_equal_sizes():
@@ -145,7 +169,15 @@ def test_the_largest_writers_are_taken_and_numbered_at_random():
 
 
 def test_rules_are_values():
-    assert list(PARTITIONS) == ["iid", "shares", "dirichlet", "shards", "majority", "by-writer"]
+    assert list(PARTITIONS) == [
+        "iid",
+        "shares",
+        "dirichlet",
+        "clustered-dirichlet",
+        "shards",
+        "majority",
+        "by-writer",
+    ]
     assert Dirichlet(0.5) == pickle.loads(pickle.dumps(Dirichlet(0.5))) != Dirichlet(0.4)
     assert repr(Shards(3)) == "Shards(per_client=3)"
     assert repr(ByWriter()) == "ByWriter(largest=False)"

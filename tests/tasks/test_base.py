@@ -13,7 +13,7 @@ from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedavg import FedAvg
-from fedstale.tasks.base import EVALUATION_BATCH, Supervised
+from fedstale.tasks.base import EVALUATION_BATCH, Batch, Supervised
 from fedstale.tasks.flat import draw
 from fedstale.tasks.models import CNN, MLP, Linear
 from fedstale.tasks.split import Split, by_samples, minibatches
@@ -310,3 +310,16 @@ def test_one_sample_is_enough():
     task = Supervised(partial(Linear().build, (5,), 3), pairs((1,)))
     (batch,) = task.batches(0, Local(0.1, steps=1), stream(0))
     assert batch.rows.tolist() == [0]
+
+
+def test_the_optimum_of_a_client_is_the_least_that_it_can_reach_alone():
+    task = Supervised(partial(Linear().build, (5,), 3), pairs(SIZES), ridge=0.05)
+    assert task.optima.shape == (3,)
+    for client, least in enumerate(task.optima):
+        start, stop = task.train.offsets[client : client + 2]
+        w = task.init(0)
+        for _ in range(3000):  # plain gradient descent on all of its samples
+            _, gradient = task.gradient(w, client, Batch(torch.arange(start, stop), None))
+            w = w - 0.2 * gradient
+        assert task.per_client(w)["objective"][client] == pytest.approx(least, abs=2e-5)
+    assert task.optima is task.optima, "found once"

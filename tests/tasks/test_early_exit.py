@@ -251,6 +251,14 @@ def test_variances_are_those_of_minibatch_gradients():
         assert measured[exit - 1] == pytest.approx(expected, rel=0.15)
 
 
+def test_an_evaluation_measures_the_variances_where_it_is_asked_to():
+    task, plain = tiny(watch_variances=True), tiny()
+    w = task.init(5)
+    found = task.evaluate(w)
+    assert [found["variance_exit_1"], found["variance_exit_2"]] == pytest.approx(task.variances(w))
+    assert found.keys() - plain.evaluate(w).keys() == {"variance_exit_1", "variance_exit_2"}
+
+
 def test_balanced_goes_by_measured_variances():
     task = tiny(weighting=Balanced())
     inverse = 1 / task.variances()

@@ -58,6 +58,30 @@ class Dirichlet:
 
 
 @part
+class ClusteredDirichlet:
+    """Clusters of neighbouring clients that differ as with Dirichlet(alpha), and are alike within.
+
+    Client i belongs to cluster i · clusters // n, as in ClusteredMarkov.
+    """
+
+    alpha: float
+    clusters: int
+
+    def __post_init__(self) -> None:
+        require(0 < self.alpha < float("inf"), f"alpha must be above 0 and finite, got {self.alpha}")
+        require(self.clusters >= 1, f"clusters must be at least 1, got {self.clusters}")
+
+    def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
+        check(labels, n)
+        require(self.clusters <= n, f"{self.clusters} clusters need as many clients, got {n}")
+        cluster = np.arange(n) * self.clusters // n
+        pieces: list[list[Ids]] = [[] for _ in range(n)]
+        for k, samples in enumerate(Dirichlet(self.alpha).split(labels, self.clusters, rng)):
+            _deal(rng.permutation(samples), np.flatnonzero(cluster == k), pieces)
+        return [np.concatenate(mine) for mine in pieces]
+
+
+@part
 class Shards:
     """Samples sorted by label and cut in n · per_client shards; each client gets `per_client` at random.
 
@@ -133,6 +157,7 @@ PARTITIONS: Mapping[str, type[Partition]] = {
     "iid": IID,
     "shares": Shares,
     "dirichlet": Dirichlet,
+    "clustered-dirichlet": ClusteredDirichlet,
     "shards": Shards,
     "majority": Majority,
     "by-writer": ByWriter,

@@ -3,6 +3,7 @@
 After fig. 2.5 of Rodio, Client heterogeneity in federated learning systems, thesis, 2024.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,12 @@ def decisions(run: RunFolder, path: Path) -> None:
     with plt.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure = plt.figure(figsize=(6.4, 4.6), layout="constrained")
         grid = figure.add_gridspec(2, 2, width_ratios=[5, 1], height_ratios=[3, 1])
-        raster = figure.add_subplot(grid[0, 0])
-        _raster(raster, cells)
-        _shares(figure.add_subplot(grid[0, 1], sharey=raster), cells)
-        _counts(figure.add_subplot(grid[1, 0], sharex=raster), cells)
+        picture = figure.add_subplot(grid[0, 0])
+        raster(picture, cells)
+        _shares(figure.add_subplot(grid[0, 1], sharey=picture), cells)
+        _counts(figure.add_subplot(grid[1, 0], sharex=picture), cells)
         names = {HEARD: "heard from", SPARED: "there, but left out", AWAY: "away or lost"}
-        figure.legend(handles=[Patch(facecolor=COLOURS[k], edgecolor="#999999", label=v) for k, v in names.items()],
-                      loc="outside lower center", ncols=3, frameon=False, fontsize=8)  # fmt: skip
+        figure.legend(handles=patches(names), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
         figure.suptitle(f"{config.get('label', run.path.name)}, seed {config.get('seed')}", fontsize=10)
         figure.savefig(path, dpi=160)
         plt.close(figure)
@@ -53,7 +53,13 @@ def states(run: RunFolder) -> npt.NDArray[np.int8]:
     return cells
 
 
-def _raster(axes: Any, cells: npt.NDArray[np.int8]) -> None:
+def patches(names: Mapping[int, str]) -> list[Patch]:
+    """The legend of a raster."""
+    return [Patch(facecolor=COLOURS[k], edgecolor="#999999", label=name) for k, name in names.items()]
+
+
+def raster(axes: Any, cells: npt.NDArray[np.int8]) -> None:
+    """Client by round."""
     clients, rounds = cells.shape
     axes.imshow(cells, aspect="auto", cmap=ListedColormap(COLOURS), vmin=0, vmax=2, interpolation="nearest",
                 origin="lower", extent=(0.5, rounds + 0.5, -0.5, clients - 0.5))  # fmt: skip

@@ -30,12 +30,13 @@ def style(k: int) -> dict[str, Any]:
 
 def save(figure: Any, path: Path, title: str, note: str) -> None:
     """Title above, and beneath what was reduced, so that the picture alone does not mislead."""
-    width = int(figure.get_figwidth() * 15)
-    figure.suptitle("\n".join(textwrap.wrap(title, width)), fontsize=10)
+    width = figure.get_figwidth()  # inches
+    figure.suptitle("\n".join(textwrap.wrap(title, int(width * 13))), fontsize=10)
     if note:
         figure.supxlabel(
-            "\n".join(textwrap.wrap(f"Reduced: {note}.", int(width * 1.25))), fontsize=7, color="#444444"
+            "\n".join(textwrap.wrap(f"Reduced: {note}.", int(width * 18))), fontsize=7, color="#444444"
         )
+    figure.draw_without_rendering()  # the layout depends on labels that are known only now
     figure.savefig(path, dpi=200, metadata={"Software": None} if path.suffix == ".png" else None)
     plt.close(figure)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedstale.core import Array, BadInput, Ids, Local, require
 from fedstale.rng import stream
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
+from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.quadratic import normalised
 from fedstale.tasks.split import Data, Floats, Split, Weighting, even, minibatches
 
@@ -168,6 +169,11 @@ class Supervised:
         shape = tuple(self.loss(outputs, y).shape)
         require(shape == (2,), f"a loss must give one value per sample, (2,) for two of them, got {shape}")
         return drew
+
+    @cached_property
+    def optima(self) -> Floats:
+        """(n,) F_i*, the least objective of each client alone, where the model is convex."""
+        return least_objectives(self.module, self.train, self.loss, self.ridge)
 
     @cached_property
     def _flat(self) -> Flat:

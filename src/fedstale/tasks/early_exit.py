@@ -48,10 +48,11 @@ class EarlyExitTask:
         pairs: npt.ArrayLike,
         weighting: Weighting = Equal(),
         requests: Requests = own,
+        watch_variances: bool = False,
         ridge: float = 0.0,
         device: str = "cpu",
     ) -> None:
-        self._make, self.tree, self.ridge = model, tree, ridge
+        self._make, self.tree, self.ridge, self.watch_variances = model, tree, ridge, watch_variances
         network = self.module()
         self.slots = slots(network)
         self.d = self.slots[-1].where.stop
@@ -86,8 +87,13 @@ class EarlyExitTask:
         return loss, exit.widen(gradient, self.d)
 
     def evaluate(self, params: Array) -> dict[str, float]:
-        """`accuracy` and `loss` of what is served, the accuracy of each exit if it served all, `objective`."""
+        """`accuracy` and `loss` of what is served, the accuracy of each exit if it served all, `objective`.
+
+        With `watch_variances` also the gradient variance of each exit at these parameters.
+        """
         scores = self.served_scores(params) if len(self.test.y) else {}
+        if self.watch_variances:
+            scores |= {f"variance_exit_{e}": float(v) for e, v in enumerate(self.variances(params), 1)}
         return {**scores, "objective": self.objective(params)}
 
     def served_scores(self, params: Array) -> dict[str, float]:
@@ -149,6 +155,7 @@ def early_exit_task(
     pairs: npt.ArrayLike,
     weighting: Weighting = Equal(),
     requests: Requests = own,
+    watch_variances: bool = False,
     ridge: float = 0.0,
     device: str = "cpu",
 ) -> EarlyExitTask:
@@ -161,6 +168,7 @@ def early_exit_task(
         pairs=pairs,
         weighting=weighting,
         requests=requests,
+        watch_variances=watch_variances,
         ridge=ridge,
         device=device,
     )
