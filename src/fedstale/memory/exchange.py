@@ -47,10 +47,11 @@ class Watch(NamedTuple):
     extra: Floats  # (d,) += Σ excess (Δ - stale·h); of no size if all excess is 0
     alike: Floats  # (m,) ← ⟨Δ, h⟩
     power: Floats  # (m,) ← ‖h‖²
+    norms: Floats  # (2,) ← of the step and of the extra
 
     def of(self, keep: slice | Mask) -> "Watch":
         """Of some of the rows."""
-        return Watch(self.excess[keep], self.extra, self.alike[keep], self.power[keep])
+        return Watch(self.excess[keep], self.extra, self.alike[keep], self.power[keep], self.norms)
 
 
 def exchange(
@@ -70,14 +71,16 @@ def exchange(
                 largest = _largest(coding, p, before)
             scales[:], inverse[:] = coding.scales(largest)
         if fused:
-            dots = np.zeros((-(-p.updates.shape[1] // fused.BLOCK) if watch else 0, len(before), 2))
+            blocks = -(-p.updates.shape[1] // fused.BLOCK) if watch else 0
+            dots, squares = np.zeros((blocks, len(before), 2)), np.zeros((blocks, 2))
             told = (watch.excess, watch.extra) if watch else (before, step)  # the latter are not looked at
-            _shared(fused.exchange, p, before, scales, inverse, step, total, *told, dots)
+            _shared(fused.exchange, p, before, scales, inverse, step, total, *told, dots, squares)
         else:
             dots = _exchange(coding, p, before, scales, inverse, step, total, watch)
-    if watch:
-        rounded = dots.sum(axis=0).astype(np.float32)  # so that the order of the sums does not show
-        watch.alike[:], watch.power[:] = rounded.T
+            squares = np.array([[np.einsum("i,i", x, x) for x in (step, watch.extra)]]) if watch else dots
+    if watch:  # rounded, so that the order of the sums does not show
+        watch.alike[:], watch.power[:] = dots.sum(axis=0).astype(np.float32).T
+        watch.norms[:] = np.sqrt(squares.sum(axis=0)).astype(np.float32)
 
 
 def _largest(coding: Coding, p: Passing, before: Array) -> Array:

@@ -100,7 +100,7 @@ def _exchange(
     codes: Any, places: Any, updates: Any, arrived: Any, whole: Any,
     fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any, begin: Any, end: Any,
     before: Any, after: Any, inverse: Any, step: Any, total: Any,
-    excess: Any, extra: Any, dots: Any,
+    excess: Any, extra: Any, dots: Any, norms: Any,
 ) -> None:  # fmt: skip
     m, wide, watching = len(updates), arrived.shape[1] > 1, len(dots) > 0
     for first in range(begin, end, BLOCK):
@@ -129,6 +129,16 @@ def _exchange(
                     code = encoded(row[j], Δ if one else h + g * (Δ - h), i, start, factor, j)
                     row[j] = code
                     over[j] += (f64(decoded(code, new)) - f64(h)) * a
+        if watching:
+            square(into, norms[first // BLOCK, :1])
+            square(extra[first:last], norms[first // BLOCK, 1:])
+
+
+def _square(x: Any, out: Any) -> None:
+    total = 0.0
+    for j in range(len(x)):
+        total += x[j] * x[j]
+    out[0] = total
 
 
 def _look(row: Any, update: Any, seen: Any, whole: Any, old: Any, β: Any, e: Any, extra: Any, dots: Any) -> None:
@@ -159,5 +169,6 @@ def _look(row: Any, update: Any, seen: Any, whole: Any, old: Any, β: Any, e: An
 extending.overload(decoded)(_decoder)
 extending.overload(encoded)(_encoder)
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
-look = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})(_look)  # sums in any order
+in_any_order = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
+look, square = in_any_order(_look), in_any_order(_square)
 largest, exchange = compiled(_largest), compiled(_exchange)

@@ -63,9 +63,12 @@ class Memory:
         self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1,
         excess: npt.ArrayLike = 0,
     ) -> Watch:  # fmt: skip
-        """`correct`, and what it saw of the rows before: ⟨Δ_i, h_i⟩, ‖h_i‖², Σ_S excess_i (Δ_i - stale_i h_i)."""
-        e, sums = np.full(len(r.clients), excess, np.float32), np.zeros((2, len(r.clients)))
-        watch = Watch(e, np.zeros(len(self.total) if e.any() else 0), *sums)
+        """`correct`, and what it saw of the rows before: ⟨Δ_i, h_i⟩, ‖h_i‖², Σ_S excess_i (Δ_i - stale_i h_i).
+
+        If anything arrived, the norms of the step and of that sum, too.
+        """
+        m, e = len(r.clients), np.full(len(r.clients), excess, np.float32)
+        watch = Watch(e, np.zeros(len(self.total) if e.any() else 0), np.zeros(m), np.zeros(m), np.zeros(2))
         self._pass(step, r, fresh, stale, gain, watch)
         return watch
 
