@@ -5,8 +5,9 @@
     python benchmarks/server_step.py --million   a million clients of 10,000 parameters in a file (TMPDIR), int8
     python benchmarks/server_step.py --variance  the variance of the step, and where runs end
 
-Contenders take turns, and so does a plain copy of the rows. `--clock cpu` counts processor time, for a machine
-that is busy with other things: that of all threads of a step.
+GB/s counts the update, the row read and the row written; `all` adds the sums in float64 and, for float16 and
+int8, the updates read once more for their scale. Contenders take turns, and so does a plain copy of the rows.
+`--clock cpu` counts processor time, for a machine that is busy with other things: that of all threads of a step.
 """
 
 import argparse
@@ -86,7 +87,18 @@ def timed(m: int, d: int, turns: int, clock: Callable[[], float]) -> tuple[dict[
 def speed(clock: Callable[[], float], turns: int) -> None:
     for m, d in ((13, 1_600_000), (100, 10_000)):
         times, copy = timed(m, d, turns, clock)
-        table = Table("rows", f"N = {FEW:,}, numpy", "numba", f"N = {MANY:,}", "ratio", "GB/s", "of a copy")
+        heads = (
+            "rows",
+            f"N = {FEW:,}, numpy",
+            "numba",
+            f"N = {MANY:,}",
+            "ratio",
+            "GB/s",
+            "of a copy",
+            "all",
+            "of a copy",
+        )
+        table = Table(*heads)
         table.title = (
             f"|S| = {m}, d = {d:,}: milliseconds a step, median of {turns}; a copy runs at {copy:.1f} GB/s"
         )
@@ -95,10 +107,13 @@ def speed(clock: Callable[[], float], turns: int) -> None:
                 1e3 * np.median(times[Contender(coding, fused, n)])
                 for fused, n in ((False, FEW), (NUMBA, FEW), (NUMBA, MANY))
             )
-            moved = (4 + 2 * np.dtype(coding.dtype).itemsize) * m * d / few / 1e6  # the update, the row twice
+            rows = (4 + 2 * np.dtype(coding.dtype).itemsize) * m * d  # the update, the row twice
+            sums = 60 * d  # in float64: β times the sum, step and sum read and written, step to float32
+            moved, everything = (x / few / 1e6 for x in (rows, rows + sums + 4 * coding.scaled * m * d))
             table.add_row(
                 type(coding).__name__.lower(), f"{plain:.1f}", f"{few:.2f}" if NUMBA else "none", f"{many:.2f}",
                 f"{many / few:.2f}", f"{moved:.1f}", f"{moved / copy:.0%}",
+                f"{everything:.1f}", f"{everything / copy:.0%}",
             )  # fmt: skip
         show(table)
 
