@@ -13,6 +13,7 @@ from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedavg import FedAvg
+from fedstale.tasks.accelerator import accelerator
 from fedstale.tasks.base import EVALUATION_BATCH, Batch, Supervised
 from fedstale.tasks.flat import draw
 from fedstale.tasks.models import CNN, MLP, Linear
@@ -323,3 +324,15 @@ def test_the_optimum_of_a_client_is_the_least_that_it_can_reach_alone():
             w = w - 0.2 * gradient
         assert task.per_client(w)["objective"][client] == pytest.approx(least, abs=2e-5)
     assert task.optima is task.optima, "found once"
+
+
+@pytest.mark.skipif(accelerator() is None, reason="numba is not installed")
+def test_compiled_outputs_of_a_linear_model_are_those_of_torch(monkeypatch):
+    task = Supervised(lambda: nn.Linear(5, 3), pairs(SIZES), pairs(SIZES), ridge=0.1)
+    params = task.init(3)
+    assert task.dense == (5, 3)
+    fast, rows = task.evaluate(params), task.per_client(params)
+    monkeypatch.setattr("fedstale.tasks.base.accelerator", lambda: None)
+    assert fast == pytest.approx(task.evaluate(params), rel=1e-6)
+    for name, values in task.per_client(params).items():
+        np.testing.assert_allclose(rows[name], values, rtol=1e-6)

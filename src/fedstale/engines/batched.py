@@ -9,14 +9,15 @@ import numpy as np
 import torch
 
 from fedstale.core import Array, BadInput, Job, Local, Reply, part, require
-from fedstale.engines.cohort import Chunk, accelerator, chunks
-from fedstale.engines.dense import Dense, dense_sizes
+from fedstale.engines.cohort import Chunk, chunks
+from fedstale.engines.dense import Dense
 from fedstale.engines.functional import Functional
 from fedstale.engines.linear import Linear
 from fedstale.engines.room import runs_that_fit
 from fedstale.engines.rows import Rows
 from fedstale.engines.serial import Serial
 from fedstale.engines.threads import one_thread
+from fedstale.tasks.accelerator import accelerator
 from fedstale.tasks.base import Supervised
 
 MOST_RUNS = 64  # more at once gain nothing more
@@ -113,7 +114,7 @@ class Batched:
         return []
 
     def _make(self) -> Kernel:
-        sizes = dense_sizes(self.task)
+        sizes = self.task.dense
         if sizes and len(sizes) == 2 and self.task.device.type == "cpu" and accelerator():
             return Linear(self.task)
         return Dense(self.task, sizes) if sizes else Functional(self.task)

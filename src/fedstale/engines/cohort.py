@@ -2,15 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from importlib import import_module
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fedstale.core import Array, Ids, Job, Local
 from fedstale.rng import key, stream
+from fedstale.tasks.accelerator import accelerator
 from fedstale.tasks.split import minibatches
 
 Key = tuple[int, int, int, int]  # seed, t, batch, steps: jobs with the same draw the same samples
@@ -112,12 +111,3 @@ def _alike(jobs: Sequence[Job], sizes: Ids, wide: Wide) -> dict[tuple[int, int, 
             group, b = rows[slice(*cut)], wide(size, local.batch)
             alike[local.steps, len(group), b].append(Draw(*name[:2], local, client, size, b, group))
     return alike
-
-
-@cache
-def accelerator() -> Any:
-    """The compiled loops, if numba is installed and has a place to keep what it compiles."""
-    try:
-        return import_module("fedstale.engines.fused")
-    except (ImportError, RuntimeError):
-        return None

@@ -9,34 +9,13 @@ from math import prod
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedstale.engines.cohort import Chunk, filled
 from fedstale.engines.rows import Rows
-from fedstale.tasks.base import Supervised, cross_entropy
+from fedstale.tasks.base import Supervised
 
 CACHE = 4 << 20  # bytes of matrices in a chunk: measured, larger ones fall out of the cache
-
-
-def dense_sizes(task: Supervised) -> tuple[int, ...] | None:
-    """(inputs, hidden …, classes) if the model is Linear, ReLU, …, Linear on flat inputs, else None."""
-    layers = _leaves(task.module())
-    if type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
-        layers = layers[1:]
-    elif task.train.x.ndim != 2:
-        return None
-    linear = [m for m in layers[::2] if type(m) is nn.Linear]
-    relus = [m for m in layers[1::2] if type(m) is nn.ReLU]
-    plain = task.loss is cross_entropy and task.train.x.dtype == torch.float32
-    if not plain or not linear or len(linear) != len(relus) + 1 or len(linear) + len(relus) != len(layers):
-        return None
-    sizes = (linear[0].in_features, *(m.out_features for m in linear))
-    shapes = [shape for i, o in pairwise(sizes) for shape in ((o, i), (o,))]
-    return sizes if [slot.shape for slot in task.slots] == shapes else None  # all trained, all with a bias
-
-
-def _leaves(module: nn.Module) -> list[nn.Module]:
-    return [leaf for child in module for leaf in _leaves(child)] if type(module) is nn.Sequential else [module]
 
 
 class Moving(NamedTuple):

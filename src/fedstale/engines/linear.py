@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 
-from fedstale.engines.cohort import Chunk, accelerator
+from fedstale.engines.cohort import Chunk
 from fedstale.engines.rows import Rows
+from fedstale.tasks.accelerator import accelerator
 from fedstale.tasks.base import Supervised
 
 PORTION = 8 << 20  # multiplications of one step of a chunk: enough to be worth a thread

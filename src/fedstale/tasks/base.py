@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from fedstale.core import Array, BadInput, Ids, Local, require
 from fedstale.rng import stream
+from fedstale.tasks.accelerator import accelerator
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
+from fedstale.tasks.layers import dense_sizes
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.quadratic import normalised
 from fedstale.tasks.split import Data, Floats, Split, Weighting, even, minibatches
@@ -68,6 +70,8 @@ class Supervised:
         self.slots = slots(self.module())
         self.d = self.slots[-1].where.stop
         self.stochastic = self._probe()
+        known = loss is cross_entropy  # (inputs, hidden …, classes) of a linear model or an MLP, else None
+        self.dense = dense_sizes(self.module(), self.train.x, self.slots) if known else None
 
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""
@@ -131,15 +135,24 @@ class Supervised:
         flat = self._flat
         flat.load(params)
         flat.module.eval()
-        losses, hits = [], [torch.empty(0)]
+        losses, hits, every = [], [torch.empty(0)], self._linear_outputs(params, split)
+        batch = EVALUATION_BATCH if every is None else max(1, len(every))
         with torch.inference_mode():
-            for start in range(0, len(split.y), EVALUATION_BATCH):
-                x, y = (data[start : start + EVALUATION_BATCH] for data in (split.x, split.y))
-                outputs = flat.module(x)
+            for start in range(0, len(split.y), batch):
+                x, y = (data[start : start + batch] for data in (split.x, split.y))
+                outputs = flat.module(x) if every is None else every
                 losses.append(self.loss(outputs, y).cpu())
                 if self.loss is cross_entropy:
                     hits.append((outputs.argmax(1) == y).cpu())
         return torch.cat(losses).double().numpy(), torch.cat(hits).double().numpy()
+
+    def _linear_outputs(self, params: Array, split: Split) -> Tensor | None:
+        """(M, classes) of a linear model, which torch multiplies slowly because it is so thin."""
+        if self.dense is None or len(self.dense) != 2 or self.device.type != "cpu" or not accelerator():
+            return None
+        inputs, classes = self.dense
+        w, bias = params[: inputs * classes].reshape(classes, inputs), params[inputs * classes :]
+        return torch.from_numpy(accelerator().outputs(split.x.flatten(1).numpy(), w, bias))
 
     def _penalty(self, params: Array) -> float:
         return self.ridge / 2 * float(params.astype(np.float64) @ params) if self.ridge else 0.0
