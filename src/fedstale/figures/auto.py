@@ -31,7 +31,9 @@ def regret(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: st
             line[0].set_ylabel("$\\hat\\sigma^2$")
         for axes in places[-1]:
             axes.set_xlabel("$p_{avg} / p_{min}$")
-        figure.colorbar(image, ax=places, shrink=0.8).set_label("training objective\nagainst the best fixed β (%)")
+        figure.colorbar(image, ax=places, shrink=0.8).set_label(
+            "objective against the best fixed β (%)\n* beyond chance"
+        )
         save(figure, path, about["title"], note)
 
 
