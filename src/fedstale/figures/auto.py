@@ -86,8 +86,8 @@ def standings(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note:
                 axes.set_xlabel(unit)
                 axes.grid(alpha=0.25)
             line[0].set_yticks(range(len(names)), names)
-            line[0].invert_yaxis()
             line[0].set_title(panel, fontsize=9, loc="left")
+        places[0][0].invert_yaxis()  # of all, for they share it
         save(figure, path, about["title"], note)
 
 
