@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedstale as fs
-from fedstale import recipes
+from fedstale import catalogue, recipes
 from fedstale.configuration import build, check, describe, read
 from fedstale.core import BadInput
 from fedstale.experiment import algorithm, plan
@@ -86,3 +86,13 @@ def test_what_cannot_be_used_is_refused_before_any_work(
     with pytest.raises(BadInput, match=sentence) as caught:
         plan(check(BASE | change), tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_recording_is_looked_for_in_the_data_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "who.csv").write_text("1,0,1\n1,1,0\n")
+    monkeypatch.setenv("FEDSTALE_DATA", str(tmp_path))
+    spec = {"kind": "sampling", "size": 1, "base": {"kind": "trace", "matrix": "traces/who.csv"}}
+    assert catalogue.make_participation(spec, {}).probs(3).sum() == pytest.approx(1)
+    with pytest.raises(BadInput, match=r"nobody\.csv"):
+        catalogue.make_participation({"kind": "trace", "matrix": "nobody.csv"}, {})
