@@ -32,7 +32,7 @@ def regret(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: st
         for axes in places[-1]:
             axes.set_xlabel("$p_{avg} / p_{min}$")
         figure.colorbar(image, ax=places, shrink=0.8).set_label(
-            "objective against the best fixed β (%)\n* beyond chance"
+            "objective against\nthe best fixed β (%)\n* beyond chance"
         )
         save(figure, path, about["title"], note)
 
