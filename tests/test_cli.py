@@ -64,6 +64,14 @@ def test_a_comparison_leaves_a_table_a_picture_and_runs(file: Path, tmp_path: Pa
     assert shown["result"]["rounds"] == 60
 
 
+def test_an_engine_on_the_command_line_wins_over_the_file(file: Path, tmp_path: Path) -> None:
+    done = fedstale("run", file, "--engine", "batched", "--seeds", "1", "--out", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    used = {json.loads(p.read_text())["engine"] for p in (tmp_path / "runs").glob("*/config.json")}
+    assert used == {"batched"}
+    assert "'nobody' is unknown" in fedstale("run", file, "--engine", "nobody").stderr
+
+
 def test_results_as_json(file: Path, tmp_path: Path) -> None:
     done = fedstale("run", file, "--out", tmp_path / "runs", "--seeds", "3", "--format", "json", "-c", "rounds=12")
     result = json.loads(done.stdout)

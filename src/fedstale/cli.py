@@ -49,13 +49,15 @@ def run(
     ] = None,
     out: Out = Path("runs"),
     seeds: Annotated[str | None, typer.Option(help="Seeds instead of the file's: 1,2,3.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Engine instead of the file's, see `list engines`.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with interrupted runs.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Forget what is there and compute it anew.")] = False,
     checkpoint: Annotated[float, typer.Option(min=0, help="Seconds from one checkpoint to the next.")] = 10.0,
     format: AsFormat = Format.text,
 ) -> None:
     """Train every algorithm of an experiment with every seed and compare them."""
-    overrides = [*(change or []), *([f"seeds=[{seeds}]"] if seeds else [])]
+    short = [f"seeds=[{seeds}]" if seeds else "", f"engine={engine}" if engine else ""]
+    overrides = [*(change or []), *filter(None, short)]
     chosen = configuration.read(file, overrides)
     planned = experiment.plan(chosen, store.open_store(out))
     stop = Stop()

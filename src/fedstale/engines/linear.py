@@ -30,7 +30,7 @@ class Linear:
         decay, shift = rows.decay(index), rows.shift(index)
         accelerator().linear(
             self.x, self.y, chunk.samples(), chunk.sizes, chunk.sharers, training,
-            chunk.rows, rows.job.numpy(), rows.params.numpy(), rows.rate.numpy(),
+            index.numpy(), rows.job.numpy(), rows.params.numpy(), rows.rate.numpy(),
             np.ones(len(index), np.float32) if decay is None else 1 + decay.numpy(),
             np.empty((0, self.d), np.float32) if shift is None else shift.numpy(),
             rows.updates.numpy(), rows.losses.numpy(),
