@@ -44,10 +44,10 @@ class Watch(NamedTuple):
     """What a pass tells besides, about the rows before they change."""
 
     excess: Array  # (m,)
-    extra: Floats  # (d,) += Σ excess (Δ - stale·h); of no size if all excess is 0
+    extra: Array  # (d,) ← Σ excess (Δ - stale·h), summed in float64; of no size if all excess is 0
     alike: Floats  # (m,) ← ⟨Δ, h⟩
     power: Floats  # (m,) ← ‖h‖²
-    norms: Floats  # (2,) ← of the step and of the extra
+    norms: Floats  # (2,) ← of the step and of that sum
 
     def of(self, keep: slice | Mask) -> "Watch":
         """Of some of the rows."""
@@ -73,11 +73,13 @@ def exchange(
         if fused:
             blocks = -(-p.updates.shape[1] // fused.BLOCK) if watch else 0
             dots, squares = np.zeros((blocks, len(before), 2)), np.zeros((blocks, 2))
-            told = (watch.excess, watch.extra) if watch else (before, step)  # the latter are not looked at
+            told = (watch.excess, watch.extra) if watch else (before, before)  # the latter are not looked at
             _shared(fused.exchange, p, before, scales, inverse, step, total, *told, dots, squares)
         else:
-            dots = _exchange(coding, p, before, scales, inverse, step, total, watch)
-            squares = np.array([[np.einsum("i,i", x, x) for x in (step, watch.extra)]]) if watch else dots
+            dots, extra = _exchange(coding, p, before, scales, inverse, step, total, watch)
+            squares = np.array([[np.einsum("i,i", x, x) for x in (step, extra)]])
+            if watch:
+                watch.extra[:] = extra
     if watch:  # rounded, so that the order of the sums does not show
         watch.alike[:], watch.power[:] = dots.sum(axis=0).astype(np.float32).T
         watch.norms[:] = np.sqrt(squares.sum(axis=0)).astype(np.float32)
@@ -101,12 +103,13 @@ def _exchange(
     step: Floats,
     total: Floats,
     watch: Watch | None,
-) -> Floats:
-    """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, if anybody watches."""
-    dots = np.zeros((1, len(before), 2))
+) -> tuple[Floats, Floats]:
+    """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, and the extra in float64, if anybody watches."""
+    dots, extra = np.zeros((1, len(before), 2)), np.zeros(len(watch.extra) if watch else 0)
     for rows, columns in _blocks(*p.updates.shape):
         old, Δ, new = _values(coding, p, before, rows, columns)
-        rest = Δ - p.stale[rows, None] * old
+        rest = p.stale[rows, None] * old
+        np.subtract(Δ, rest, out=rest)
         if not p.whole[rows].all():
             rest = np.where(_seen(p, rows, columns), rest, np.float32(0))
         correction = p.fresh[rows, None] * rest
@@ -114,8 +117,8 @@ def _exchange(
             h = old if p.whole[rows].all() else np.where(_seen(p, rows, columns), old, np.float32(0))
             dots[0, rows, 0] += (Δ * h).sum(axis=1, dtype=np.float64)
             dots[0, rows, 1] += (h * h).sum(axis=1, dtype=np.float64)
-            for line in watch.excess[rows, None] * rest if len(watch.extra) else ():
-                watch.extra[columns] += line
+            for line in watch.excess[rows, None] * rest if len(extra) else ():
+                extra[columns] += line
         codes = coding.encode(new, inverse[rows, None], p.keys[rows], columns.start)
         change = coding.decode(codes, after[rows, None]).astype(np.float64)
         change -= old
@@ -124,7 +127,7 @@ def _exchange(
         for k in range(len(change)):  # row after row: the order in which the fused loop adds
             step[columns] += correction[k]
             total[columns] += change[k]
-    return dots
+    return dots, extra
 
 
 def _values(coding: Coding, p: Passing, before: Array, rows: slice, columns: slice) -> tuple[Array, Array, Array]:
@@ -133,8 +136,12 @@ def _values(coding: Coding, p: Passing, before: Array, rows: slice, columns: sli
     Δ, gain = p.updates[rows, columns], p.gain[rows, None]
     if not p.whole[rows].all():
         Δ = np.where(_seen(p, rows, columns), Δ, old)
-    new = Δ if (gain == 1).all() else np.where(gain == 1, Δ, old + gain * (Δ - old))
-    return old, Δ, new
+    if (gain == 1).all():
+        return old, Δ, Δ
+    new = Δ - old
+    new *= gain
+    new += old
+    return old, Δ, np.where(gain == 1, Δ, new) if (gain == 1).any() else new
 
 
 def _seen(p: Passing, rows: slice, columns: slice) -> Mask:

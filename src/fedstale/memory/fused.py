@@ -102,10 +102,12 @@ def _exchange(
     before: Any, after: Any, inverse: Any, step: Any, total: Any,
     excess: Any, extra: Any, dots: Any, norms: Any,
 ) -> None:  # fmt: skip
-    m, wide, watching = len(updates), arrived.shape[1] > 1, len(dots) > 0
+    m, wide, watching, scratch = len(updates), arrived.shape[1] > 1, len(dots) > 0, np.zeros(BLOCK)
+    apart = watching and len(extra) > 0
     for first in range(begin, end, BLOCK):
         last = min(first + BLOCK, end)
-        into, over = step[first:last], total[first:last]
+        into, over, more = step[first:last], total[first:last], scratch[: last - first]
+        more[:] = 0
         for k in range(m):
             row, update = codes[places[k], first:last], updates[k, first:last]
             seen = arrived[k, first:last] if wide else arrived[k]
@@ -113,8 +115,18 @@ def _exchange(
             old, new, i, factor, one = before[k], after[k], inverse[k], keys[k, 1], gain[k] == 1
             start = u32(keys[k, 0] + u32(first) * u32(0x9E3779B1))
             if watching:
-                look(row, update, seen, whole[k], old, β, excess[k], extra[first:last], dots[first // BLOCK, k])
-            if whole[k]:
+                look(row, update, seen, whole[k], old, dots[first // BLOCK, k])
+            e = excess[k] if apart else f32(0)
+            if whole[k] and e != 0:
+                for j in range(last - first):
+                    Δ, h = update[j], decoded(row[j], old)
+                    rest = Δ - β * h
+                    into[j] += f64(c * rest)
+                    more[j] += f64(e * rest)
+                    code = encoded(row[j], Δ if one else h + g * (Δ - h), i, start, factor, j)
+                    row[j] = code
+                    over[j] += (f64(decoded(code, new)) - f64(h)) * a
+            elif whole[k]:
                 for j in range(last - first):
                     Δ, h = update[j], decoded(row[j], old)
                     into[j] += f64(c * (Δ - β * h))
@@ -126,12 +138,15 @@ def _exchange(
                     h, there = decoded(row[j], old), seen[j if wide else 0]
                     Δ = update[j] if there else h
                     into[j] += f64(c * (Δ - β * h)) if there else 0.0
+                    more[j] += f64(e * (Δ - β * h)) if there else 0.0
                     code = encoded(row[j], Δ if one else h + g * (Δ - h), i, start, factor, j)
                     row[j] = code
                     over[j] += (f64(decoded(code, new)) - f64(h)) * a
         if watching:
             square(into, norms[first // BLOCK, :1])
-            square(extra[first:last], norms[first // BLOCK, 1:])
+            square(more, norms[first // BLOCK, 1:])
+        if apart:
+            extra[first:last] = more
 
 
 def _square(x: Any, out: Any) -> None:
@@ -141,28 +156,20 @@ def _square(x: Any, out: Any) -> None:
     out[0] = total
 
 
-def _look(row: Any, update: Any, seen: Any, whole: Any, old: Any, β: Any, e: Any, extra: Any, dots: Any) -> None:
-    """extra += e (Δ - β h), and what ⟨Δ, h⟩ and ‖h‖² of this block are, on the coordinates that arrived."""
+def _look(row: Any, update: Any, seen: Any, whole: Any, old: Any, dots: Any) -> None:
+    """What ⟨Δ, h⟩ and ‖h‖² of this block are, on the coordinates that arrived."""
     alike, power, wide = 0.0, 0.0, len(seen) > 1
-    if whole and e == 0:
+    if whole:
         for j in range(len(row)):
             Δ, h = update[j], decoded(row[j], old)
             alike += f64(Δ * h)
             power += f64(h * h)
-    elif whole:
-        for j in range(len(row)):
-            Δ, h = update[j], decoded(row[j], old)
-            alike += f64(Δ * h)
-            power += f64(h * h)
-            extra[j] += f64(e * (Δ - β * h))
     else:
         for j in range(len(row)):
             if seen[j if wide else 0]:
                 Δ, h = update[j], decoded(row[j], old)
                 alike += f64(Δ * h)
                 power += f64(h * h)
-                if e != 0:
-                    extra[j] += f64(e * (Δ - β * h))
     dots[0], dots[1] = alike, power
 
 

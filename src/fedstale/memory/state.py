@@ -68,7 +68,8 @@ class Memory:
         If anything arrived, the norms of the step and of that sum, too.
         """
         m, e = len(r.clients), np.full(len(r.clients), excess, np.float32)
-        watch = Watch(e, np.zeros(len(self.total) if e.any() else 0), np.zeros(m), np.zeros(m), np.zeros(2))
+        extra = np.zeros(len(self.total) if e.any() else 0, np.float32)
+        watch = Watch(e, extra, np.zeros(m), np.zeros(m), np.zeros(2))
         self._pass(step, r, fresh, stale, gain, watch)
         return watch
 

@@ -4,17 +4,13 @@ Rodio and Neglia, FedStale: leveraging Stale Updates in Federated Learning, ECAI
 β = "auto", the averaged memory and the clipped correction go beyond the paper: see docs/auto.md.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fedstale.core import Array, Ids, Round, part, require
 from fedstale.memory import Coding, Float32, Memory, checked
 from fedstale.tuning import Tuning
-
-Floats = npt.NDArray[np.float64]
-BLOCK = 1 << 15
 
 
 class Stale(NamedTuple):
@@ -59,31 +55,21 @@ class FedStale:
 
     def aggregate(self, state: Stale, r: Round) -> tuple[Array, Stale]:
         memory, counts, tuning = state
-        β = tuning.beta
-        a, c = r.weights[r.clients].astype(np.float64), r.inverse()  # (m,) c = a_i / p_i
-        step: npt.NDArray[Any] = β * memory.weighted_sum(
-            r.weights
-        )  # (d,) float64: β Σ a_i h_i, also when S is empty
+        β, a, c = tuning.beta, r.weights[r.clients].astype(np.float64), r.inverse()  # (m,) c = a_i / p_i
+        step = β * memory.weighted_sum(r.weights)  # (d,) float64: β Σ a_i h_i, also when S is empty
         gain = np.maximum(1 / (counts[r.clients] + 1), self.gain)
-        if self.beta == "auto" or self.clip:
+        if self.beta != "auto" and not self.clip:
+            memory.correct(step, r, fresh=c, stale=β, gain=gain)  # step += Σ_S c_i (Δ_i - β h_i); h_i ← …
+            out = step.astype(np.float32)
+        else:
             seen = memory.watched(  # the same, and what the 1/p_i add apart from the rest
                 step, r, fresh=a if self.clip else c, stale=β, gain=gain, excess=c - a if self.clip else 0
             )
-            rest, added = seen.norms
+            out, (rest, added) = step.astype(np.float32), seen.norms
             if self.clip and added > 0:
-                step = _sum(step, min(1.0, self.clip * rest / added), seen.extra)  # in float32
+                seen.extra[:] *= min(1.0, self.clip * rest / added)
+                out += seen.extra
             if self.beta == "auto":
                 tuning = tuning.heard(r, counts, seen.alike, seen.power)
-        else:
-            memory.correct(step, r, fresh=c, stale=β, gain=gain)  # step += Σ_S c_i (Δ_i - β h_i); h_i ← …
         counts[r.clients] += 1
-        return step.astype(np.float32, copy=False), Stale(memory, counts, tuning)
-
-
-def _sum(x: Floats, factor: float, y: Floats) -> Array:
-    """x + factor · y in float32, block by block: what is read from memory is read once."""
-    out = np.empty(len(x), np.float32)
-    for k in range(0, len(x), BLOCK):
-        part = slice(k, k + BLOCK)
-        np.add(x[part], factor * y[part], out=out[part], casting="same_kind")
-    return out
+        return out, Stale(memory, counts, tuning)
