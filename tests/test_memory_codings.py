@@ -197,15 +197,19 @@ def test_a_watched_pass_tells_of_the_rows_before(coding: Coding, seed: int, n: i
         seen, excess = np.broadcast_to(r.arrived, (m, d)), np.linspace(-1, 2, m).astype(np.float32)
         h = np.where(seen, memory.rows[r.clients], 0).astype(np.float64)
         Δ = np.where(seen, r.updates, 0).astype(np.float64)
-        told = memory.watched(steps[0], r, fresh=0.5, stale=0.3, gain=0.4, excess=excess)
+        owed = np.arange(d, dtype=np.float32) if r.t % 2 else None
+        told = memory.watched(steps[0], r, fresh=0.5, stale=0.3, gain=0.4, excess=excess, owed=owed)
         other.correct(steps[1], r, fresh=0.5, stale=0.3, gain=0.4)
         assert steps[0].tobytes() == steps[1].tobytes()  # watching changes nothing
         assert memory.total.tobytes() == other.total.tobytes()
         size = (np.abs(Δ) + np.abs(h)).max(initial=0)
         np.testing.assert_allclose(told.alike, (Δ * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
         np.testing.assert_allclose(told.power, (h * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
-        if excess.any():
-            np.testing.assert_allclose(told.extra, excess @ (Δ - 0.3 * h), rtol=1e-5, atol=1e-5 * size)
+        if excess.any() or owed is not None:
+            extra = excess @ (Δ - 0.3 * h) + (0 if owed is None else owed)
+            np.testing.assert_allclose(told.extra, extra, rtol=1e-5, atol=1e-5 * size)
+            norms = [np.linalg.norm(x) for x in (steps[0], extra)]
+            np.testing.assert_allclose(told.norms, norms, rtol=1e-4, atol=1e-5 * size)
 
 
 @pytest.mark.skipif(not NUMBA, reason="numba is not installed")
@@ -231,11 +235,12 @@ def test_neither_numba_nor_threads_show_in_what_is_told(coding: Coding, monkeypa
         monkeypatch.setattr(passes, "WORTHWHILE", worthwhile)
         monkeypatch.setattr(passes, "SHARE", share)
         monkeypatch.setattr(passes, "_cores", lambda: 3)
-        memory, told = Memory.zeros(5, 70_000, coding), []
+        memory, told, owed = Memory.zeros(5, 70_000, coding), [], np.zeros(70_000, np.float32)
         for r in rounds:
             step = np.zeros(70_000)
-            seen = memory.watched(step, r, fresh=0.5, stale=0.3, gain=0.4, excess=1.5)
-            told += [step, seen.extra, seen.alike, seen.power]
+            seen = memory.watched(step, r, fresh=0.5, stale=0.3, gain=0.4, excess=1.5, owed=owed)
+            owed = np.float32(0.5) * seen.extra
+            told += [step, seen.extra, seen.alike, seen.power, seen.norms]
         found.append([*told, memory.total, memory.rows])
     for plain, alone, shared in zip(*found, strict=True):
         assert plain.tobytes() == alone.tobytes() == shared.tobytes()

@@ -75,8 +75,8 @@ RECIPES: Mapping[str, Recipe] = {
     "unbiased": Recipe(strategies.Unbiased()),
     "fedstale": Recipe(strategies.FedStale(0.5)),
     "auto": Recipe(
-        strategies.FedStale("auto", gain=0.3, clip=1.0),
-        about="FedStale that tunes itself: β learned online, averaged memory, clipped correction.",
+        strategies.FedStale("auto", gain=0.3, clip=1.0, carry=0.5),
+        about="FedStale that tunes itself: β learned online, averaged memory, clipped correction with a carry.",
     ),
     "auto-unbiased": Recipe(
         strategies.FedStale("auto", gain=0.5), about="FedStale that tunes itself and stays unbiased: no clip."

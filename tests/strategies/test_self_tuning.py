@@ -23,14 +23,15 @@ def random_round(rng: np.random.Generator, t: int, n: int, d: int, p: np.ndarray
 class Plain:
     """The pseudo-code: sums over all clients, float64, one number after the other."""
 
-    def __init__(self, n: int, d: int, gain: float, clip: float | None) -> None:
+    def __init__(self, n: int, d: int, gain: float, clip: float | None, carry: float) -> None:
         self.h, self.count, self.gain, self.clip = np.zeros((n, d)), [0] * n, gain, clip
+        self.carry, self.owed = carry, np.zeros(d)
         self.A = self.B = self.n = 0.0
         self.total, self.β = 0, 0.5
 
     def step(self, r: fs.Round) -> np.ndarray:
         N, a, p = len(r.weights), r.weights.astype(float), r.probs.astype(float)
-        base, C = self.β * (a @ self.h), np.zeros(self.h.shape[1])
+        base, C = self.β * (a @ self.h), self.owed
         dA = dB = 0.0
         e = 0
         for Δ, i in zip(r.updates.astype(float), r.clients, strict=True):
@@ -41,7 +42,8 @@ class Plain:
                 ω = (N * a[i]) ** 2 * (1 - p[i]) / p[i] ** 2
                 dA, dB, e = dA + ω * (self.h[i] @ self.h[i]), dB + ω * (Δ @ self.h[i]), e + 1
         if self.clip and np.linalg.norm(C) > 0:
-            C = C * min(1, self.clip * np.linalg.norm(base) / np.linalg.norm(C))
+            whole, C = C, C * min(1, self.clip * np.linalg.norm(base) / np.linalg.norm(C))
+            self.owed = self.carry * (whole - C)
         for Δ, i in zip(r.updates.astype(float), r.clients, strict=True):
             self.count[i] += 1
             self.h[i] += max(1 / self.count[i], self.gain) * (Δ - self.h[i])
@@ -57,14 +59,14 @@ class Plain:
 @given(
     seed=st.integers(0, 10**6),
     gain=st.sampled_from([1.0, 0.5]),
-    clip=st.sampled_from([None, 1.0, 0.5]),
+    clip=st.sampled_from([(None, 0.0), (1.0, 0.0), (0.5, 0.0), (1.0, 0.5), (0.5, 1.0)]),
     n=st.integers(2, 6),
 )
-def test_equals_the_pseudo_code(seed: int, gain: float, clip: float | None, n: int) -> None:
+def test_equals_the_pseudo_code(seed: int, gain: float, clip: tuple[float | None, float], n: int) -> None:
     rng, d = np.random.default_rng(seed), 7
     p = np.where(rng.random(n) < 0.3, 1.0, rng.uniform(0.05, 1, n)).astype(np.float32)
     weights = rng.dirichlet(np.ones(n)).astype(np.float32)
-    strategy, plain = fs.FedStale("auto", gain=gain, clip=clip), Plain(n, d, gain, clip)
+    strategy, plain = fs.FedStale("auto", gain=gain, clip=clip[0], carry=clip[1]), Plain(n, d, gain, *clip)
     state = strategy.init(n, d)
     for t in range(1, 25):
         r = random_round(rng, t, n, d, p, weights)
@@ -106,13 +108,53 @@ def test_the_clip_bounds_what_the_inverse_weights_add() -> None:
     assert np.linalg.norm(tame) < 2 * np.linalg.norm(weights)
 
 
+def test_what_the_clip_cut_comes_in_later_rounds() -> None:
+    """With a carry of 1 nothing is lost: the steps of a run add up to those without a clip."""
+    rng, n, d = np.random.default_rng(5), 4, 6
+    p, weights = np.array([0.1, 1, 1, 1], np.float32), np.full(n, 0.25, np.float32)
+    rules = {
+        "free": fs.FedStale(0.0),
+        "carried": fs.FedStale(0.0, clip=0.5, carry=1.0),
+        "cut": fs.FedStale(0.0, clip=0.5),
+    }
+    states, sums = {k: rule.init(n, d) for k, rule in rules.items()}, dict.fromkeys(rules, np.zeros(d))
+    for t in range(1, 31):
+        here = np.arange(n) if t == 5 else np.arange(1, n)  # the rare one comes once
+        updates = (1 + 0.1 * rng.standard_normal((len(here), d))).astype(np.float32)
+        r = random_round(rng, t, n, d, np.zeros(n), weights)._replace(
+            clients=here, updates=updates, arrived=np.ones((len(here), 1), bool), probs=p
+        )
+        for k, rule in rules.items():
+            step, states[k] = rule.aggregate(states[k], r)
+            sums[k] = sums[k] + step
+    np.testing.assert_allclose(sums["carried"], sums["free"], rtol=1e-5)
+    assert np.linalg.norm(sums["cut"] - sums["free"]) > 0.01 * np.linalg.norm(sums["free"])
+    assert not states["carried"].owed.any()
+
+
+def test_what_is_owed_is_paid_in_rounds_without_anybody_too() -> None:
+    n, d, weights, p = 2, 3, np.full(2, 0.5, np.float32), np.array([0.01, 1.0], np.float32)
+    rule, rng = fs.FedStale(1.0, clip=1.0, carry=1.0), np.random.default_rng(1)
+    state = rule.init(n, d)
+    everybody = random_round(rng, 1, n, d, np.ones(n), weights)._replace(probs=p)
+    _, state = rule.aggregate(state, everybody)
+    before, rest = state.owed.copy(), state.memory.total.astype(np.float32)
+    step, state = rule.aggregate(state, random_round(rng, 2, n, d, np.zeros(n), weights)._replace(probs=p))
+    np.testing.assert_allclose(step - rest, before - state.owed, rtol=1e-4)
+    assert np.linalg.norm(step - rest) == pytest.approx(np.linalg.norm(rest), rel=1e-5)
+
+
 @given(
-    seed=st.integers(0, 10**6), clip=st.sampled_from([None, 1.0]), kind=st.sampled_from(["zero", "same", "huge"])
+    seed=st.integers(0, 10**6),
+    clip=st.sampled_from([(None, 0.0), (1.0, 0.0), (1.0, 0.5)]),
+    kind=st.sampled_from(["zero", "same", "huge"]),
 )
-def test_stays_finite_with_rare_clients_and_odd_updates(seed: int, clip: float | None, kind: str) -> None:
+def test_stays_finite_with_rare_clients_and_odd_updates(
+    seed: int, clip: tuple[float | None, float], kind: str
+) -> None:
     rng, n, d = np.random.default_rng(seed), 5, 3
     p = np.array([0.001, 0.01, 0.3, 0.999, 1.0], np.float32)
-    strategy = fs.FedStale("auto", gain=0.5, clip=clip)
+    strategy = fs.FedStale("auto", gain=0.5, clip=clip[0], carry=clip[1])
     state, weights = strategy.init(n, d), np.full(n, 0.2, np.float32)
     scale = {"zero": 0.0, "same": 1.0, "huge": 1e15}[kind]
     for t in range(1, 60):
@@ -146,7 +188,13 @@ def test_passes_the_battery_of_all_strategies(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
-    [({"beta": "best"}, "auto"), ({"gain": 0.0}, "gain must be"), ({"clip": 0.0}, "clip must be")],
+    [
+        ({"beta": "best"}, "auto"),
+        ({"gain": 0.0}, "gain must be"),
+        ({"clip": 0.0}, "clip must be"),
+        ({"clip": 1.0, "carry": 1.5}, "carry must be in"),
+        ({"carry": 0.5}, "needs a clip"),
+    ],
 )
 def test_settings_are_checked(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):

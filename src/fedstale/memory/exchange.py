@@ -44,7 +44,7 @@ class Watch(NamedTuple):
     """What a pass tells besides, about the rows before they change."""
 
     excess: Array  # (m,)
-    extra: Array  # (d,) ← Σ excess (Δ - stale·h), summed in float64; of no size if all excess is 0
+    extra: Array  # (d,) += Σ excess (Δ - stale·h), summed in float64; of no size if there is none
     alike: Floats  # (m,) ← ⟨Δ, h⟩
     power: Floats  # (m,) ← ‖h‖²
     norms: Floats  # (2,) ← of the step and of that sum
@@ -77,12 +77,17 @@ def exchange(
             _shared(fused.exchange, p, before, scales, inverse, step, total, *told, dots, squares)
         else:
             dots, extra = _exchange(coding, p, before, scales, inverse, step, total, watch)
-            squares = np.array([[np.einsum("i,i", x, x) for x in (step, extra)]])
+            squares = squared(step, extra)
             if watch:
                 watch.extra[:] = extra
     if watch:  # rounded, so that the order of the sums does not show
         watch.alike[:], watch.power[:] = dots.sum(axis=0).astype(np.float32).T
         watch.norms[:] = np.sqrt(squares.sum(axis=0)).astype(np.float32)
+
+
+def squared(step: Floats, extra: Floats) -> Floats:
+    """(1, 2) ‖step‖² and ‖extra‖²"""
+    return np.array([[np.einsum("i,i", x, x) for x in (step, extra)]])
 
 
 def _largest(coding: Coding, p: Passing, before: Array) -> Array:
@@ -105,7 +110,7 @@ def _exchange(
     watch: Watch | None,
 ) -> tuple[Floats, Floats]:
     """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, and the extra in float64, if anybody watches."""
-    dots, extra = np.zeros((1, len(before), 2)), np.zeros(len(watch.extra) if watch else 0)
+    dots, extra = np.zeros((1, len(before), 2)), (watch.extra if watch else np.zeros(0)).astype(np.float64)
     for rows, columns in _blocks(*p.updates.shape):
         old, Δ, new = _values(coding, p, before, rows, columns)
         rest = p.stale[rows, None] * old

@@ -107,7 +107,8 @@ def _exchange(
     for first in range(begin, end, BLOCK):
         last = min(first + BLOCK, end)
         into, over, more = step[first:last], total[first:last], scratch[: last - first]
-        more[:] = 0
+        if apart:
+            more[:] = extra[first:last]
         for k in range(m):
             row, update = codes[places[k], first:last], updates[k, first:last]
             seen = arrived[k, first:last] if wide else arrived[k]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedstale.core import Array, Ids, Mask, Round
 from fedstale.memory.codings import Coding, Float32, keys
-from fedstale.memory.exchange import Floats, Passing, Watch, exchange
+from fedstale.memory.exchange import Floats, Passing, Watch, exchange, squared
 from fedstale.memory.file import File
 from fedstale.memory.ram import Ram
 
@@ -61,16 +61,18 @@ class Memory:
 
     def watched(
         self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1,
-        excess: npt.ArrayLike = 0,
+        excess: npt.ArrayLike = 0, owed: Array | None = None,
     ) -> Watch:  # fmt: skip
-        """`correct`, and what it saw of the rows before: ⟨Δ_i, h_i⟩, ‖h_i‖², Σ_S excess_i (Δ_i - stale_i h_i).
+        """`correct`, and what it saw: ⟨Δ_i, h_i⟩ and ‖h_i‖² of the rows before,
 
-        If anything arrived, the norms of the step and of that sum, too.
+        owed + Σ_S excess_i (Δ_i - stale_i h_i), and the norms of the step and of that sum.
         """
         m, e = len(r.clients), np.full(len(r.clients), excess, np.float32)
-        extra = np.zeros(len(self.total) if e.any() else 0, np.float32)
+        extra = np.zeros(len(self.total) if e.any() else 0, np.float32) if owed is None else owed.copy()
         watch = Watch(e, extra, np.zeros(m), np.zeros(m), np.zeros(2))
         self._pass(step, r, fresh, stale, gain, watch)
+        if not r.arrived.any():
+            watch.norms[:] = np.sqrt(squared(step, extra.astype(np.float64))[0]).astype(np.float32)
         return watch
 
     def _pass(
