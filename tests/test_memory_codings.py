@@ -198,7 +198,7 @@ def test_a_watched_pass_tells_of_the_rows_before(coding: Coding, seed: int, n: i
         h = np.where(seen, memory.rows[r.clients], 0).astype(np.float64)
         Δ = np.where(seen, r.updates, 0).astype(np.float64)
         owed = np.arange(d, dtype=np.float32) if r.t % 2 else None
-        told = memory.watched(steps[0], r, fresh=0.5, stale=0.3, gain=0.4, excess=excess, owed=owed)
+        told = memory.watched(steps[0], r, fresh=0.5, stale=0.3, gain=0.4, excess=excess, owed=owed)  # in place
         other.correct(steps[1], r, fresh=0.5, stale=0.3, gain=0.4)
         assert steps[0].tobytes() == steps[1].tobytes()  # watching changes nothing
         assert memory.total.tobytes() == other.total.tobytes()
@@ -206,7 +206,7 @@ def test_a_watched_pass_tells_of_the_rows_before(coding: Coding, seed: int, n: i
         np.testing.assert_allclose(told.alike, (Δ * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
         np.testing.assert_allclose(told.power, (h * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
         if excess.any() or owed is not None:
-            extra = excess @ (Δ - 0.3 * h) + (0 if owed is None else owed)
+            extra = excess @ (Δ - 0.3 * h) + (0 if owed is None else np.arange(d))
             np.testing.assert_allclose(told.extra, extra, rtol=1e-5, atol=1e-5 * size)
             norms = [np.linalg.norm(x) for x in (steps[0], extra)]
             np.testing.assert_allclose(told.norms, norms, rtol=1e-4, atol=1e-5 * size)

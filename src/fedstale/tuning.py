@@ -49,5 +49,5 @@ class Tuning(NamedTuple):
         p, a = r.probs[r.clients].astype(np.float64), len(r.weights) * r.weights[r.clients].astype(np.float64)
         tells = (p < ALWAYS) & (counts[r.clients] > 0)  # a first update meets the zero that its memory began with
         ω = np.where(tells, a**2 * (1 - p) / p**2, 0.0)
-        window = min(8, 3 * int((r.probs < ALWAYS).sum()))
-        return self.after(float(ω @ alike), float(ω @ power), int(tells.sum()), window)
+        window = min(8, 3 * int(np.count_nonzero(r.probs < ALWAYS)))
+        return self.after(float(ω @ alike), float(ω @ power), int(np.count_nonzero(tells)), window)

@@ -102,8 +102,9 @@ def _exchange(
     before: Any, after: Any, inverse: Any, step: Any, total: Any,
     excess: Any, extra: Any, dots: Any, norms: Any,
 ) -> None:  # fmt: skip
-    m, wide, watching, scratch = len(updates), arrived.shape[1] > 1, len(dots) > 0, np.zeros(BLOCK)
+    m, wide, watching = len(updates), arrived.shape[1] > 1, len(dots) > 0
     apart = watching and len(extra) > 0
+    scratch = np.zeros(min(BLOCK, end - begin))
     for first in range(begin, end, BLOCK):
         last = min(first + BLOCK, end)
         into, over, more = step[first:last], total[first:last], scratch[: last - first]

@@ -61,30 +61,32 @@ class Memory:
 
     def watched(
         self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1,
-        excess: npt.ArrayLike = 0, owed: Array | None = None,
+        excess: npt.ArrayLike | None = None, owed: Array | None = None,
     ) -> Watch:  # fmt: skip
-        """`correct`, and what it saw: ⟨Δ_i, h_i⟩ and ‖h_i‖² of the rows before,
+        """`correct`, and what it saw: ⟨Δ_i, h_i⟩ and ‖h_i‖² of the rows before, Σ_S excess_i (Δ_i - stale_i h_i),
 
-        owed + Σ_S excess_i (Δ_i - stale_i h_i), and the norms of the step and of that sum.
+        which is added to what is `owed`, in place, and the norms of the step and of that sum.
         """
-        m, e = len(r.clients), np.full(len(r.clients), excess, np.float32)
-        extra = np.zeros(len(self.total) if e.any() else 0, np.float32) if owed is None else owed.copy()
+        m = len(r.clients)
+        e = np.full(m, 0 if excess is None else excess, np.float32)
+        extra = np.zeros(0 if excess is None else len(self.total), np.float32) if owed is None else owed
         watch = Watch(e, extra, np.zeros(m), np.zeros(m), np.zeros(2))
-        self._pass(step, r, fresh, stale, gain, watch)
-        if not r.arrived.any():
+        if not self._pass(step, r, fresh, stale, gain, watch):
             watch.norms[:] = np.sqrt(squared(step, extra.astype(np.float64))[0]).astype(np.float32)
         return watch
 
     def _pass(
         self, step: Floats, r: Round, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike,
         watch: Watch | None,
-    ) -> None:  # fmt: skip
+    ) -> bool:  # fmt: skip
+        """Whether there was anything to do."""
         self.weighted_sum(r.weights)
         heard = np.asarray(r.arrived.any(axis=1))
-        keep = slice(None) if heard.all() else heard
+        all_heard = bool(heard.all())
+        keep = slice(None) if all_heard else heard
         clients, arrived = r.clients[keep], np.ascontiguousarray(r.arrived[keep])
         if len(clients) == 0:
-            return
+            return False
         codes, places = self.kept.take(clients)
         c, β, g = (np.full(len(heard), x, np.float32)[keep] for x in (fresh, stale, gain))
         passing = Passing(
@@ -92,12 +94,13 @@ class Memory:
             arrived, np.asarray(arrived.all(axis=1)), c, β, g,
             self.weights[clients].astype(np.float64), keys(clients, r.t),
         )  # fmt: skip
-        scales, told = self.scales[clients], watch and watch.of(keep)
+        scales, told = self.scales[clients], watch if watch is None or all_heard else watch.of(keep)
         exchange(self.coding, passing, scales, step, self.total, told)
-        if watch and told:
+        if watch and told and told is not watch:
             watch.alike[keep], watch.power[keep] = told.alike, told.power
         self.kept.put(clients, codes)
         self.scales[clients], self.written[clients] = scales, r.t
+        return True
 
     def remember(self, r: Round, *, gain: npt.ArrayLike = 1) -> None:
         """h_i ← h_i + gain_i (Δ_i - h_i) for i in S, on the coordinates that arrived."""

@@ -72,7 +72,7 @@ class FedStale:
             out = step.astype(np.float32)
         else:
             seen = memory.watched(  # the same, and what the 1/p_i add apart from the rest
-                step, r, fresh=a if self.clip else c, stale=β, gain=gain, excess=c - a if self.clip else 0,
+                step, r, fresh=a if self.clip else c, stale=β, gain=gain, excess=c - a if self.clip else None,
                 owed=owed if self.carry else None,
             )  # fmt: skip
             out, owed = self._clipped(step, seen, owed)
@@ -83,12 +83,8 @@ class FedStale:
     def _clipped(self, step: Floats, seen: Watch, owed: Array) -> tuple[Array, Array]:
         """The step with what the clip lets through of the extra, and what is owed to the next round."""
         out, (rest, added) = step.astype(np.float32), seen.norms
-        if self.clip is None:
+        if self.clip is None or len(seen.extra) == 0:
             return out, owed
         paid = np.float32(min(1.0, self.clip * rest / added) if added > 0 else 1.0)
-        if self.carry:
-            owed = np.float32(self.carry) * (1 - paid) * seen.extra
-        seen.extra[:] *= paid
-        if len(seen.extra):
-            out += seen.extra
-        return out, owed
+        out += paid * seen.extra
+        return out, np.float32(self.carry) * (1 - paid) * seen.extra if self.carry else owed
