@@ -83,7 +83,7 @@ class FedStale:
     def _clipped(self, step: Floats, seen: Watch, owed: Array) -> tuple[Array, Array]:
         """The step with what the clip lets through of the extra, and what is owed to the next round."""
         out, (rest, added) = step.astype(np.float32), seen.norms
-        if self.clip is None or len(seen.extra) == 0:
+        if self.clip is None:
             return out, owed
         paid = np.float32(min(1.0, self.clip * rest / added) if added > 0 else 1.0)
         out += paid * seen.extra
