@@ -1,7 +1,7 @@
 """What the server's step of FedStale costs, and what rows in fewer bytes cost in variance.
 
     python benchmarks/server_step.py             time and bandwidth: float32, float16, int8; numpy and numba
-    python benchmarks/server_step.py --auto      the step that tunes itself against one with a fixed β
+    python benchmarks/server_step.py --auto      the step that tunes itself against one with a fixed β [--numpy]
     python benchmarks/server_step.py --million   a million clients of 10,000 parameters in a file (TMPDIR), int8
     python benchmarks/server_step.py --variance  the variance of the step, and where runs end
 
@@ -239,6 +239,7 @@ def main() -> None:
     parser.add_argument("--million", action="store_true")
     parser.add_argument("--variance", action="store_true")
     parser.add_argument("--auto", action="store_true")
+    parser.add_argument("--numpy", action="store_true", help="--auto without numba")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--turns", type=int, default=20)
     asked = parser.parse_args()
@@ -247,6 +248,7 @@ def main() -> None:
     elif asked.variance:
         variance()
     elif asked.auto:
+        passes.WORTHWHILE = 1 << 62 if asked.numpy else passes.WORTHWHILE
         auto(CLOCKS[asked.clock], asked.turns)
     else:
         speed(CLOCKS[asked.clock], asked.turns)

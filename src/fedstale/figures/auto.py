@@ -27,7 +27,7 @@ def regret(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: st
             for axes, rule in zip(line, rules, strict=True):
                 cells = {key: against_best(some, rule) for key, some in by(group, "p_min", "swap.fraction").items()}
                 image = _map(axes, cells, p, q)
-                axes.set_title(f"{rule}{', ' + panel if panel else ''}", fontsize=8)
+                axes.set_title(f"{rule}\n{panel}" if panel else rule, fontsize=8)
             line[0].set_ylabel("$\\hat\\sigma^2$")
         for axes in places[-1]:
             axes.set_xlabel("$p_{avg} / p_{min}$")
