@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedstale as fs
@@ -162,6 +162,31 @@ def test_stays_finite_with_rare_clients_and_odd_updates(
         step, state = strategy.aggregate(state, r._replace(updates=np.full_like(r.updates, scale), probs=p))
         assert np.isfinite(step).all()
         assert 0 <= state.beta <= 1
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), lr=st.sampled_from([0.01, 0.1, 0.4, 0.8]), steps=st.sampled_from([1, 3]))
+def test_it_stays_where_every_fixed_beta_does(seed: int, lr: float, steps: int) -> None:
+    """Rare clients (p down to 0.1 %), rounds without anybody, rates up to where the fixed ones fail."""
+    rng = np.random.default_rng(seed)
+    n, d = rng.integers(2, 7), rng.integers(1, 6)
+    p = np.where(rng.random(n) < 0.3, 1.0, 10 ** rng.uniform(-3, 0, n))
+    task = fs.Quadratic.random(n, d, seed=seed, noise=0.3)
+    far = 1000 * max(1.0, task.evaluate(task.init(0))["distance"])
+
+    def end(rule: fs.FedStale) -> float:
+        engine = fs.Serial(task, fs.Local(lr=lr, steps=steps))
+        try:
+            with np.errstate(over="ignore"):
+                *_, last = fs.simulate(engine, rule, fs.Bernoulli(p), rounds=100, seed=seed)
+        except fs.Diverged:
+            return float("inf")
+        return float(task.evaluate(last.params)["distance"])
+
+    worst = max(end(fs.FedStale(beta)) for beta in (0.0, 0.2, 0.5, 0.8, 1.0))
+    if worst < far:
+        assert end(fs.recipe("auto").strategy) < 3 * max(worst, 1.0)
+        assert end(fs.recipe("auto-unbiased").strategy) < 3 * max(worst, 1.0)
 
 
 def test_it_learns_a_large_beta_from_steady_updates_and_a_small_one_from_noise() -> None:
