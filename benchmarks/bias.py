@@ -22,7 +22,7 @@ from fedstale.simulate import simulate
 from fedstale.tasks.images import image_task
 from fedstale.tasks.models import Linear
 
-RULES = ("fedavg", "unbiased", "fedstale", "auto-unbiased", "auto", "mifa")
+RULES = ("fedavg", "unbiased", "fedstale", "fedvarp", "auto-unbiased", "auto", "mifa")
 ROUNDS = (10, 50, 200)
 DRAWS = 1000
 

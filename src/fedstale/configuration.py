@@ -202,6 +202,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return value if type(value) in NESTED.values() else build(value, NESTED, where)
     if not _simple(hint):
         return value  # the part checks it
+    wants = typing.get_args(hint) or (hint,)
+    require(not isinstance(value, bool) or bool in wants, f"{where} must be a number, got {str(value).lower()}")
     try:
         return TypeAdapter(hint).validate_python(value)
     except ValidationError as error:

@@ -219,6 +219,9 @@ def test_passes_the_battery_of_all_strategies(name: str) -> None:
         ({"clip": 0.0}, "clip must be"),
         ({"clip": 1.0, "carry": 1.5}, "carry must be in"),
         ({"carry": 0.5}, "needs a clip"),
+        ({"gain": "x"}, "gain must be a number, got 'x'"),
+        ({"clip": [1]}, "clip must be a number"),
+        ({"clip": 1.0, "carry": True}, "carry must be a number, got True"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, object], sentence: str) -> None:

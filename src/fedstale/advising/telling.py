@@ -97,7 +97,7 @@ def share(m: Measures, who: Extreme) -> str:
 
 
 def client(who: Extreme) -> str:
-    return f"client {who.client}" + (f" (and {who.alike} alike)" if who.alike else "")
+    return f"client {who.client}" + (f" (and {who.alike} other{'s' * (who.alike > 1)} alike)" if who.alike else "")
 
 
 def size(b: int) -> str:

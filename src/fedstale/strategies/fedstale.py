@@ -4,7 +4,8 @@ Rodio and Neglia, FedStale: leveraging Stale Updates in Federated Learning, ECAI
 β = "auto", the averaged memory and the clip with its carry go beyond the paper: see docs/auto.md.
 """
 
-from typing import ClassVar, NamedTuple
+from numbers import Real
+from typing import ClassVar, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -24,6 +25,10 @@ class Stale(NamedTuple):
     def beta(self) -> float:
         """The β of the next round."""
         return self.tuning.beta
+
+
+def _number(x: object) -> TypeGuard[float]:
+    return isinstance(x, Real) and not isinstance(x, bool)
 
 
 @part
@@ -46,9 +51,15 @@ class FedStale:
     inverse_weighting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        number = self.beta if isinstance(self.beta, float | int) else None
-        require(number is not None or self.beta == "auto", f'beta must be a number or "auto", got {self.beta!r}')
+        number = self.beta if _number(self.beta) else None
+        require(number is not None or self.beta == "auto", f'beta must be in [0, 1] or "auto", got {self.beta!r}')
         require(number is None or 0 <= number <= 1, f"beta must be in [0, 1], got {self.beta}")
+        for name, value in (
+            ("gain", self.gain),
+            ("clip", 1 if self.clip is None else self.clip),
+            ("carry", self.carry),
+        ):
+            require(_number(value), f"{name} must be a number, got {value!r}")
         require(0 < self.gain <= 1, f"gain must be in (0, 1], got {self.gain}")
         require(self.clip is None or self.clip > 0, f"clip must be above 0 or None, got {self.clip}")
         require(0 <= self.carry <= 1, f"carry must be in [0, 1], got {self.carry}")
