@@ -52,7 +52,7 @@ class FedStale:
 
     def __post_init__(self) -> None:
         number = self.beta if _number(self.beta) else None
-        require(number is not None or self.beta == "auto", f'beta must be in [0, 1] or "auto", got {self.beta!r}')
+        require(number is not None or self.beta == "auto", f'beta must be a number or "auto", got {self.beta!r}')
         require(number is None or 0 <= number <= 1, f"beta must be in [0, 1], got {self.beta}")
         for name, value in (
             ("gain", self.gain),
