@@ -77,7 +77,7 @@ def exchange(
             _shared(fused.exchange, p, before, scales, inverse, step, total, *told, dots, squares)
         else:
             dots, extra = _exchange(coding, p, before, scales, inverse, step, total, watch)
-            squares = squared(step, extra)
+            squares = squared(step, extra) if watch else dots  # the latter are not looked at
             if watch:
                 watch.extra[:] = extra
     if watch:  # rounded, so that the order of the sums does not show
