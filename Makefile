@@ -45,7 +45,7 @@ federation: $(FLOWER)/.ready
 	$(FLOWER)/bin/python examples/federation/main.py $(FEDERATION)
 
 test-flower: $(FLOWER)/.ready
-	$(FLOWER)/bin/pytest tests/flower $(TESTS)
+	$(FLOWER)/bin/pytest tests/federation $(TESTS)
 
 $(RAY)/.ready: pyproject.toml constraints.txt
 	test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
@@ -53,7 +53,7 @@ $(RAY)/.ready: pyproject.toml constraints.txt
 	touch $@
 
 test-ray: $(RAY)/.ready
-	$(RAY)/bin/pytest tests/ray $(TESTS)
+	$(RAY)/bin/pytest tests/engines/ray $(TESTS)
 
 clean:
 	rm -rf $(VENV) $(FLOWER) $(RAY) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from fedstale.core import Job, Local, Round
 from fedstale.data import Shards, federate, load
-from fedstale.engines.batched import Batched
+from fedstale.engines.batched.engine import Batched
 from fedstale.participation import TwoGroups
-from fedstale.recipes import RECIPES
+from fedstale.registry import RECIPES
 from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.tasks.images import image_task

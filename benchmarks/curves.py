@@ -17,15 +17,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 from overhead import milliseconds
 
-from fedstale.contenders import CONVOLUTIONS, DENSE, LEAF, Workload, ours, samples
+from fedstale.cli.workloads import CONVOLUTIONS, DENSE, LEAF, Workload, ours, samples
 from fedstale.core import Job
-from fedstale.engines.pool import Pool
-from fedstale.engines.room import cores
+from fedstale.engines.machine import cores
+from fedstale.engines.processes.pool import Pool
 from fedstale.estimators import Known
 from fedstale.strategies.fedavg import FedAvg
 from fedstale.strategies.fedstale import FedStale
-from fedstale.tasks.base import Supervised
 from fedstale.tasks.models import MLP
+from fedstale.tasks.supervised import Supervised
 
 
 class Point(NamedTuple):

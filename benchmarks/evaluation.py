@@ -12,10 +12,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from fedstale.contenders import CONVOLUTIONS, DENSE, LINEAR
+from fedstale.cli.workloads import CONVOLUTIONS, DENSE, LINEAR
 from fedstale.core import Job
 from fedstale.engines import make
-from fedstale.tasks.base import Supervised
+from fedstale.tasks.supervised import Supervised
 
 ROUNDS = (100, 1000, 10_000)
 

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from fedstale.contenders import WORKLOADS, plain, samples, trained
+from fedstale.cli.workloads import WORKLOADS, plain, samples, trained
 
 workload = WORKLOADS[sys.argv[1]]
 client, server = ClientApp(), ServerApp()

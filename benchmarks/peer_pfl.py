@@ -21,7 +21,7 @@ from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 from torch import nn
 
-from fedstale.contenders import LR, WORKLOADS, plain, samples
+from fedstale.cli.workloads import LR, WORKLOADS, plain, samples
 
 workload = WORKLOADS[sys.argv[1]]
 

@@ -21,15 +21,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import fedstale.memory.exchange as passes
+import fedstale.memory.update as passes
 from fedstale.core import Array, Ids, Job, Local, Round
 from fedstale.engines import Serial
 from fedstale.memory import Coding, Float16, Float32, Int8
 from fedstale.participation import TwoGroups
-from fedstale.recipes import RECIPES
+from fedstale.registry import RECIPES
 from fedstale.rng import stream
+from fedstale.runs.store import RunFolder
 from fedstale.simulate import simulate
-from fedstale.store import RunFolder
 from fedstale.strategies import FedStale, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 

@@ -7,12 +7,12 @@ should count how much in training, when the devices answer most of the requests,
 import torch
 
 import fedstale as fs
-from fedstale.cis import DATA_SHARES, SEVEN_NODES, WEIGHTINGS, everywhere, layered
 from fedstale.data import federate, load
 from fedstale.data.shares import by_layer
-from fedstale.participation.exits import ExitSampling
-from fedstale.tasks.early_exit import early_exit_task
-from fedstale.tasks.exit_models import ExitCNN
+from fedstale.fed_cis import DATA_SHARES, SEVEN_NODES, WEIGHTINGS, everywhere, layered
+from fedstale.fed_cis.networks import ExitCNN
+from fedstale.fed_cis.sampling import ExitSampling
+from fedstale.fed_cis.task import early_exit_task
 
 ROUNDS = 40
 

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic_core import PydanticUndefined
 
-from fedstale import configuration, experiment, recipes, theory
+from fedstale import registry as recipes
+from fedstale import theory
 from fedstale.data import DATASETS, PARTITIONS, SWAPS
 from fedstale.engines import ENGINES
+from fedstale.experiments import execute as experiment
+from fedstale.experiments import schema as configuration
 from fedstale.tasks.models import MODELS
 
 ROOT = Path(__file__).parents[1]

@@ -20,12 +20,14 @@ from pathlib import Path
 import torch
 
 from fedstale import simulate
+from fedstale.cli import federation as cli
 from fedstale.core import BadInput
 from fedstale.engines import ENGINES, make
-from fedstale.flower import cli, launcher, runner, settings, template
+from fedstale.federation import settings
+from fedstale.federation.ops import launcher, runner, template
 from fedstale.participation import Trace
-from fedstale.store import RunFolder, fingerprint
-from fedstale.tasks.base import Supervised
+from fedstale.runs.store import RunFolder, fingerprint
+from fedstale.tasks.supervised import Supervised
 
 HERE = Path(__file__).parent
 CLIENTS = 6

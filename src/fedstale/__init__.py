@@ -25,6 +25,7 @@ from fedstale.core import (
 )
 from fedstale.engines import Serial
 from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
+from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.memory import Float16, Float32, Int8, Memory
 from fedstale.participation import (
     Bernoulli,
@@ -32,7 +33,6 @@ from fedstale.participation import (
     Cyclic,
     Diurnal,
     Events,
-    ExitSampling,
     Grid,
     LabelTied,
     Markov,
@@ -42,7 +42,7 @@ from fedstale.participation import (
     Trace,
     TwoGroups,
 )
-from fedstale.recipes import Recipe, recipe
+from fedstale.registry import Recipe, recipe
 from fedstale.rng import stream
 from fedstale.servers import Adam, Momentum, Projection, Sgd, Yogi
 from fedstale.simulate import Diverged, Run, play, simulate, together

@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """The command line; an interrupt while it is still loading ends it without a traceback."""
     try:
-        from fedstale.cli import main as run
+        from fedstale.cli.app import main as run
     except KeyboardInterrupt:
         sys.exit(130)
     run()

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from fedstale import configuration, experiment, store
-from fedstale.reporting import page, reading
+from fedstale.experiments import execute as experiment
+from fedstale.experiments import schema as configuration
+from fedstale.report import page
+from fedstale.runs import query as reading
+from fedstale.runs import store
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven with the extra `browser`")

@@ -6,10 +6,10 @@ from pathlib import Path
 from threading import Thread
 
 import numpy as np
-from slow_tasks import LOCAL, Slow
 
 from fedstale.core import Job
-from fedstale.engines.pool import Pool
+from fedstale.engines.processes.pool import Pool
+from tests.engines.slow_tasks import LOCAL, Slow
 
 
 def main(pause: float, mark: Path) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 from torch import nn
 
 from fedstale.rng import stream
-from fedstale.tasks.base import Supervised
 from fedstale.tasks.models import CNN, Linear, Model
+from fedstale.tasks.supervised import Supervised
 
 SIZES = (3, 5, 20, 20, 21, 40)  # below, around and above a batch of 16
 

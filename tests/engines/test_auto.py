@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
-from slow_tasks import Slow
-from tasks_for_engines import vectors
 from torch import nn
 
 from fedstale.core import Job, Local
 from fedstale.engines import Serial, make
 from fedstale.engines.auto import Auto, fastest
-from fedstale.engines.batched import Batched
-from fedstale.engines.pool import Pool
+from fedstale.engines.batched.engine import Batched
+from fedstale.engines.processes.pool import Pool
 from fedstale.testing import check_engine
+from tests.engines.slow_tasks import Slow
+from tests.engines.tasks_for_engines import vectors
 
 LOCAL = Local(0.05, steps=2, batch=16)
 

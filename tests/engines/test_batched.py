@@ -6,27 +6,29 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tasks_for_engines import images, vectors
 from torch import Tensor, nn
 
 from fedstale.core import Array, BadInput, Job, Local
-from fedstale.engines import ENGINES, Serial, batched, cohort, make
-from fedstale.engines.batched import Batched
-from fedstale.engines.cohort import chunks, filled
-from fedstale.engines.dense import Dense
-from fedstale.engines.linear import Linear as LinearKernel
+from fedstale.engines import ENGINES, Serial, make
+from fedstale.engines.batched import chunks as cohort
+from fedstale.engines.batched import engine as batched
+from fedstale.engines.batched.chunks import chunks, filled
+from fedstale.engines.batched.dense import Dense
+from fedstale.engines.batched.engine import Batched
+from fedstale.engines.batched.linear import Linear as LinearKernel
 from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import key, stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
-from fedstale.tasks.base import Batch, Supervised
 from fedstale.tasks.models import MLP, Linear
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.tasks.split import Split, minibatches
+from fedstale.tasks.supervised import Batch, Supervised
 from fedstale.testing import check_engine
+from tests.engines.tasks_for_engines import images, vectors
 
 LOCAL = Local(0.05, steps=4, batch=16)
-needs_numba = pytest.mark.skipif(cohort.accelerator() is None, reason="numba is not installed")
+needs_numba = pytest.mark.skipif(cohort.load("linear") is None, reason="numba is not installed")
 
 
 class Odd(nn.Module):
@@ -72,7 +74,7 @@ def test_closed_forms_equal_the_reference(model: Linear | MLP, ridge: float) -> 
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_linear_models_do_without_numba(ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (batched, cohort):
-        monkeypatch.setattr(module, "accelerator", lambda: None)
+        monkeypatch.setattr(module, "load", lambda name: None)
     engine = Batched(vectors(Linear(), ridge), LOCAL)
     assert isinstance(engine._kernel, Dense)
     check_engine(engine, rounds=10, tolerance=1e-4)
@@ -89,7 +91,7 @@ def test_compiled_draws_are_those_of_numpy(seed: int, held: list[int], batch: in
     keys = np.frombuffer(b"".join(key(seed, "local", 7, i) for i in range(len(held))), np.uint64).reshape(-1, 2)
     sizes, local = np.minimum(held, batch), Local(0.1, steps, batch)
     drawn = np.full((steps, len(held), batch), -1)
-    cohort.accelerator().draw(keys, np.array(held), sizes, drawn)
+    cohort.load("linear").draw(keys, np.array(held), sizes, drawn)
     for i, size in enumerate(held):
         due = minibatches(size, local, stream(seed, "local", 7, i))
         np.testing.assert_array_equal(drawn[:, i, : sizes[i]], due)
@@ -101,7 +103,7 @@ def test_compiled_draws_are_those_of_numpy(seed: int, held: list[int], batch: in
 def test_compiled_draws_of_many_samples(size: int) -> None:
     keys = np.frombuffer(key(3, "local", 1, 0), np.uint64).reshape(1, 2)
     drawn = np.empty((1, 1, size), np.int64)
-    cohort.accelerator().draw(keys, np.array([size]), np.array([size]), drawn)
+    cohort.load("linear").draw(keys, np.array([size]), np.array([size]), drawn)
     np.testing.assert_array_equal(drawn[0, 0], stream(3, "local", 1, 0).permutation(size))
 
 

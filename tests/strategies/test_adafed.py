@@ -2,11 +2,11 @@
 
 import numpy as np
 from hypothesis import given
-from rounds import History, histories, near, numbers, played
 
 from fedstale.core import Round
 from fedstale.strategies.adafed import AdaFed
 from fedstale.testing import check_strategy
+from tests.strategies.rounds import History, histories, near, numbers, played
 
 
 @given(histories())

@@ -2,9 +2,9 @@
 
 import numpy as np
 from hypothesis import given
-from rounds import History, histories, near, numbers, played
 
 from fedstale.strategies import MIFA, FedAvg, FedVARP, Unbiased
+from tests.strategies.rounds import History, histories, near, numbers, played
 
 
 def remembered(h: list[list[float]], clients: list[int], updates: dict[int, list[float | None]]) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rounds import History, histories, near, numbers, played
 
 from fedstale.core import BadInput, Round, Strategy
 from fedstale.strategies import FedAvg, FedStale, Unbiased
+from tests.strategies.rounds import History, histories, near, numbers, played
 
 betas = st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0]) | st.floats(0, 1)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fedstale.core import Engine, Local, Task, known
-from fedstale.engines.quadratics import BatchedQuadratic
+from fedstale.engines.quadratic import BatchedQuadratic
 from fedstale.engines.serial import Serial
 from fedstale.tasks.quadratic import Quadratic
 
@@ -28,11 +28,11 @@ def make(name: str | dict[str, Any], task: Task, local: Local) -> Engine:
         case "batched" | "auto" if type(task) is Quadratic:  # one derived from it may have other gradients
             return BatchedQuadratic(task, local)
         case "batched":
-            from fedstale.engines.batched import Batched
+            from fedstale.engines.batched.engine import Batched
 
             return Batched(task, local)  # type: ignore[arg-type]
         case "pool":
-            from fedstale.engines.pool import Pool
+            from fedstale.engines.processes.pool import Pool
 
             return Pool(task, local)
         case "auto":
@@ -40,7 +40,7 @@ def make(name: str | dict[str, Any], task: Task, local: Local) -> Engine:
 
             return Auto(task, local)
         case "ray":
-            from fedstale.engines.ray import Ray
+            from fedstale.engines.ray.engine import Ray
 
             return Ray(task, local)
         case _:

@@ -8,12 +8,11 @@ from types import TracebackType
 import numpy as np
 
 from fedstale.core import Array, BadInput, Engine, Job, Local, Reply, Task
-from fedstale.engines.batched import Batched
-from fedstale.engines.pool import Pool
-from fedstale.engines.room import cores
+from fedstale.engines.batched.engine import Batched
+from fedstale.engines.machine import cores, one_thread
+from fedstale.engines.processes.pool import Pool
 from fedstale.engines.serial import Serial
-from fedstale.engines.threads import one_thread
-from fedstale.tasks.base import Supervised
+from fedstale.tasks.supervised import Supervised
 
 COHORT = 16  # clients of the round that is tried, at most
 MOMENT = 0.3  # seconds that the reference may take for it

@@ -1,12 +1,23 @@
-"""A real federation on Flower: the same strategies, with a server that keeps its memory through crashes.
+"""The public names of a Flower federation: what an app of your own imports.
 
-    client.py      an nn.Module and a data loader as a Flower ClientApp
-    server.py      a ready ServerApp, and a Flower strategy object
-    rounds.py      the round loop, over anything that can carry messages (links.py)
-    validation.py  what a reply must be before it touches state
-    ledger.py      state on disk, one atomic commit a round
-    roster.py      who belongs to the federation, by public key
-    launcher.py    `fedstale federation init | up | join | run | status | down`
-
-Only grid.py, server.py and client.py import flwr, and only keys.py imports cryptography.
+from fedstale.flower import client_app, server_app
 """
+
+from importlib import import_module
+from typing import Any
+
+HOMES = {
+    "client_app": "fedstale.federation.client.app",
+    "task_app": "fedstale.federation.client.app",
+    "server_app": "fedstale.federation.server.app",
+    "of_module": "fedstale.federation.server.app",
+    "FedstaleStrategy": "fedstale.federation.server.strategy",
+}
+__all__ = list(HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Each name is loaded on first use, as it loads flwr or torch."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(HOMES[name]), name)

@@ -4,7 +4,6 @@ from fedstale.participation.bernoulli import Bernoulli, TwoGroups
 from fedstale.participation.cyclic import Cyclic
 from fedstale.participation.diurnal import Diurnal
 from fedstale.participation.events import Events
-from fedstale.participation.exits import ExitSampling
 from fedstale.participation.grid import Grid
 from fedstale.participation.markov import ClusteredMarkov, Markov, MarkovClasses
 from fedstale.participation.sampling import RegularisedSampling, Sampling
@@ -17,7 +16,6 @@ __all__ = [
     "Cyclic",
     "Diurnal",
     "Events",
-    "ExitSampling",
     "Grid",
     "LabelTied",
     "Markov",

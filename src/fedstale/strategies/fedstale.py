@@ -11,8 +11,8 @@ import numpy as np
 
 from fedstale.core import Array, Ids, Round, part, require
 from fedstale.memory import Coding, Float32, Memory, checked
-from fedstale.memory.exchange import Floats, Watch
-from fedstale.tuning import Tuning
+from fedstale.memory.update import Floats, Watch
+from fedstale.strategies.self_tuning import Tuning
 
 
 class Stale(NamedTuple):

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from fedstale.data.federated import Federated
 from fedstale.data.formats import Pixels
-from fedstale.tasks.base import Supervised
 from fedstale.tasks.models import Model
 from fedstale.tasks.split import Split, Weighting, even
+from fedstale.tasks.supervised import Supervised
 
 
 def image_task(

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from fedstale.core import Array, Ids, part, require
 from fedstale.rng import stream
-from fedstale.tasks.base import Supervised
 from fedstale.tasks.models import Linear, Model
 from fedstale.tasks.split import Weighting, even
+from fedstale.tasks.supervised import Supervised
 
 
 @part

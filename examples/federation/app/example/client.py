@@ -3,7 +3,7 @@
 from torch.utils.data import DataLoader, TensorDataset
 
 from example.task import model, samples
-from fedstale.flower.client import client_app
+from fedstale.flower import client_app
 
 
 def data(context):

@@ -1,0 +1,72 @@
+"""What the folder of a run, finished or not, has recorded: who was there, and what its estimator believed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedstale import registry as recipes
+from fedstale.advise.evidence import Evidence, Floats, arrival_of, even_or, of_table, with_task
+from fedstale.core import BadInput, Mask, require
+from fedstale.experiments import schema as configuration
+from fedstale.experiments.schema import Experiment, Table, build
+from fedstale.runs import store
+
+
+def of_run(folder: store.RunFolder, weights: Floats | None) -> Evidence:
+    """From the lines of its metrics, as far as it got."""
+    config, lines = folder.config(), folder.metrics()
+    require(len(lines) > 0, f"{folder.path} has no round in its metrics yet; nothing can be said of it")
+    named = all("heard" in line for line in lines)
+    require(named, f"{folder.path} does not name the clients of its rounds (too many); give a trace instead")
+    here = presence(lines, clients_of(config, lines))
+    far = "finished" if folder.finished else f"{len(lines)} of {config['rounds']} rounds so far"
+    e = of_table(f"{folder.path.name}, {far}", here, weights)
+    told = config["estimator"]["kind"] == "known"
+    e = e._replace(believed=believed(config, here), planned=int(config["rounds"]), known=told)
+    try:
+        e = with_task(e, experiment_of(folder.path), weights)
+        return e._replace(arrival=arrival_of(config["channel"], len(e.p), e.d or 1))
+    except (BadInput, OSError) as error:  # elsewhere the data may be missing: the participation is still known
+        return e._replace(weights=even_or(weights, len(e.p)), notes=(f"the task is left out: {error}",))
+
+
+def clients_of(config: Table, lines: list[Table]) -> int:
+    """All clients, also those that never came; with early exits a client is a (node, exit) pair."""
+    traced = next((len(line["weights"]) for line in lines if "weights" in line), 0)
+    return traced or int(config["data"]["clients"])
+
+
+def presence(lines: list[Table], n: int) -> Mask:
+    """(rounds, n): heard from, or there and left out by the rule."""
+    here = np.zeros((len(lines), n), np.bool_)
+    for row, line in zip(here, lines, strict=True):
+        row[line["heard"] + line.get("spared", [])] = True
+    return here
+
+
+def believed(config: Table, here: Mask) -> Floats | None:
+    """(n,) what the estimator holds after these rounds: it sees nothing else. None if it was told the p_i."""
+    estimator: Any = build(config["estimator"], recipes.ESTIMATORS, "estimator")
+    if hasattr(estimator, "told") or getattr(estimator, "watched", False):
+        return None
+    belief = estimator.init(here.shape[1])
+    for row in here:
+        belief = estimator.observe(belief, row)
+    return np.asarray(estimator.probs(belief), np.float64)
+
+
+def experiment_of(path: Path) -> Experiment:
+    """The experiment that a run was part of; a participation that its folder only names by a hash is replayed."""
+    folder = store.RunFolder(path)
+    config = folder.config()
+    kept = ("rounds", "data", "local", "participation", "estimator", "channel", "server")
+    raw = {key: config[key] for key in kept} | {"name": "advise", "algorithms": ["fedavg"]}
+    raw |= {"model": config["model"]} if config["model"] else {}
+    if "sha256:" in json.dumps(config["participation"]):
+        lines = folder.metrics()
+        table = presence(lines, clients_of(config, lines)).astype(int).tolist()
+        raw["participation"] = {"kind": "trace", "matrix": table, "clients_first": False}
+        raw["channel"] = "lossless"  # what was lost is already missing in what was heard
+    return configuration.check(raw)

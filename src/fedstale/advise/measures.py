@@ -1,0 +1,146 @@
+"""The numbers behind an advice, from what is known of who takes part.
+
+[S] Rodio and Neglia, FedStale, ECAI 2024.  [T] Rodio, thesis, 2024.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale import theory
+from fedstale.advise.evidence import Evidence, Floats
+from fedstale.advise.rhythm import absences, apart, chance, crowding, cycle, mixing, worth
+from fedstale.core import Ids, require
+
+VISITS = 10  # of the rarest client, the horizon of the experiments of [S]
+BYTES = {"float32": 4, "float16": 2, "int8": 1}
+
+
+class Extreme(NamedTuple):
+    """A client that stands out, and how many are just like it."""
+
+    client: int
+    value: float
+    alike: int
+
+
+class Measures(NamedTuple):
+    clients: int
+    rounds: int | None  # recorded
+    never: list[int]  # clients that never come; all that follows is of the others
+    lost: float  # weight of those who never come
+    bias: float  # total variation between a and what FedAvg realises
+    chance: float  # what of it so short a recording would show if all came equally often
+    gains: Extreme  # realised minus wanted weight
+    loses: Extreme
+    wanted: Floats  # (n,) a_i
+    realised: Floats  # (n,) FedAvg's mean weights
+    inflation: float  # 1 / p_var = mean((1 - p_i) / p_i)
+    noisiest: Extreme  # its share of Σ a_i² (1 - p_i) / p_i
+    p_avg: float
+    rarest: Extreme  # p_min
+    gap: float  # mean of 1 / p_i: rounds from one visit to the next
+    absence: Extreme | None  # longest that was recorded
+    least_rounds: float  # 1 / p_min
+    enough_rounds: float  # VISITS / p_min
+    planned: int | None
+    memory: dict[str, int] | None  # bytes of N × d
+    mixing: float  # mean of λ_i over the clients that are not always there
+    worth: float  # (1 - λ) / (1 + λ): independent visits per visit
+    cycle: int | None  # rounds after which the same clients are there again
+    apart: float  # mean total variation between who is there in a round and in the long run
+    crowding: float  # variance of how many are there, over that of independent clients
+    arrival: float | None  # mean chance that an update gets through
+    availability: float  # least chance that a client is there to send one
+    misjudged: Extreme | None  # largest ratio between what the estimator believes and what was recorded
+
+
+def measure(everybody: Evidence) -> Measures:
+    come = np.flatnonzero(everybody.p > 0)
+    e = only(everybody, come)
+    p, a, realised, λ = e.p, e.weights, realised_weights(e), mixing(e)[e.p < 1]
+    noise, shift = a**2 * (1 - p) / p, realised - a
+    mean, recorded = float(λ.mean()) if λ.size else 0.0, e.here if e.recorded else None
+    n = len(everybody.p)
+    return Measures(
+        clients=n, rounds=None if recorded is None else len(recorded),
+        never=np.flatnonzero(everybody.p == 0).tolist(), lost=float(everybody.weights[everybody.p == 0].sum()),
+        bias=theory.total_variation(a, realised), chance=chance(recorded, float(p.mean()), worth(mean)),
+        gains=extreme(shift, come), loses=extreme(-shift, come),
+        wanted=spread(a, come, n), realised=spread(realised, come, n),
+        inflation=float(np.mean((1 - p) / p)), noisiest=extreme(noise / max(float(noise.sum()), 1e-300), come),
+        p_avg=float(p.mean()), rarest=extreme(1 / p, come)._replace(value=float(p.min())),
+        gap=float(np.mean(1 / p)), absence=None if recorded is None else extreme(absences(recorded), come),
+        least_rounds=float(1 / p.min()), enough_rounds=float(VISITS / p.min()), planned=e.planned,
+        memory=None if e.d is None else {name: n * e.d * size for name, size in BYTES.items()},
+        mixing=mean, worth=worth(mean),
+        cycle=None if e.here is None else cycle(e.here), apart=apart(e, realised), crowding=crowding(e),
+        arrival=None if e.arrival is None else float(e.arrival.mean()),
+        availability=float((p if e.arrival is None else p / e.arrival).min()), misjudged=misjudged(e, come),
+    )  # fmt: skip
+
+
+def only(e: Evidence, come: Ids) -> Evidence:
+    """What is known of these clients, their weights summing to 1."""
+    require(len(come) > 0 and float(e.weights[come].sum()) > 0, f"{e.source}: nobody with a weight ever comes")
+    λ, arrival, believed = (None if x is None else x[come] for x in (e.mixing, e.arrival, e.believed))
+    a, here = e.weights[come], None if e.here is None else e.here[:, come]
+    return e._replace(p=e.p[come], weights=a / a.sum(), here=here, mixing=λ, arrival=arrival, believed=believed)
+
+
+def spread(values: Floats, come: Ids, n: int) -> Floats:
+    """(n,) of all clients, 0 for the others."""
+    full = np.zeros(n)
+    full[come] = values
+    return full
+
+
+def realised_weights(e: Evidence) -> Floats:
+    return independent_weights(e.p, e.weights) if e.here is None else theory.plain_weights(e.here, e.weights)
+
+
+def independent_weights(p: npt.ArrayLike, weights: npt.ArrayLike) -> Floats:
+    """(n,) E[a_i 1{i here} / Σ_here a_j], given that somebody is here, for clients that come independently.
+
+    1 / x = ∫ e^(-sx) ds makes of it p_i a_i ∫ e^(-s a_i) Π_{j≠i} (1 - p_j + p_j e^(-s a_j)) ds, which the
+    trapezoid rule in x = log s gives to rounding: the integrand is entire there, and dies out at both ends.
+    """
+    q, a = np.asarray(p, np.float64), np.asarray(weights, np.float64)
+    b, some = np.zeros(len(q)), a > 0
+    h, low, high = 0.1, -40.0, float(np.log(45 / a[some].min()))
+    for x in np.arange(low, high + h, h):
+        s = np.exp(x)
+        with np.errstate(divide="ignore"):
+            logs = np.where(q == 1, -s * a, np.log1p(q * np.expm1(-s * a)))  # of each client's factor
+        b += h * s * np.exp(logs.sum() - logs - s * a)
+    b *= q * a
+    return np.asarray(b / b.sum())
+
+
+def extreme(values: npt.ArrayLike, names: Ids) -> Extreme:
+    """The largest, by name; of equals the first."""
+    v = np.asarray(values, np.float64)
+    k = int(v.argmax())
+    alike = int((np.abs(v - v[k]) <= 1e-6 * max(1e-300, abs(float(v[k])))).sum()) - 1
+    return Extreme(int(names[k]), float(v[k]), alike)
+
+
+def misjudged(e: Evidence, come: Ids) -> Extreme | None:
+    """The client whose p̂ is farthest from what was recorded; the ratio is above 1 if p̂ is too large."""
+    if e.believed is None:
+        return None
+    ratio = e.believed / e.p
+    far = np.abs(np.log(ratio))
+    return extreme(far, come)._replace(value=float(ratio[far.argmax()]))
+
+
+def plain(m: Measures) -> dict[str, Any]:
+    """All of it as JSON holds it."""
+    return {key: _plain(value) for key, value in m._asdict().items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Extreme):
+        return value._asdict()
+    return value.tolist() if isinstance(value, np.ndarray) else value

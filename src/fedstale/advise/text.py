@@ -1,0 +1,112 @@
+"""The advice for people: at most 100 columns, the recommendation first, then the numbers behind it."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from fedstale.advise.evidence import Evidence
+from fedstale.advise.measures import VISITS, Extreme, Measures
+from fedstale.advise.rules import STRETCHES, Advice
+
+WIDTH = 100
+LABEL = 16
+CALLED = {
+    "fedavg": "plain averaging",
+    "upga-pl": "unbiased averaging over lossy links",
+    "amplified": "plain averaging, its progress amplified",
+    "auto": "FedStale that tunes itself",
+}
+
+
+def lines(e: Evidence, m: Measures, a: Advice) -> Iterator[str]:
+    rounds = f", {m.rounds} rounds recorded" if m.rounds else ""
+    yield f"{e.source}: {m.clients} clients{rounds}"
+    yield ""
+    yield f"Use {a.entry['kind']}: {CALLED[a.entry['kind']]}."
+    yield from textwrap.wrap(a.why, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
+    yield ""
+    yield from entry(a.entry)
+    yield ""
+    for sentence in (*a.warnings, *e.notes):
+        yield from row("careful", sentence)
+    for label, text in facts(m):
+        yield from row(label, text)
+    for hint in a.also:
+        yield from row("or try", f"{named(hint.entry)}: {hint.when}")
+
+
+def entry(rule: dict[str, Any]) -> Iterator[str]:
+    """What goes into the experiment's file: one line if it fits, else a table."""
+    if "estimator" in rule:
+        yield "  # the p_i are learnt as training goes on: p̂_i = (visits + 1) / (rounds + 1)"
+    line = f"  algorithms = [{toml(rule)}]"
+    long = ["  [[algorithms]]", *(f"  {key} = {toml(value)}" for key, value in rule.items())]
+    yield from [line] if len(line) <= WIDTH else long
+
+
+def named(rule: dict[str, Any]) -> str:
+    """A rule and its settings, in words."""
+    return ", ".join([str(rule["kind"]), *(f"{key} {value:g}" for key, value in rule.items() if key != "kind")])
+
+
+def row(label: str, text: str) -> Iterator[str]:
+    yield from textwrap.wrap(text, WIDTH, initial_indent=f"{label:{LABEL}}", subsequent_indent=" " * LABEL)
+
+
+def facts(m: Measures) -> Iterator[tuple[str, str]]:
+    """What was measured, each with a name."""
+    moved = f"; gains most: {share(m, m.gains)}; loses most: {share(m, m.loses)}"
+    luck = f" (chance alone: {m.chance:.1%})" if m.chance > 0.005 else ""
+    yield "FedAvg's bias", f"{m.bias:.1%} of the weight at the wrong clients{luck}{moved if m.bias > 5e-4 else ''}"
+    much = f"{m.noisiest.value:.0%} of it{' each' if m.noisiest.alike else ''}"
+    noisy = f"; {client(m.noisiest)}: {much}" if m.noisiest.value > 0.1 else ""
+    yield "noise of 1/p_i", f"1/p_var = {m.inflation:.3g} (0 if all always come){noisy}"
+    longest = f"; longest absence {m.absence.value:.0f} rounds, {client(m.absence)}" if m.absence else ""
+    yield "staleness", f"a client comes every {m.gap:.3g} rounds on average{longest}"
+    yield "rarest", rarest(m)
+    yield "rounds", rounds(m)
+    if m.memory:
+        yield "memory N × d", ", ".join(f"{size(b)} in {kind}" for kind, b in m.memory.items())
+    yield "in time", rhythm(m)
+
+
+def rarest(m: Measures) -> str:
+    p, ratio = m.rarest.value, m.p_avg / m.rarest.value
+    seen = f", seen in {p * m.rounds:.0f} of {m.rounds} rounds" if m.rounds else ""
+    return f"{client(m.rarest)}, p = {p:.3g}{seen}" + (f"; p_avg / p_min = {ratio:.3g}" if ratio > 1.05 else "")
+
+
+def rounds(m: Measures) -> str:
+    text = f"at least {m.least_rounds:.0f} = 1/p_min; {m.enough_rounds:.0f} for {VISITS} visits of it"
+    if m.cycle:
+        text += f", {VISITS * m.cycle} for {VISITS} cycles"
+    elif m.mixing >= STRETCHES:
+        text += f", {m.enough_rounds / m.worth:.0f} for {VISITS} independent ones"
+    return text + (f"; yours: {m.planned}" if m.planned else "")
+
+
+def rhythm(m: Measures) -> str:
+    far = f"visits come in stretches, 100 of them tell as much as {100 * m.worth:.2g} independent ones"
+    text = f"λ = {m.mixing:.2g}: {far if m.mixing >= STRETCHES else 'a visit says little of the next round'}"
+    return text + (f"; the same clients are back every {m.cycle} rounds" if m.cycle else "")
+
+
+def share(m: Measures, who: Extreme) -> str:
+    return f"{client(who)}, {100 * m.wanted[who.client]:.3g}% → {100 * m.realised[who.client]:.3g}%"
+
+
+def client(who: Extreme) -> str:
+    return f"client {who.client}" + (f" (and {who.alike} other{'s' * (who.alike > 1)} alike)" if who.alike else "")
+
+
+def size(b: int) -> str:
+    power = min(3, (len(str(b)) - 1) // 3)
+    return f"{b / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it in one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value)

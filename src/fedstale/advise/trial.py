@@ -1,0 +1,184 @@
+"""The shortlist on the user's own experiment: a small simulation and an honest ranking."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from fedstale import engines
+from fedstale.advise.evidence import Evidence, task_of
+from fedstale.advise.measures import VISITS, Measures
+from fedstale.advise.rules import LEARNT, Advice
+from fedstale.core import BadInput, require
+from fedstale.experiments import execute as experiment
+from fedstale.experiments.schema import Experiment, training
+from fedstale.papers.claims import HOLDS, outcome
+from fedstale.papers.executors import Stop
+from fedstale.runs import store
+from fedstale.simulate import Diverged
+
+SHORTLIST = ("fedavg", "unbiased", "fedvarp", "fedstale", "mifa", "auto", "auto-unbiased")
+ROUNDS = 200  # at most, unless told
+BATCHED = 100_000  # parameters up to which many runs are best advanced side by side
+Values = npt.NDArray[np.float64]  # (seeds,) larger is better; -inf where a run diverged
+
+
+def shortlisted(e: Experiment, known: Evidence, a: Advice, rounds: int | None, seeds: str) -> Experiment:
+    """The experiment with the advised rule, what else it suggests and the usual rules, on a small budget."""
+    named = {name: {"kind": name} for name in (a.entry["kind"], *SHORTLIST)}
+    for own in (*(hint.entry for hint in a.also), a.entry):  # their settings, but the same estimator for all
+        named[own["kind"]] = {**own, "label": own["kind"]}
+        named[own["kind"]].pop("estimator", None)
+    rules = list(named.values())
+    rounds = min(e.rounds, ROUNDS) if rounds is None else rounds
+    require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
+    changes: dict[str, Any] = {"algorithms": rules, "rounds": rounds, "seeds": numbers(seeds), "warmup": None}
+    if not known.known:
+        changes["estimator"] = LEARNT
+    return e.model_copy(update=changes | {"engine": engine(e), "evaluate_every": None})
+
+
+def numbers(seeds: str) -> list[int]:
+    try:
+        found = [int(s) for s in seeds.split(",")]
+    except ValueError:
+        raise BadInput(f"seeds must be whole numbers such as 1,2,3, got {seeds!r}") from None
+    ok = len({*found}) == len(found) and min(found) >= 0
+    require(ok, f"seeds must be different numbers of at least 0, got {seeds}")
+    return found
+
+
+def engine(e: Experiment) -> str:
+    """`batched` where nothing else was asked for, the model is small and it can be done."""
+    if e.engine != "serial":
+        return e.engine
+    task = task_of(e)
+    try:
+        if task.d <= BATCHED:
+            engines.make("batched", task, training(e.local.model_dump(), "local"))
+            return "batched"
+    except BadInput:
+        pass
+    return e.engine
+
+
+def attempt(e: Experiment, m: Measures, a: Advice, out: Path) -> dict[str, Any]:
+    """Simulate what is not there yet, and rank; the runs are kept, so that the same command goes on or reuses."""
+    planned = experiment.plan(e, store.open_store(out))
+    talk = Console(stderr=True)
+    budget = f"{len(e.algorithms)} rules × {len(e.seeds)} seeds × {e.rounds} rounds"
+    talk.print(f"simulating {budget} (--rounds, --seeds) …", highlight=False)
+    try:
+        with Stop() as stop, Progress(console=talk, transient=True, disable=not talk.is_terminal) as bars:
+            all_rounds = bars.add_task("", total=len(planned) * e.rounds)
+            for done in experiment.execute(e, planned, resume=True, stop=stop):
+                bars.advance(all_rounds, e.rounds if done.reused else 1)
+    except Diverged as error:
+        talk.print(f"warning: {error}", style="yellow", markup=False, highlight=False)
+    except experiment.Interrupted:
+        talk.print("fedstale: interrupted; the same command goes on from here")
+        raise typer.Exit(130) from None
+    groups: dict[str, list[store.RunFolder]] = {}
+    for p in planned:
+        groups.setdefault(p.algorithm.label, []).append(p.folder)
+    rows, kind = (
+        ranking({label: [score(folder) for folder in folders] for label, folders in groups.items()}),
+        a.entry["kind"],
+    )
+    few = e.rounds < m.enough_rounds
+    return {"rounds": e.rounds, "seeds": e.seeds, "engine": e.engine, "advised": kind, "ranking": rows,
+            "verdict": verdict(rows, kind, len(e.seeds), few), "cautions": cautions(e, m)}  # fmt: skip
+
+
+def score(folder: store.RunFolder) -> dict[str, float]:
+    """Mean objective of the last 10 rounds, test accuracy likewise, and that of the worst tenth of the clients."""
+    if not folder.finished:
+        return {}
+    result = folder.result()
+    found = {str(name): float(result[name]["last10"]) for name in ("objective", "accuracy") if name in result}
+    each = sorted(x for x in folder.clients().get("accuracy", []) if x is not None)
+    return found | ({"worst_tenth": float(np.mean(each[: max(1, len(each) // 10)]))} if each else {})
+
+
+def ranking(scores: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
+    """Best objective first; of equal places a paired t-test over the seeds (5 %, one-sided) tells none apart."""
+    values = {name: np.array([-s.get("objective", np.inf) for s in of]) for name, of in scores.items()}
+    order = sorted(values, key=lambda name: -float(values[name].mean()))
+    rows: list[dict[str, Any]] = []
+    top, place = order[0], 1
+    for k, name in enumerate(order):
+        if worse(values[top], values[name]):
+            top, place = name, k + 1
+        rows.append({"place": place, "rule": name, **averages(scores[name])})
+    best = rows[0].get("objective")
+    for row in rows:  # in shares of the best objective, where that is a share of anything
+        known = best is not None and best > 0 and "objective" in row
+        row["behind"] = row["objective"] / best - 1 if known else None
+    return rows
+
+
+def averages(scores: list[dict[str, float]]) -> dict[str, Any]:
+    """Means over the seeds, of a rule that diverged with none of them."""
+    diverged = sum(not s for s in scores)
+    if diverged:
+        return {"diverged": diverged}
+    objectives = [s["objective"] for s in scores]
+    spread = float(np.std(objectives, ddof=1)) if len(scores) > 1 else None
+    means = {key: float(np.mean([s[key] for s in scores])) for key in scores[0]}
+    return {**means, "objective_std": spread, "diverged": 0}
+
+
+def worse(best: Values, other: Values) -> bool:
+    with np.errstate(invalid="ignore"):
+        return outcome(best - other).outcome == HOLDS
+
+
+def verdict(rows: list[dict[str, Any]], advised: str, seeds: int, few: bool) -> str:
+    """What follows for the advice; with too few rounds nothing is taken back."""
+    if rows[0]["diverged"]:
+        return "Every rule diverged: use a smaller learning rate."
+    if seeds < 2:
+        return "One seed proves nothing: add seeds."
+    first = [row["rule"] for row in rows if row["place"] == 1]
+    if advised not in first:
+        behind = next(row["behind"] for row in rows if row["rule"] == advised)
+        far = "diverged" if behind is None else f"is {behind:.1%} behind {first[0]}"
+        then = "add rounds before you decide" if few else f"take {first[0]}, if your training is like this"
+        return f"Here {advised} {far}: {then}."
+    if len(first) == 1:
+        return f"{advised} is the best here, beyond chance."
+    return f"{advised} is among the {len(first)} best, which cannot be told apart."
+
+
+def cautions(e: Experiment, m: Measures) -> list[str]:
+    found = []
+    if e.rounds < m.enough_rounds:
+        visits = e.rounds / m.least_rounds
+        found.append(
+            f"{e.rounds} rounds are {visits:.1f} visits of the rarest client, not {VISITS}: more may reorder"
+        )
+    if isinstance(e.participation, dict) and e.participation.get("kind") in ("trace", "events", "grid"):
+        found.append("every seed replays the same recording: chance is that of the training only")
+    return found
+
+
+def show(found: dict[str, Any]) -> None:
+    seeds = ", ".join(map(str, found["seeds"]))
+    print(f"\nSimulated: {found['rounds']} rounds, seeds {seeds}, all rules at the experiment's own learning rate")
+    print(f"  {'place':5} {'rule':15} {'objective':>18} {'behind':>8} {'accuracy':>9} {'worst tenth':>12}")
+    for row in found["ranking"]:
+        rule = row["rule"] + ("*" if row["rule"] == found["advised"] else "")
+        value = f"diverged with {row['diverged']}" if row["diverged"] else f"{row['objective']:.4g}"
+        value += "" if row.get("objective_std") is None else f" ± {row['objective_std']:.1g}"
+        shares = [
+            "" if row.get(key) is None else f"{row[key]:.1%}" for key in ("behind", "accuracy", "worst_tenth")
+        ]
+        print(f"  {row['place']:<5} {rule:15} {value:>18} {shares[0]:>8} {shares[1]:>9} {shares[2]:>12}".rstrip())
+    print("  * advised; the same place: a paired t-test over the seeds cannot tell them apart, 5 %")
+    for caution in found["cautions"]:
+        print(f"  {caution}")
+    print(found["verdict"])

@@ -1,0 +1,133 @@
+"""The command `fedstale advise`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedstale.advise import text as telling
+from fedstale.advise import trial as trying
+from fedstale.advise.evidence import (
+    Evidence,
+    Floats,
+    checked_probs,
+    of_experiment,
+    of_probs,
+    of_table,
+    read_numbers,
+    with_task,
+)
+from fedstale.advise.from_runs import experiment_of, of_run
+from fedstale.advise.measures import measure, plain
+from fedstale.advise.rules import advise as decide
+from fedstale.cli.inspect import Format, read
+from fedstale.core import BadInput, require
+from fedstale.experiments import schema as configuration
+from fedstale.experiments.schema import Experiment
+from fedstale.runs import store
+
+SOURCES = "a trace, a run's folder or an experiment, or --probs"
+
+
+def advise(
+    source: Annotated[Path | None, typer.Argument(help="A trace, the folder of a run, or an experiment.")] = None,
+    probs: Annotated[str | None, typer.Option(help="The p_i instead: 0.9,0.05,… or a file of them.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Experiment whose model, data and rounds are yours.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="The a_i, 1,2,… or a file; else the task's, or equal.")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-c", metavar="KEY=VALUE", help="A setting of the trace, or else of the experiment."),
+    ] = None,
+    clients_first: Annotated[bool, typer.Option("--clients-first", help="The trace is clients × rounds.")] = False,
+    simulate: Annotated[bool, typer.Option("--simulate", help="Try the shortlist on your experiment.")] = False,
+    rounds: Annotated[int | None, typer.Option(help="Of the simulation; yours, but at most 200.")] = None,
+    seeds: Annotated[str, typer.Option(help="Of the simulation.")] = "1,2,3",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that keeps the simulated runs.")] = Path("runs"),
+    format: Annotated[Format, typer.Option(help="How results are printed.")] = Format.text,
+) -> None:
+    """Which rule to use when clients come and go like this, and why."""
+    e, experiment = gather(source, probs, config, weights, change or [], clients_first)
+    require(experiment is not None or not simulate, "--simulate needs an experiment: add --config FILE.toml")
+    m = measure(e)
+    a = decide(m, e.known)
+    trial = trying.shortlisted(experiment, e, a, rounds, seeds) if experiment is not None and simulate else None
+    found: dict[str, Any] = {"source": e.source, "advice": {**a._asdict(), "also": [h._asdict() for h in a.also]}}
+    found |= {"measures": plain(m), "notes": list(e.notes)}
+    if format == Format.text:
+        print("\n".join(telling.lines(e, m, a)))
+    if trial is not None:
+        found["simulation"] = tried = trying.attempt(trial, m, a, out)
+        if format == Format.text:
+            trying.show(tried)
+    if format == Format.json:
+        print(json.dumps(found, indent=2, allow_nan=False))
+
+
+def gather(
+    source: Path | None,
+    probs: str | None,
+    config: Path | None,
+    weights: str | None,
+    changes: list[str],
+    clients_first: bool,
+) -> tuple[Evidence, Experiment | None]:
+    """What is known, and the experiment if there is one."""
+    if source is not None and source.suffix == ".toml":
+        require(config is None, f"one experiment is enough, got {source} and {config}")
+        source, config = None, source
+    require(source is None or probs is None, f"--probs or a source, not both, got {source}")
+    require(bool(source or probs is not None or config), f"advise needs {SOURCES}, got nothing")
+    a = None if weights is None else read_numbers(weights, "weights")
+    own = source is None and probs is None  # the experiment says who comes
+    experiment = None if config is None else read_experiment(config, changes if source is None else [], own)
+    if own:
+        assert experiment is not None
+        return of_experiment(experiment, a), experiment
+    if source is not None and source.is_dir():
+        folder = run_folder(source)
+        e = of_run(folder, a)
+        return (e, experiment_of(folder.path)) if experiment is None else (with_task(e, experiment, a), experiment)
+    e = (
+        of_probs(checked_probs(read_numbers(probs, "probs")), a)
+        if probs is not None
+        else of_file(source, changes, clients_first, a)
+    )
+    if experiment is None:
+        return e, None
+    return with_task(e, experiment, a), experiment.model_copy(update={"participation": replay(e)})
+
+
+def read_experiment(path: Path, changes: list[str], own: bool) -> Experiment:
+    """The file; it need not name algorithms, nor a participation that is not used."""
+    stand_in = [] if own else ['participation={ kind = "bernoulli", p = 1.0 }']
+    return configuration.read(path, ['algorithms=["fedavg"]', *stand_in, *changes])
+
+
+def of_file(path: Path | None, changes: list[str], clients_first: bool, weights: Floats | None) -> Evidence:
+    require(path is not None and path.exists(), f"there is no file or folder {path}; advise needs {SOURCES}")
+    assert path is not None
+    here = read(path, changes, clients_first)
+    require(bool(here.any()), f"{path} has {len(here)} rounds with nobody there; nothing can be said of it")
+    return of_table(path.name, here, weights)
+
+
+def replay(e: Evidence) -> dict[str, Any]:
+    """The participation of a simulation: the recording itself, or coins with these p_i."""
+    if e.here is None:
+        return {"kind": "bernoulli", "p": e.p.tolist()}
+    return {"kind": "trace", "matrix": e.here, "clients_first": False}
+
+
+def run_folder(path: Path) -> store.RunFolder:
+    if (path / "config.json").exists():
+        return store.RunFolder(path)
+    if (path / store.MARKER).exists():
+        names = [r.path.name for r in store.runs(path)]
+        first = f", such as {path / names[0]}" if names else ""
+        raise BadInput(f"{path} is a store of {len(names)} runs; name one of them{first}")
+    if (path / "trace.csv").exists():
+        raise BadInput(f"{path} is not the folder of a run; its recorded participation is {path / 'trace.csv'}")
+    raise BadInput(f"{path} is not the folder of a run: it has no config.json")

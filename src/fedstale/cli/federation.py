@@ -1,0 +1,192 @@
+"""`fedstale federation …`: make, start, run, watch and stop a federation on Flower."""
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from fedstale.core import require
+from fedstale.federation import settings
+from fedstale.federation.client.inprocess import key_of
+from fedstale.federation.ops import control, launcher, runner, template
+from fedstale.federation.server.diagnostics import write_trace
+from fedstale.federation.state import roster
+from fedstale.runs.store import RunFolder, read_json
+
+app = typer.Typer(no_args_is_help=True, help="A real federation on Flower: init, up, join, run, status, down.")
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's folder.")]
+
+
+@app.command()
+def init(
+    folder: Folder,
+    clients: Annotated[int, typer.Option(min=1, help="How many clients the roster begins with.")] = 6,
+    rounds: Annotated[int, typer.Option(min=1)] = 100,
+    deadline: Annotated[float, typer.Option(help="Seconds that a round waits for updates.")] = 120.0,
+    host: Annotated[str, typer.Option(help="Where the link listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 9100,
+    names: Annotated[str, typer.Option(help="Further names of the host, for its certificate: a.org,b.org")] = "",
+    app: Annotated[Path | None, typer.Option(help="Your Flower app; a small one is written if left out.")] = None,
+    tls: Annotated[bool, typer.Option("--tls/--insecure", help="Encryption and proof of identity.")] = True,
+) -> None:
+    """Make a federation: federation.toml, roster, certificate authority and client keys."""
+    require(not (folder / "federation.toml").exists(), f"{folder} is a federation already")
+    if tls:
+        _need_flower()
+    folder.mkdir(parents=True, exist_ok=True)
+    members = roster.Roster(0, 0, ())
+    if tls:
+        from fedstale.federation.ops.keys import make_authority
+
+        make_authority(folder / "keys", [host, *filter(None, names.split(",")), "localhost", "127.0.0.1"])
+    for k in range(clients):
+        members = members.joined(_new_key(folder, k, tls), f"client-{k}")
+    roster.save(folder / "roster.json", members)
+    where = "app" if app is None else os.path.relpath(app.resolve(), folder.resolve())
+    if app is None:
+        _write_app(folder / "app", folder.resolve().name)
+    (folder / "federation.toml").write_text(
+        template.FEDERATION.format(
+            name=folder.resolve().name,
+            rounds=rounds,
+            deadline=deadline,
+            host=host,
+            port=port,
+            tls=str(tls).lower(),
+            app=json.dumps(where),
+        )
+    )
+    settings.read(folder)
+    print(f"{folder}: {clients} clients; next: fedstale federation up {folder}")
+
+
+@app.command()
+def up(folder: Folder) -> None:
+    """Start the SuperLink and tell it the clients' keys."""
+    _need_flower()
+    s = settings.read(folder)
+    pid = launcher.start_link(s)
+    control.wait_until_ready(s)
+    new = control.register(s)
+    print(f"link on {s.file.link.host}:{s.file.link.port} (pid {pid}), {new} keys registered")
+
+
+@app.command()
+def join(
+    folder: Folder,
+    clients: Annotated[list[int] | None, typer.Argument(help="Client numbers; all if left out.")] = None,
+) -> None:
+    """Start clients on this machine."""
+    _need_flower()
+    s = settings.read(folder)
+    known = roster.read(s.roster).ids.tolist()
+    for client in clients if clients else known:
+        require(client in known, f"client {client} is not in the roster; known: {known}")
+        print(f"client {client} (pid {launcher.start_node(s, client)})")
+
+
+@app.command()
+def leave(folder: Folder, clients: Annotated[list[int], typer.Argument(help="Client numbers.")]) -> None:
+    """Stop clients on this machine; they stay in the roster and may join again."""
+    s = settings.read(folder)
+    for name, there in launcher.stop(s, *(f"client-{client}" for client in clients)).items():
+        print(f"{name} {'stopped' if there else 'was not running here'}")
+
+
+@app.command()
+def add(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(help="A name for people.")] = "",
+    weight: Annotated[float, typer.Option(help="Its share before normalising.")] = 1.0,
+) -> None:
+    """Add a client to the roster, from the next round on, with a key of its own."""
+    s = settings.read(folder)
+    old = roster.read(s.roster)
+    new = old.joined(_new_key(folder, old.next, s.file.link.tls), name or f"client-{old.next}", weight)
+    roster.save(s.roster, new)
+    if launcher.pid_of(s, "link") is not None:
+        control.register(s)
+    print(f"client {old.next} (roster {new.version}); next: fedstale federation join {folder} {old.next}")
+
+
+@app.command()
+def remove(folder: Folder, client: Annotated[int, typer.Argument(help="Client number.")]) -> None:
+    """Take a client out of the roster, from the next round on: its memory is forgotten."""
+    s = settings.read(folder)
+    new = roster.read(s.roster).left(client)
+    roster.save(s.roster, new)
+    launcher.stop(s, f"client-{client}")
+    print(f"client {client} is gone (roster {new.version})")
+
+
+@app.command()
+def run(folder: Folder) -> None:
+    """Train until the last round is committed; a crash is survived and training goes on where it was."""
+    s = settings.read(folder)
+    for event in runner.run(s):
+        print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}".rstrip(), flush=True)
+    lines = RunFolder(s.state).metrics()
+    write_trace(folder / "trace.csv", lines)
+    print(f"fingerprint {lines[-1]['fingerprint']}; trace: {folder / 'trace.csv'}")
+
+
+@app.command()
+def status(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+    """Who takes part, how stale each client is, and which processes of this folder are alive."""
+    s = settings.read(folder)
+    told: dict[str, Any] = {"round": 0, "clients": []}
+    if (folder / "status.json").exists():
+        told = read_json(folder / "status.json")
+    told["processes"] = {name: launcher.pid_of(s, name) for name in launcher.names(s)}
+    told["server"] = runner.alive(s)
+    if lines := RunFolder(s.state).metrics()[: runner.committed(s)]:
+        write_trace(folder / "trace.csv", lines)
+    if as_json:
+        print(json.dumps(told, indent=2))
+        return
+    print(f"round {told['round']} of {s.file.rounds}, server {'running' if told['server'] else 'not running'}")
+    table = Table(box=SIMPLE_HEAD)
+    for key in told["clients"][0] if told["clients"] else ["no round yet"]:
+        table.add_column(key.replace("_", " "))
+    for row in told["clients"]:
+        table.add_row(*("" if v is None else f"{v:g}" for v in row.values()))
+    Console(width=140).print(table)
+
+
+@app.command()
+def down(folder: Folder) -> None:
+    """Stop every process that was started from this folder; the state stays."""
+    s = settings.read(folder)
+    clients = [name for name in launcher.names(s) if name != "link"]
+    for names in (clients, ["link"]):  # the link last, so that clients can say good-bye
+        for name, there in launcher.stop(s, *names).items():
+            print(f"{name} {'stopped' if there else 'was not running'}")
+
+
+def _need_flower() -> None:
+    there = importlib.util.find_spec("flwr") is not None
+    require(there, "a federation needs Flower, which is not installed here: pip install 'fedstale[flower]'")
+
+
+def _new_key(folder: Path, client: int, tls: bool) -> str:
+    if not tls:
+        return key_of(client)
+    from fedstale.federation.ops.keys import make_node_key
+
+    return make_node_key(folder / "keys" / f"client-{client}")
+
+
+def _write_app(folder: Path, name: str) -> None:
+    for path, text in template.APP.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text.replace("{name}", name))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,224 @@
+"""`fedstale inspect TRACE`: what a recorded participation means for training, before anything is trained."""
+
+import csv
+import json
+import lzma
+import math
+import zipfile
+import zlib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from fedstale import theory
+from fedstale.core import BadInput, Mask, require
+from fedstale.experiments.schema import build, override
+from fedstale.participation.trace import OPEN
+from fedstale.registry import PARTICIPATION
+
+Floats = npt.NDArray[np.float64]
+FILE = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that is the file
+WATCHED = 5
+
+
+class Format(StrEnum):
+    text = "text"
+    json = "json"
+
+
+def inspect(
+    trace: Annotated[Path, typer.Argument(help="A 0/1 table, on/off events or a grid: .csv, .npy, .npz, .json.")],
+    weights: Annotated[str | None, typer.Option(help="The a_i, 1,2,… or a file; equal if left out.")] = None,
+    clients_first: Annotated[bool, typer.Option("--clients-first", help="The table is clients × rounds.")] = False,
+    period: Annotated[
+        int | None, typer.Option(help="Rounds of a window of δ̃²; about 1 / p_min if left out.")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting of events or grid: variant=2_state"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path("."),
+    format: Annotated[Format, typer.Option(help="How results are printed.")] = Format.text,
+) -> None:
+    """Who comes, how often and for how long, and what that costs: a table, a picture and a CSV file."""
+    here = read(trace, change or [], clients_first)
+    a = None if weights is None else read_weights(weights)
+    seen = theory.summary(here, a)
+    clients = per_client(here, seen, a)
+    found = report(here, seen, clients, period)
+    stem = trace.name.split(".")[0] or "trace"
+    picture, numbers = out / f"{stem}-trace.png", out / f"{stem}-trace.csv"
+    out.mkdir(parents=True, exist_ok=True)
+    _write_csv(numbers, clients)
+    _draw(here, seen, f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds", picture)
+    found |= {"file": str(trace), "picture": str(picture), "numbers": str(numbers)}
+    if format == Format.json:
+        print(json.dumps(_plain(found), indent=2, allow_nan=False))
+    else:
+        _print(trace.name, found)
+
+
+def read(path: Path, changes: list[str], clients_first: bool = False) -> Mask:
+    """(rounds, clients) of a file, which is told apart by what is in it; `changes` are settings, key=value."""
+    settings: dict[str, Any] = {}
+    for change in changes:
+        override(settings, change)
+    kind = _kind(path, settings)
+    require(path.is_file(), f"there is no trace file {path}")
+    part: Any = build({"kind": kind, FILE[kind]: str(path), **settings}, PARTICIPATION, kind)
+    table: Mask = np.asarray(part.matrix) if kind == "trace" else part._table
+    return table.T if clients_first else table
+
+
+def _kind(path: Path, settings: dict[str, Any]) -> str:
+    """Events have a column t_s or are JSON; a grid is an .npz file with an array `avail`, or `key` names one."""
+    if ".json" in path.suffixes[-2:]:
+        return "events"
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as file:
+                return "grid" if {"key", "unknown"} & {*settings} or "avail" in file else "trace"
+        if ".csv" in path.suffixes[-2:]:
+            with OPEN.get(path.suffix, open)(path, "rt", encoding="utf-8-sig") as file:
+                return "events" if "t_s" in file.readline(1000) else "trace"
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, zipfile.BadZipFile):
+        pass  # reading it says what is wrong
+    return "trace"
+
+
+def read_weights(text: str) -> Floats:
+    """`1,2,3`, or the path of a .npy or text file with one number per client."""
+    try:
+        return np.array(text.replace(",", " ").split(), np.float64)
+    except ValueError:
+        pass
+    try:
+        if text.endswith(".npy"):
+            return np.asarray(np.load(text, allow_pickle=False), np.float64)
+        return np.array(Path(text).read_text().replace(",", " ").split(), np.float64)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"weights must be numbers or a .npy or text file of them, got {text}: {error}") from None
+
+
+def per_client(here: Mask, seen: theory.Summary, weights: npt.ArrayLike | None) -> list[dict[str, Any]]:
+    """One row per client; clients are numbered from 0, in the order of the file."""
+    rounds, n = here.shape
+    t = np.arange(rounds)[:, None]
+    away = (t - np.maximum.accumulate(np.where(here, t, -1), axis=0)).max(axis=0)  # from the first round on
+    a = np.ones(n) if weights is None else np.asarray(weights, np.float64)
+    columns = {
+        "client": np.arange(n),
+        "share": seen.marginals,
+        "mixing": seen.mixing,
+        "longest_absence": away,
+        "weight": a / a.sum(),
+        "plain_weight": theory.plain_weights(here, weights),
+    }
+    return [
+        dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
+    ]
+
+
+def report(
+    here: Mask, seen: theory.Summary, clients: list[dict[str, Any]], period: int | None = None
+) -> dict[str, Any]:
+    """All that is said of a trace, in plain numbers."""
+    p = seen.marginals
+    if period is None:  # a window in which the rarest client that ever comes is expected once
+        period = max(1, min(math.ceil(1 / p[p > 0].min()), seen.rounds // 2))
+    come = theory.spread(p[p > 0])
+    rarest = sorted((c for c in clients if c["share"] > 0), key=lambda c: (c["share"], -c["longest_absence"]))
+    return {
+        "rounds": seen.rounds,
+        "clients": seen.clients,
+        "never": int((p == 0).sum()),
+        "share": _spread(p),
+        "spread": seen.spread._asdict(),
+        "spread_of_those_who_come": come._asdict(),
+        "presence": _quantiles(seen.on),
+        "absence": _quantiles(seen.off),
+        "mixing": _spread(seen.mixing),
+        "staleness": _quantiles(seen.staleness) | {"before_first": seen.unseen},
+        "plain_averaging_bias": seen.bias,
+        "delta2": {str(P): theory.delta2(here, P) for P in sorted({1, period, seen.rounds})},
+        "period": period,
+        "least_rounds": seen.least_rounds,
+        "least_rounds_of_those_who_come": 1 / come.p_min,
+        "watch": rarest[:WATCHED],
+    }
+
+
+def _spread(values: Floats) -> dict[str, float]:
+    numbers = values.min(), np.median(values), values.mean(), values.max()
+    return dict(zip(("min", "median", "mean", "max"), map(float, numbers), strict=True))
+
+
+def _quantiles(counts: theory.Counts) -> dict[str, float]:
+    names = "min", "q25", "median", "q75", "max"
+    return {"mean": counts.mean} | dict(zip(names, counts.quantiles.tolist(), strict=True))
+
+
+def _plain(value: Any) -> Any:
+    """JSON has neither nan nor inf: null."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _draw(here: Mask, seen: theory.Summary, title: str, path: Path) -> None:
+    from fedstale.plots import trace  # matplotlib is slow to load
+
+    trace.trace(here, mixing=seen.mixing, on=seen.on.histogram, off=seen.off.histogram,
+                staleness=seen.staleness.histogram, title=title, path=path)  # fmt: skip
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _print(name: str, found: dict[str, Any]) -> None:
+    windows = ", ".join(f"{value:.3g} for P = {P}" for P, value in found["delta2"].items())
+    stale, come = dict(found["staleness"]), found["spread_of_those_who_come"]
+    first = stale.pop("before_first")
+    never, least = found["never"], f"{found['least_rounds']:.4g} = 1 / p_min, or a multiple"
+    lines = {
+        "share of the rounds": _numbers(found["share"]),
+        "participation": _numbers(found["spread"]),
+        **({"never there": f"{never} client{'s' * (never > 1)}; without them {_numbers(come)}"} if never else {}),
+        "rounds in a row there": _numbers(found["presence"]),
+        "rounds in a row away": _numbers(found["absence"]),
+        "correlation λ": _numbers(found["mixing"]),
+        "staleness in rounds": _numbers(stale),
+        "before the first time": f"{first:.1%} of all clients' rounds",
+        "bias of plain averaging": f"{found['plain_averaging_bias']:.1%} of the weight is at the wrong clients",
+        "δ̃²(P) with d² = 1": f"{windows} (0: all alike in each window of P rounds)",
+        "rounds to learn, Ω": least + (f"; without those never there {1 / come['p_min']:.4g}" if never else ""),
+    }
+    print(f"{name}: {found['clients']} clients, {found['rounds']} rounds\n")
+    grid = Table.grid(padding=(0, 2))
+    for key, value in lines.items():
+        grid.add_row(f"  {key}", value)
+    Console(width=110).print(grid, highlight=False, markup=False)
+    table = Table(title="clients to watch: the rarest, numbered from 0", title_justify="left", box=SIMPLE_HEAD)
+    for key in found["watch"][0]:
+        table.add_column(key.replace("_", " "), justify="right")
+    for row in found["watch"]:
+        table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
+    Console(width=100).print("", table)
+    print(f"picture: {found['picture']}\nnumbers: {found['numbers']}")
+
+
+def _numbers(values: dict[str, float]) -> str:
+    return ", ".join(f"{key} {value:.3g}" for key, value in values.items())

@@ -1,0 +1,113 @@
+"""Who advances together: clients that draw the same number of samples, used by the same number of jobs."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from fedstale.core import Array, Ids, Job, Local
+from fedstale.kernels import load
+from fedstale.rng import key, stream
+from fedstale.tasks.split import minibatches
+
+Key = tuple[int, int, int, int]  # seed, t, batch, steps: jobs with the same draw the same samples
+Room = Callable[[int, int], int]  # b, J -> sample sets that a chunk may hold
+Wide = Callable[[int, int], int]  # samples of a draw, batch -> b that it is filled up to
+WORTH = 8  # a chunk that fills less than this part of its room is not worth two
+
+
+class Draw(NamedTuple):
+    """The samples of one client in one round, and the J rows (a job and its place) that train on them."""
+
+    seed: int
+    t: int
+    local: Local
+    client: int
+    size: int  # min(batch, samples of the client)
+    wide: int  # b, what it is filled up to
+    rows: Ids  # (J,) ascending, counted over the clients of all jobs
+
+
+class Chunk(NamedTuple):
+    """G draws of b samples or fewer for J rows each; row g·J + j trains on draw g."""
+
+    draws: Sequence[Draw]  # G
+    offsets: Ids  # (n + 1,) of the training split
+
+    @property
+    def rows(self) -> Ids:
+        """(G·J,)"""
+        return np.concatenate([draw.rows for draw in self.draws])
+
+    @property
+    def sharers(self) -> int:
+        """J"""
+        return len(self.draws[0].rows)
+
+    @property
+    def sizes(self) -> Ids:
+        """(G,)"""
+        return np.array([draw.size for draw in self.draws])
+
+    def samples(self) -> Ids:
+        """(steps, G, b) rows of the training split; a draw is filled up with a sample of the same client."""
+        steps, clients = self.draws[0].local.steps, np.array([draw.client for draw in self.draws])
+        samples = np.zeros((steps, len(clients), self.draws[0].wide), np.int64)
+        first, held = self.offsets[clients], self.offsets[clients + 1] - self.offsets[clients]
+        if fused := load("linear"):
+            keys = b"".join(key(draw.seed, "local", draw.t, draw.client) for draw in self.draws)
+            fused.draw(np.frombuffer(keys, np.uint64).reshape(-1, 2), held, self.sizes, samples)
+        else:
+            for g, (seed, t, local, client, size, _, _) in enumerate(self.draws):
+                samples[:, g, :size] = minibatches(int(held[g]), local, stream(seed, "local", t, client))
+        samples += first[:, None]
+        return samples
+
+    def counts(self) -> Array:
+        """(G, b) 1/size for the samples of a draw, 0 for what it was filled up with."""
+        sizes = self.sizes[:, None]
+        return np.asarray((np.arange(self.draws[0].wide) < sizes) / sizes, np.float32)
+
+
+def chunks(jobs: Sequence[Job], offsets: Ids, room: Room, wide: Wide) -> Iterator[Chunk]:
+    """All rows of all jobs in chunks of `room`; small draws filled up, as `wide` says, so that more are alike.
+
+    Chunks are about equal and come in pairs, for threads to share, unless there is too little for two;
+    how many threads there are does not change them.
+    """
+    for (_, sharers, b), draws in _alike(jobs, np.diff(offsets), wide).items():
+        m, most = len(draws), room(b, sharers)
+        parts = 1 if WORTH * m < most else min(m, 2 * -(-m // (2 * most)))
+        for begin, end in pairwise(m * k // parts for k in range(parts + 1)):
+            yield Chunk(draws[begin:end], offsets)
+
+
+def filled(size: int, batch: int) -> int:
+    """The least of batch, ¾ batch, ¾ of that, … that holds a draw: the same whoever else is in the round."""
+    wide = batch
+    while size <= 3 * wide // 4:
+        wide = 3 * wide // 4
+    return wide
+
+
+def _alike(jobs: Sequence[Job], sizes: Ids, wide: Wide) -> dict[tuple[int, int, int], list[Draw]]:
+    """Draws by (steps, J, b)."""
+    first = np.cumsum([0, *(len(job.clients) for job in jobs)])
+    same: dict[Key, list[int]] = defaultdict(list)
+    for k, job in enumerate(jobs):
+        if len(job.clients):
+            same[job.seed, job.t, job.local.batch, job.local.steps].append(k)
+    alike: dict[tuple[int, int, int], list[Draw]] = defaultdict(list)
+    for name, members in same.items():
+        clients = np.concatenate([jobs[k].clients for k in members])
+        rows = np.concatenate([np.arange(first[k], first[k + 1]) for k in members])
+        rows = rows[np.argsort(clients, kind="stable")]
+        who, begin = np.unique(np.sort(clients), return_index=True)
+        local = jobs[members[0]].local
+        drawn, cuts = np.minimum(local.batch, sizes[who]).tolist(), [*begin.tolist(), len(rows)]
+        for client, size, cut in zip(who.tolist(), drawn, pairwise(cuts), strict=True):
+            group, b = rows[slice(*cut)], wide(size, local.batch)
+            alike[local.steps, len(group), b].append(Draw(*name[:2], local, client, size, b, group))
+    return alike

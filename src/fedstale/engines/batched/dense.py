@@ -1,0 +1,133 @@
+"""Linear models and MLPs with cross entropy: gradients in closed form, the clients of all jobs in one product.
+
+Activations are (features, samples), so that the softmax runs along contiguous samples. Rows that share
+their samples share one product with the inputs: their first layers are one tall matrix.
+"""
+
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedstale.engines.batched.chunks import Chunk, filled
+from fedstale.engines.batched.rows import Rows
+from fedstale.tasks.supervised import Supervised
+
+CACHE = 4 << 20  # bytes of matrices in a chunk: measured, larger ones fall out of the cache
+
+
+class Moving(NamedTuple):
+    """Parameters (R, out, in) and what moves them besides the loss: ridge, prox and drift."""
+
+    values: Tensor
+    decay: Tensor | None  # (R, 1, 1)
+    shift: Tensor | None  # like the values
+
+    def drift(self) -> None:
+        if self.decay is not None:
+            self.values.addcmul_(self.values, self.decay)
+        if self.shift is not None:
+            self.values.add_(self.shift)
+
+
+class Layer(NamedTuple):
+    """One layer of R rows and what passes through it."""
+
+    weights: Moving  # (R, out, in)
+    bias: Moving  # (R, out, 1)
+    out: Tensor  # (R, out, b) after the relu
+    grad: Tensor  # (R, out, b) of the loss by what comes before the relu, times the rate
+
+
+class Dense:
+    """Everything a chunk needs lives in buffers that are kept: fresh pages cost more than the products."""
+
+    wide = staticmethod(filled)  # samples that do not count are cheaper than a chunk of their own
+
+    def __init__(self, task: Supervised, sizes: tuple[int, ...]) -> None:
+        self.sizes = sizes
+        self.where = [slot.where for slot in task.slots]  # weights, bias, weights, bias, …
+        self.x, self.y = task.train.x.flatten(1), task.train.y
+        self._kept: dict[str, Tensor] = {}
+
+    def room(self, b: int, sharers: int) -> int:
+        weights = sum(i * o for i, o in pairwise(self.sizes))
+        floats = b * self.sizes[0] + sharers * (weights + 2 * b * sum(self.sizes[1:]))
+        return max(1, CACHE // (4 * floats))
+
+    def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
+        J, device = chunk.sharers, self.x.device
+        index, samples = (torch.from_numpy(a).to(device) for a in (chunk.rows, chunk.samples()))
+        steps, G, b = samples.shape
+        counts = torch.from_numpy(chunk.counts()).to(device).view(G, 1, 1, b)
+        scale = counts * rows.rate[index].neg().view(G, J, 1, 1)
+        layers, inputs = self._load(rows, index, b), self._keep("inputs", G, b, self.sizes[0])
+        outputs, grad = (a.view(G, J, -1, b) for a in (layers[-1].out, layers[-1].grad))
+        minus = torch.full((1,), -1.0, device=device).expand(G, J, 1, b)
+        for step in range(steps if training else 1):
+            torch.index_select(self.x, 0, samples[step].view(-1), out=inputs.view(G * b, -1))
+            y = self.y.index_select(0, samples[step].view(-1)).view(G, 1, 1, b).expand(G, J, 1, b)
+            _forward(layers, inputs)
+            if step == 0:
+                entropy = outputs.logsumexp(2, keepdim=True) - outputs.gather(2, y)
+                rows.losses[index] = (entropy * counts).sum((2, 3)).flatten() + rows.penalty[index]
+            if training:
+                torch.softmax(outputs, 2, out=grad)
+                grad.scatter_add_(2, y, minus).mul_(scale)
+                _backward(layers, inputs)
+        if training:
+            self._store(layers, rows, index)
+
+    def _load(self, rows: Rows, index: Tensor, b: int) -> list[Layer]:
+        jobs, decay, shift, layers = rows.job[index], rows.decay(index), rows.shift(index), []
+        decay = None if decay is None else decay[:, None, None]
+        for k, (i, o) in enumerate(pairwise(self.sizes)):
+            both: list[Moving] = []
+            for where, shape in zip(self.where[2 * k : 2 * k + 2], ((o, i), (o, 1)), strict=True):
+                w = self._keep(f"{where}", len(index), *shape)
+                torch.index_select(rows.params[:, where], 0, jobs, out=w.flatten(1))
+                both.append(Moving(w, decay, None if shift is None else shift[:, where].view(-1, *shape)))
+            out, grad = (self._keep(f"{name} {k}", len(index), o, b) for name in ("out", "grad"))
+            layers.append(Layer(both[0], both[1], out, grad))
+        return layers
+
+    def _store(self, layers: list[Layer], rows: Rows, index: Tensor) -> None:
+        jobs = rows.job[index]
+        moved = [moving.values.flatten(1) for layer in layers for moving in (layer.weights, layer.bias)]
+        for where, w in zip(self.where, moved, strict=True):
+            sent = self._keep("sent", *w.shape)
+            torch.index_select(rows.params[:, where], 0, jobs, out=sent)
+            rows.updates[:, where].index_copy_(0, index, w.sub_(sent))
+
+    def _keep(self, name: str, *shape: int) -> Tensor:
+        """A buffer with what was there before, larger if need be."""
+        size = prod(shape)
+        if name not in self._kept or self._kept[name].numel() < size:
+            self._kept[name] = torch.empty(size, device=self.x.device)
+        return self._kept[name][:size].view(shape)
+
+
+def _forward(layers: list[Layer], inputs: Tensor) -> None:
+    below = inputs.transpose(1, 2)  # (G, in, b)
+    for k, (w, bias, out, _) in enumerate(layers):
+        out.copy_(bias.values)
+        many = len(below)  # G in the first layer, whose rows share their inputs, then G·J
+        out.view(many, -1, out.shape[-1]).baddbmm_(w.values.view(many, -1, w.values.shape[-1]), below)
+        below = out.relu_() if k < len(layers) - 1 else out
+
+
+def _backward(layers: list[Layer], inputs: Tensor) -> None:
+    """Every layer moves by its gradient, which is already multiplied by minus the rate."""
+    for k in reversed(range(len(layers))):
+        w, bias, _, grad = layers[k]
+        if k:
+            below = layers[k - 1]
+            torch.bmm(w.values.transpose(1, 2), grad, out=below.grad)
+            torch.ops.aten.threshold_backward.grad_input(below.grad, below.out, 0, grad_input=below.grad)
+        came = layers[k - 1].out.transpose(1, 2) if k else inputs  # (·, b, in)
+        w.drift()
+        w.values.view(len(came), -1, came.shape[-1]).baddbmm_(grad.view(len(came), -1, grad.shape[-1]), came)
+        bias.drift()
+        bias.values.add_(grad.sum(-1, keepdim=True))

@@ -1,0 +1,133 @@
+"""Clients and jobs side by side as stacked matrices: small models are limited by calls, not by arithmetic."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from fedstale.core import Array, BadInput, Job, Local, Reply, part, require
+from fedstale.engines.batched.chunks import Chunk, chunks
+from fedstale.engines.batched.dense import Dense
+from fedstale.engines.batched.functional import Functional
+from fedstale.engines.batched.linear import Linear
+from fedstale.engines.batched.rows import Rows
+from fedstale.engines.machine import one_thread, runs_that_fit
+from fedstale.engines.serial import Serial
+from fedstale.kernels import load
+from fedstale.tasks.supervised import Supervised
+
+MOST_RUNS = 64  # more at once gain nothing more
+ADVICE = "use engine 'serial' or 'pool'"
+
+
+class Kernel(Protocol):
+    """How the rows of a chunk advance; one thread at a time."""
+
+    def wide(self, size: int, batch: int) -> int:
+        """How many samples a draw of `size` is filled up to, so that more draws are alike."""
+        ...
+
+    def room(self, b: int, sharers: int) -> int:
+        """Draws of b samples, each for so many rows, that fit the cache or the memory."""
+        ...
+
+    def run(self, chunk: Chunk, rows: Rows, training: bool) -> None: ...
+
+
+@part
+class Batched:
+    """All clients of all jobs at once, with the numbers of Serial up to the order of float32 sums.
+
+    Tolerance: updates within 1e-6 of the largest parameter, and 1e-5 of it after 50 rounds, at rates
+    where training is stable. Closed-form gradients for linear models and MLPs with cross entropy,
+    torch.func for other modules that it can batch; compiled loops for linear models where numba is
+    installed, whose sums have another order again. Good for small models, many clients and many runs;
+    convolutions are faster in a pool.
+    """
+
+    task: Supervised
+    local: Local
+
+    def __post_init__(self) -> None:
+        task = self.task
+        require(isinstance(task, Supervised), f"engine 'batched' needs a torch model, got {type(task).__name__}")
+        require(not task.stochastic, f"engine 'batched' cannot repeat what a model draws (dropout); {ADVICE}")
+        self._try()
+
+    @property
+    def width(self) -> int:
+        """Runs that may advance in step."""
+        return runs_that_fit(self.task, MOST_RUNS)
+
+    def train(self, jobs: Sequence[Job]) -> list[Reply]:
+        return self._run(jobs, training=True) if jobs else []
+
+    def losses(self, job: Job) -> Array:
+        return self._run([job], training=False)[0].losses
+
+    def _run(self, jobs: Sequence[Job], training: bool) -> list[Reply]:
+        """Each chunk is drawn and computed by one thread.
+
+        So the numbers do not depend on how many there are, and no thread waits for another one within a
+        product, which costs dearly where cores are shared.
+        """
+        rows, kernel = Rows.of(jobs, self.task), self._kernel
+        work = chunks(jobs, self.task.train.offsets, kernel.room, kernel.wide)
+        with one_thread() as threads:
+            if threads == 1 or self.task.device.type != "cpu":
+                for chunk in work:
+                    kernel.run(chunk, rows, training)
+            else:
+                if threads not in self._pools:
+                    self._pools[threads] = ThreadPoolExecutor(threads, "batched", torch.set_num_threads, (1,))
+                pool = self._pools[threads]
+                for done in [pool.submit(self._compute, chunk, rows, training) for chunk in work]:
+                    done.result()
+        return rows.replies(jobs)
+
+    def _compute(self, chunk: Chunk, rows: Rows, training: bool) -> None:
+        try:
+            kernel = self._idle.pop()
+        except IndexError:
+            kernel = self._make()
+        kernel.run(chunk, rows, training)
+        self._idle.append(kernel)
+
+    @cached_property
+    def _pools(self) -> dict[int, ThreadPoolExecutor]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"task": self.task, "local": self.local}  # threads and buffers are made anew where needed
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return self._make()
+
+    @cached_property
+    def _idle(self) -> list[Kernel]:
+        """Those of the threads, while no thread uses them: they keep their buffers from round to round."""
+        return []
+
+    def _make(self) -> Kernel:
+        sizes = self.task.dense
+        if sizes and len(sizes) == 2 and self.task.device.type == "cpu" and load("linear"):
+            return Linear(self.task)
+        return Dense(self.task, sizes) if sizes else Functional(self.task)
+
+    def _try(self) -> None:
+        """One step of one client, compared with Serial."""
+        job = Job(
+            self.task.init(0), np.zeros(1, np.int64), 0, 1, Local(0.1, steps=1, batch=2)
+        )  # at a tiny rate rounding would show
+        try:
+            got = self.train([job])[0]
+        except Exception as error:  # whatever torch.func says of a module that it cannot batch
+            first = str(error).splitlines()[0]
+            raise BadInput(f"engine 'batched' cannot batch this model: {first}; {ADVICE}") from error
+        due = Serial(self.task, self.local).train([job])[0]
+        near = np.allclose(got.updates, due.updates, rtol=1e-3, atol=1e-3 * float(np.abs(due.updates).max()))
+        require(near, f"engine 'batched' gets other gradients for this model than 'serial'; {ADVICE}")

@@ -1,0 +1,72 @@
+"""What goes into a batch of jobs and what comes out of it, one row per client of a job."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedstale.core import Job, Reply
+from fedstale.tasks.supervised import Supervised
+
+
+class Rows(NamedTuple):
+    """R rows, those of the first job first, on the task's device."""
+
+    params: Tensor  # (jobs, d) what was sent
+    penalty: Tensor  # (R,) ridge/2 ‖params‖²
+    job: Tensor  # (R,) whose client it is
+    rate: Tensor  # (R,) learning rate
+    ridge: float
+    prox: Tensor | None  # (R,)
+    drift: Tensor | None  # (R, d)
+    updates: Tensor  # (R, d) local minus sent, to be written
+    losses: Tensor  # (R,) likewise
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], task: Supervised) -> "Rows":
+        counts, device = [len(job.clients) for job in jobs], task.device
+
+        def each(values: list[float]) -> Tensor:
+            return torch.from_numpy(np.repeat(np.array(values, np.float32), counts)).to(device)
+
+        params = np.stack([job.params for job in jobs])
+        drifts = [job.drift for job in jobs]
+        return cls(
+            params=torch.from_numpy(params).to(device),
+            penalty=each([task.ridge / 2 * float(p @ p) if task.ridge else 0.0 for p in params]),
+            job=torch.from_numpy(np.repeat(np.arange(len(jobs)), counts)).to(device),
+            rate=each([job.local.rate(job.t) for job in jobs]),
+            ridge=task.ridge,
+            prox=each([job.local.prox for job in jobs]) if any(job.local.prox for job in jobs) else None,
+            drift=None if all(drift is None for drift in drifts) else _stacked(drifts, counts, task),
+            updates=torch.empty(sum(counts), task.d, device=device),
+            losses=torch.empty(sum(counts), device=device),
+        )
+
+    def decay(self, index: Tensor) -> Tensor | None:
+        """(r,) minus the rate times what multiplies w in the gradient: ridge + prox."""
+        if self.prox is not None:
+            return -self.rate[index] * (self.ridge + self.prox[index])
+        return -self.rate[index] * self.ridge if self.ridge else None
+
+    def shift(self, index: Tensor) -> Tensor | None:
+        """(r, d) what every step adds besides: rate · (prox · sent - drift)."""
+        shift = None
+        if self.prox is not None:
+            shift = self.prox[index, None] * self.params[self.job[index]]
+        if self.drift is not None:
+            drift = self.drift[index]
+            shift = drift.neg_() if shift is None else shift.sub_(drift)
+        return None if shift is None else shift.mul_(self.rate[index, None])
+
+    def replies(self, jobs: Sequence[Job]) -> list[Reply]:
+        stops = np.cumsum([len(job.clients) for job in jobs])[:-1]
+        updates, losses = self.updates.cpu().numpy(), self.losses.cpu().numpy()
+        return [Reply(u, f) for u, f in zip(np.split(updates, stops), np.split(losses, stops), strict=True)]
+
+
+def _stacked(drifts: Sequence[np.ndarray | None], counts: list[int], task: Supervised) -> Tensor:
+    whole = [np.zeros((m, task.d), np.float32) if x is None else x for x, m in zip(drifts, counts, strict=True)]
+    return torch.from_numpy(np.concatenate(whole)).to(task.device)

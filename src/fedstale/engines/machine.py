@@ -1,0 +1,33 @@
+"""CPU cores, threads and memory available to this process."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fedstale.core import Task
+
+SHARE = 0.25  # of the machine's memory that runs in step may take
+
+
+def runs_that_fit(task: Task, most: int) -> int:
+    """Runs that may advance in step, at least one: each may remember n updates and get as many."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(most, int(SHARE * memory / (8 * task.n * task.d))))
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Limits torch to one thread; yields how many threads it may use outside."""
+    import torch  # slow to load
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,161 @@
+"""One process per core, each with one thread: for models whose arithmetic is worth a message."""
+
+import contextlib
+import multiprocessing
+import pickle
+import weakref
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import pairwise
+from multiprocessing import connection
+from multiprocessing.context import SpawnProcess
+from types import TracebackType
+
+import numpy as np
+
+from fedstale.core import Array, BadInput, Job, Local, Reply, Task, require
+from fedstale.engines.machine import cores, runs_that_fit
+from fedstale.engines.processes.shared import Shared, dump
+from fedstale.engines.processes.worker import Board, Unit, units, work
+
+ATTEMPTS = 3  # processes that may die over one unit
+MOST_RUNS = 4  # in step: enough clients that nobody waits at the end of a round
+SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of torch's threads
+
+
+class Worker:
+    """A process and what it is busy with."""
+
+    def __init__(self, board: Shared, data: Shared, packed: bytes) -> None:
+        self.ready = False
+        self.unit: Unit | None = None
+        self.pipe, theirs = SPAWN.Pipe()
+        self.process: SpawnProcess = SPAWN.Process(target=work, args=(theirs, board, data, packed), daemon=True)
+        self.process.start()
+        theirs.close()  # so that its death is the end of the pipe
+
+    def give(self, unit: Unit) -> None:
+        self.unit = unit
+        with contextlib.suppress(OSError):  # it died: the pipe says so to who reads it
+            self.pipe.send(unit)
+
+    def stop(self) -> None:
+        self.pipe.close()
+        self.process.kill()  # it has nothing to lose
+        self.process.join()
+        self.process.close()
+
+
+class Pool:
+    """The reference loop in several processes, bit for bit what Serial gives with one thread.
+
+    Parameters, updates and data are in shared memory; the largest clients go first, to whoever is free.
+    A process that dies is replaced and its clients are trained again. Good for convolutions; for small
+    models the messages cost more than they save. Starts with the first round, ends with `close`.
+    """
+
+    def __init__(self, task: Task, local: Local, workers: int | None = None) -> None:
+        require(workers is None or workers >= 1, f"workers must be at least 1, got {workers}")
+        self.task, self.local, self.workers = task, local, workers or cores()
+        self.width = runs_that_fit(task, MOST_RUNS)
+        self._board, self._data = Shared(), Shared()
+        self._packed = _packed(task, self._data)
+        self._crew: list[Worker] = []
+        self._close = weakref.finalize(self, _dismiss, self._crew, self._board, self._data)
+
+    def train(self, jobs: Sequence[Job]) -> list[Reply]:
+        return self._replies(jobs, training=True)
+
+    def losses(self, job: Job) -> Array:
+        return self._replies([job], training=False)[0].losses
+
+    def close(self) -> None:
+        """End the processes and give the memory back."""
+        self._close()
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _replies(self, jobs: Sequence[Job], training: bool) -> list[Reply]:
+        require(self._close.alive, "this pool is closed; make another one")
+        first = np.cumsum([0, *(len(job.clients) for job in jobs)])
+        board = Board.of(jobs)
+        params, updates, drifts, losses = board.open(self._board)
+        for k, job in enumerate(jobs):
+            params[k] = job.params
+            if board.drifts:
+                drifts[first[k] : first[k + 1]] = 0 if job.drift is None else job.drift
+        try:
+            self._run(units(self.task, jobs, self.workers, training))
+        except BaseException:
+            _stop(self._crew)  # or they would go on writing into the next round
+            raise
+        cuts = [slice(*cut) for cut in pairwise(first)]
+        return [Reply(updates[cut].copy() if training else updates[:0], losses[cut].copy()) for cut in cuts]
+
+    def _run(self, waiting: deque[Unit]) -> None:
+        deaths: Counter[int] = Counter()
+        while waiting or any(worker.unit for worker in self._crew):
+            while len(self._crew) < self.workers:
+                self._crew.append(Worker(self._board, self._data, self._packed))
+            for worker in self._crew:
+                if waiting and worker.ready and worker.unit is None:
+                    worker.give(waiting.popleft())
+            ready = connection.wait([worker.pipe for worker in self._crew])
+            for worker in [worker for worker in self._crew if worker.pipe in ready]:
+                try:
+                    _hear(worker)
+                except (EOFError, ConnectionError):
+                    self._crew.remove(worker)
+                    waiting.extendleft(_unfinished(worker, deaths))
+
+
+def _hear(worker: Worker) -> None:
+    """It is ready, or done with its unit."""
+    message = worker.pipe.recv()
+    if isinstance(message, Exception):
+        raise message
+    worker.ready, worker.unit = True, None
+
+
+def _unfinished(worker: Worker, deaths: Counter[int]) -> list[Unit]:
+    """What a process that died has left undone."""
+    ready, unit = worker.ready, worker.unit
+    worker.stop()
+    require(
+        ready,
+        "the processes of engine 'pool' must be able to import the task: keep models in a module, start scripts "
+        "under `if __name__ == '__main__':`, or use engine 'serial'; got a process that ended at once",
+    )
+    if unit is None:
+        return []
+    deaths[unit.number] += 1
+    if deaths[unit.number] == ATTEMPTS:
+        who = unit.clients.tolist()
+        raise ChildProcessError(
+            f"{ATTEMPTS} processes died while they trained clients {who}: is there enough memory?"
+        )
+    return [unit]
+
+
+def _packed(task: Task, data: Shared) -> bytes:
+    try:
+        return dump(task, data)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise BadInput(
+            f"engine 'pool' must be able to pickle the task: give a function of a module as model, got {error}"
+        ) from error
+
+
+def _stop(crew: list[Worker]) -> None:
+    while crew:
+        crew.pop().stop()
+
+
+def _dismiss(crew: list[Worker], *memories: Shared) -> None:
+    _stop(crew)
+    for memory in memories:
+        memory.close()

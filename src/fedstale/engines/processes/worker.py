@@ -1,0 +1,111 @@
+"""One process of a pool: it trains what it is sent with the reference loop and one thread."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import numpy as np
+
+from fedstale.core import Array, Ids, Job, Local, Task
+from fedstale.engines.processes.shared import Shared, load
+from fedstale.engines.serial import Serial
+
+SHARES = 16  # a process gets at least so many units a round: nobody waits longer than for one of them
+
+
+class Board(NamedTuple):
+    """Where parameters go in and updates come out, in shared memory: J jobs with R clients in all."""
+
+    jobs: int
+    rows: int
+    d: int
+    drifts: int  # R, or 0 if no job has any
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> "Board":
+        rows = sum(len(job.clients) for job in jobs)
+        drifts = rows if any(job.drift is not None for job in jobs) else 0
+        return cls(len(jobs), rows, len(jobs[0].params) if jobs else 0, drifts)
+
+    def open(self, shared: Shared) -> tuple[Array, Array, Array, Array]:
+        """Parameters (J, d), updates (R, d), drifts (R or 0, d), losses (R,)."""
+        heights = np.cumsum([0, self.jobs, self.rows, self.drifts]) * self.d
+        shared.fit(4 * int(heights[-1] + self.rows))
+        a, b, c, d = (4 * int(height) for height in heights)
+        params = shared.array(a, (self.jobs, self.d))
+        updates, drifts = shared.array(b, (self.rows, self.d)), shared.array(c, (self.drifts, self.d))
+        return params, updates, drifts, shared.array(d, (self.rows,))
+
+
+class Unit(NamedTuple):
+    """Some clients of one job."""
+
+    number: int
+    board: Board
+    job: int
+    rows: Ids  # (m,) of the board
+    clients: Ids  # (m,)
+    seed: int
+    t: int
+    local: Local
+    training: bool
+
+
+def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> deque[Unit]:
+    """The clients of all jobs, some at a time, the largest first."""
+    sizes = task.train.sizes if hasattr(task, "train") else np.ones(task.n, np.int64)
+    board, first = Board.of(jobs), np.cumsum([0, *(len(job.clients) for job in jobs)])
+    together = max(1, board.rows // (workers * SHARES))
+    found: list[tuple[int, Unit]] = []
+    for k, job in enumerate(jobs):
+        effort = job.local.steps * np.minimum(sizes[job.clients], job.local.batch)
+        order = np.argsort(-effort, kind="stable")
+        for some in (order[i : i + together] for i in range(0, len(order), together)):
+            rows, clients = first[k] + some, job.clients[some]
+            unit = Unit(len(found), board, k, rows, clients, job.seed, job.t, job.local, training)
+            found.append((int(effort[some].sum()), unit))
+    return deque(unit for _, unit in sorted(found, key=lambda pair: -pair[0]))
+
+
+def work(pipe: Connection, board: Shared, data: Shared, packed: bytes) -> None:
+    """Say that it is ready, then answer every unit with nothing, or with the error that there was."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent's to stop
+    threading.Thread(target=_follow, daemon=True).start()
+    data.fit(os.fstat(data.fd).st_size)
+    task = load(packed, data)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent has closed the pool
+        pipe.send(None)
+        while True:
+            pipe.send(_answer(pipe.recv(), task, board))
+
+
+def _follow() -> None:
+    """End with the parent, even if that was killed in the middle of a long unit."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _answer(unit: Unit, task: Task, shared: Shared) -> Exception | None:
+    try:
+        params, updates, drifts, losses = unit.board.open(shared)
+        drift = drifts[unit.rows] if unit.board.drifts else None
+        job = Job(params[unit.job], unit.clients, unit.seed, unit.t, unit.local, drift)
+        engine = Serial(task, unit.local)
+        if unit.training:
+            updates[unit.rows], losses[unit.rows] = engine.train([job])[0]
+        else:
+            losses[unit.rows] = engine.losses(job)
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,190 @@
+"""What is kept of a run: one line of metrics per round, the latest checkpoint, the final result."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from fedstale.core import Array, Checkpoint, Ids, Snapshot, Task
+from fedstale.experiments.tracer import Traced
+from fedstale.runs.store import RunFolder, fingerprint, write_json
+
+LISTED = 1024  # so many clients are named in the metrics one by one
+LAST = 10  # rounds at the end that are all evaluated, for the mean of the last 10
+
+
+class Tally(NamedTuple):
+    """What the metrics of a round need from the rounds before it."""
+
+    last: Ids  # (n,) the round each client was last heard from, 0 before the first
+    weights: Any  # (n,) float64, sum of the realised weights so far
+    refused: int  # updates that were not finite
+
+    @classmethod
+    def empty(cls, n: int) -> "Tally":
+        return cls(np.zeros(n, np.int64), np.zeros(n), 0)
+
+
+class Saved(NamedTuple):
+    checkpoint: Checkpoint
+    tally: Tally
+
+
+class Recorder:
+    """Writes one run's folder, round by round."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        task: Task,
+        rounds: int,
+        every: int,
+        pause: float,
+        saved: Saved | None,
+        abreast: int,
+    ) -> None:
+        """Evaluate every so many rounds, save a checkpoint every `pause` seconds; `abreast` runs share the time."""
+        self.folder, self.task, self.rounds, self.every, self.pause = folder, task, rounds, every, pause
+        self.abreast = abreast
+        self.tally = saved.tally if saved else Tally.empty(task.n)
+        self.begun = self.saved = saved.checkpoint.t if saved else 0
+        self.file: IO[bytes] = folder.open_metrics(self.begun)
+        self.start = self.saved_at = time.monotonic()
+
+    def record(self, s: Snapshot) -> dict[str, Any]:
+        """Append the round's line; save a checkpoint now and then."""
+        last = self.tally.last
+        last[s.clients] = s.t
+        realised = s.checkpoint.state.weights if isinstance(s.checkpoint.state, Traced) else None
+        total = self.tally.weights + (0 if realised is None else realised)
+        self.tally = Tally(last, total, self.tally.refused + len(s.refused))
+        line = self._line(s) | (self._evaluation(s, realised is not None) if self.due(s.t) else {})
+        self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        if time.monotonic() - self.saved_at >= self.pause:
+            self.save(s.checkpoint)
+        return line
+
+    def due(self, t: int) -> bool:
+        return t % self.every == 0 or t > self.rounds - LAST
+
+    def _line(self, s: Snapshot) -> dict[str, Any]:
+        a = self.task.weights[s.clients].astype(np.float64)
+        stale = np.quantile(s.t - self.tally.last, [0.5, 0.9, 1.0])
+        line: dict[str, Any] = {
+            "round": s.t,
+            "available": len(s.available),
+            "participants": len(s.clients),
+            "refused": len(s.refused),
+            "train_loss": float(a @ s.losses / a.sum()) if a.sum() > 0 else None,
+            "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
+            "staleness": [float(q) for q in stale],
+        }
+        state = s.checkpoint.state.inner if isinstance(s.checkpoint.state, Traced) else s.checkpoint.state
+        if hasattr(state, "beta"):
+            line["beta"] = state.beta
+        if self.task.n <= LISTED:
+            line["heard"] = s.clients.tolist()
+            if len(s.chosen) < len(s.available):
+                line["spared"] = np.setdiff1d(s.available, s.chosen).tolist()  # there, but left out by the rule
+        return line
+
+    def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:
+        values: dict[str, Any] = {key: float(value) for key, value in self.task.evaluate(s.params).items()}
+        if traced:
+            values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]
+        return values
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Metrics first, then the checkpoint that counts on them."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.folder.save_checkpoint(Saved(checkpoint, self.tally))
+        self.saved, self.saved_at = checkpoint.t, time.monotonic()
+
+    def finish(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """Write what a finished run has, its result last."""
+        self.save(checkpoint)
+        self.folder.save_params(checkpoint.params)
+        if self.task.n <= LISTED:
+            write_json(self.folder.path / "clients.json", per_client(self.task, checkpoint.params))
+        seconds = time.monotonic() - self.start
+        result = summary(self.folder.metrics()) | {
+            "rounds": checkpoint.t,
+            "refused": self.tally.refused,
+            "fingerprint": fingerprint(checkpoint.params),
+            "seconds": round(seconds, 3),
+            "rounds_per_second": round(self.abreast * (checkpoint.t - self.begun) / max(seconds, 1e-9), 2),
+        }
+        write_json(self.folder.path / "result.json", result)
+        return result
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def per_client(task: Task, params: Array) -> dict[str, list[float | None]]:
+    """Of each client its weight and, where the task can tell, its scores; null without test samples."""
+    scores: Any = getattr(task, "per_client", lambda params: {})(params)
+    values = {"weight": task.weights, **scores}
+    return {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
+
+
+def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
+    """Per evaluated value: at the end, mean of the last 10 rounds, and the best accuracy."""
+    skip = {
+        "round",
+        "available",
+        "participants",
+        "refused",
+        "train_loss",
+        "step_norm",
+        "staleness",
+        "heard",
+        "spared",
+        "beta",
+        "weights",
+    }
+    names = [key for key in metrics[-1] if key not in skip]
+    found: dict[str, Any] = {}
+    for name in names:
+        values = [line[name] for line in metrics if name in line]
+        found[name] = {"final": values[-1], "last10": float(np.mean(values[-LAST:]))}
+        found[name]["best"] = max(values) if name == "accuracy" else min(values)
+    return found
+
+
+def environment(command: str) -> dict[str, Any]:
+    """What a reader needs to repeat the run elsewhere, or to understand why it differs."""
+    return {
+        "command": command,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "python": sys.version.split()[0],
+        "packages": {name: _version(name) for name in ("fedstale", "numpy", "torch", "numba")},
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "git": _git(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git() -> dict[str, Any] | None:
+    """Commit and whether files were changed, of the folder the command ran in."""
+    try:
+        ask = [["git", "rev-parse", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"]]
+        head, changed = (
+            subprocess.run(c, capture_output=True, text=True, check=True, timeout=10).stdout for c in ask
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": head.strip(), "changed": bool(changed.strip())}

@@ -1,0 +1,36 @@
+"""Fed-CIS: federated learning for nodes that answer requests together, each with its share of one network.
+
+A pair (node, exit) is a client like any other: its loss is that of the exit on the node's data, and its
+update is zero outside the part of the network that the exit uses. What is new is here: the tree and its
+rates, how much each exit counts, and who answers what.
+
+Kaplan, Rodio, Si Salem, Xu and Neglia, Federated Learning for Cooperative Inference Systems: The Case of
+Early Exit Networks, 2024 (arXiv 2405.04249); Rodio's thesis, chapter 5.
+"""
+
+from fedstale.fed_cis.inference import REQUESTS, everywhere, normalised_entropy, own, serve, served_mean
+from fedstale.fed_cis.tree import DATA_SHARES, MIXES, SEVEN_NODES, SEVENTEEN_NODES, Flows, Tree, layered
+from fedstale.fed_cis.weights import WEIGHTINGS, Balanced, Equal, Exits, FlopsProportional, ServingRate, Weighting
+
+__all__ = [
+    "DATA_SHARES",
+    "MIXES",
+    "REQUESTS",
+    "SEVENTEEN_NODES",
+    "SEVEN_NODES",
+    "WEIGHTINGS",
+    "Balanced",
+    "Equal",
+    "Exits",
+    "FlopsProportional",
+    "Flows",
+    "ServingRate",
+    "Tree",
+    "Weighting",
+    "everywhere",
+    "layered",
+    "normalised_entropy",
+    "own",
+    "serve",
+    "served_mean",
+]

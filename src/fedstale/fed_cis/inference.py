@@ -1,0 +1,76 @@
+"""Cooperative inference: every node answers its easiest requests and passes the others on.
+
+Rodio's thesis, sections 5.3.1 and 5.4.2. A test sample stands for requests at some rate, so that a node
+can serve exactly its share; the sample on the edge is answered in part here and in part above.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Ids, require
+from fedstale.fed_cis.tree import Tree
+
+Floats = npt.NDArray[np.float64]
+Requests = Callable[
+    [Tree, Ids], Floats
+]  # tree, test samples of each node (n,) -> rate of sample m at node i (n, M)
+
+
+def own(tree: Tree, sizes: Ids) -> Floats:
+    """A node is asked about its own test samples, each at the rate λ_i^l / their number."""
+    arrivals = np.asarray(tree.arrivals)
+    none = np.flatnonzero((arrivals > 0) & (sizes == 0))[:5].tolist()
+    require(not none, f"nodes that receive requests must have test samples, got none of nodes {none}")
+    rates = np.zeros((tree.n, sizes.sum()))
+    holder = np.repeat(np.arange(tree.n), sizes)
+    rates[holder, np.arange(len(holder))] = (arrivals / np.maximum(sizes, 1))[holder]
+    return rates
+
+
+def everywhere(tree: Tree, sizes: Ids) -> Floats:
+    """A node is asked about the test samples of all nodes: less noise, for nodes whose data are alike."""
+    total = int(sizes.sum())
+    require(total > 0, "requests must be about test samples, got none")
+    return np.repeat(np.asarray(tree.arrivals)[:, None] / total, total, axis=1)
+
+
+REQUESTS: Mapping[str, Requests] = {"own": own, "everywhere": everywhere}
+
+
+def normalised_entropy(logits: npt.ArrayLike) -> Floats:
+    """Of the predicted class probabilities, over the last axis: 0 is certain, 1 knows nothing."""
+    z = np.asarray(logits, np.float64)
+    z = z - z.max(axis=-1, keepdims=True)
+    p = np.exp(z) / np.exp(z).sum(axis=-1, keepdims=True)
+    logs = np.log(p, out=np.zeros_like(p), where=p > 0)
+    entropy: Floats = -(p * logs).sum(axis=-1) / np.log(max(z.shape[-1], 2))
+    return entropy
+
+
+def serve(tree: Tree, difficulty: npt.ArrayLike, requests: npt.ArrayLike) -> Floats:
+    """(n, M) the rate at which node i answers sample m: the easiest of what reaches it, up to λ_i^s.
+
+    `difficulty` is (E, M), as each exit sees it; `requests` is (n, M), each row with the sum λ_i^l.
+    """
+    hard, waiting = np.asarray(difficulty, np.float64), np.array(requests, np.float64)
+    arrivals, parents, exits = (np.asarray(x) for x in (tree.arrivals, tree.parents, tree.exits))
+    require(np.allclose(waiting.sum(axis=1), arrivals), f"requests must add up to the arrivals {arrivals.tolist()}")
+    served, rates = np.zeros_like(waiting), tree.flows().served
+    for i in tree.order:
+        if parents[i] < 0:
+            served[i] = waiting[i]
+            continue
+        easiest = np.argsort(hard[exits[i] - 1], kind="stable")
+        rate = waiting[i, easiest]
+        before = np.cumsum(rate) - rate
+        served[i, easiest] = np.clip(rates[i] - before, 0, rate)
+        waiting[parents[i]] += waiting[i] - served[i]
+    return served
+
+
+def served_mean(tree: Tree, served: Floats, values: npt.ArrayLike) -> float:
+    """The mean over all answers of `values` (E, M), each as given by the exit that answers."""
+    answers = np.asarray(values, np.float64)[np.asarray(tree.exits) - 1]  # (n, M)
+    return float((served * answers).sum() / served.sum())

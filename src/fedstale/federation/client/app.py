@@ -1,0 +1,55 @@
+"""A Flower ClientApp from a model and its data.
+
+    from fedstale.flower import client_app
+    app = client_app(Net, my_loader)             # an nn.Module (or what makes one), and what makes a DataLoader
+
+or, from a fedstale task of which this client holds one part: `task_app(lambda context: (task, client))`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedstale.core import Task
+from fedstale.federation.client.training import Alone, obey
+from fedstale.federation.protocol.messages import LOSS, TRAIN, WHO, pack_body, unpack_order
+
+Loader = Iterable[tuple[Any, Any]]  # batches of (inputs, targets)
+
+
+def client_app(model: Any, data: Callable[[Context], Loader], loss: Any = None, ridge: float = 0.0) -> ClientApp:
+    """Trains `model` on the samples that the loader gives; `loss` is as in Supervised, cross entropy if left out.
+
+    The loader is read through once per message: how it shuffles and batches does not matter, for batches are
+    drawn from the named stream of this round, as in simulations.
+    """
+
+    def own(context: Context) -> tuple[Task, int]:
+        from fedstale.tasks.supervised import Supervised, cross_entropy
+
+        x, y = (np.concatenate([np.asarray(batch) for batch in part]) for part in zip(*data(context), strict=True))
+        return Supervised(model, [(x, y)], loss=loss or cross_entropy, ridge=ridge), 0
+
+    return task_app(own)
+
+
+def task_app(own: Callable[[Context], tuple[Task, int]]) -> ClientApp:
+    """Trains client number `own(context)[1]` of a task, under the number that the server's roster gives it."""
+    app = ClientApp()
+
+    def answer(message: Message, context: Context) -> Message:
+        task, client = own(context)
+        order = unpack_order(message.content, message.metadata.message_type, context.node_id)
+        return Message(pack_body(obey(Alone(task, client), order)), reply_to=message)
+
+    def who(message: Message, context: Context) -> Message:
+        number = int(context.node_config.get("client", -1))
+        return Message(RecordDict({"who": ConfigRecord({"client": number})}), reply_to=message)
+
+    app.train(TRAIN.partition(".")[2])(answer)
+    app.query(LOSS.partition(".")[2])(answer)
+    app.query(WHO.partition(".")[2])(who)
+    return app

@@ -1,0 +1,57 @@
+"""A federation without a network: the same round loop, with clients in this process and a clock of its own.
+
+For tests, and to try a federation before anything is deployed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from fedstale.core import Task
+from fedstale.federation.client.training import obey
+from fedstale.federation.protocol.link import Arrival, Order
+from fedstale.federation.protocol.validation import Body
+from fedstale.federation.state.roster import Member, Roster, key_hash
+
+Answer = Callable[[Order, Body], Sequence[Arrival] | None]  # from the honest reply; None: that one
+NODES = 1000  # client i is node 1000 + i
+
+
+def key_of(client: int) -> str:
+    """The key hash of an in-process client."""
+    return key_hash(f"client {client}".encode())
+
+
+def roster_of(clients: Iterable[int], version: int = 1) -> Roster:
+    members = tuple(Member(i, key_of(i)) for i in sorted(clients))
+    return Roster(version, members[-1].id + 1, members)
+
+
+class InProcess:
+    """The clients of a task. Set `there` between rounds to say who is online."""
+
+    def __init__(self, task: Task, there: Iterable[int], answer: Answer = lambda order, body: None) -> None:
+        self.task, self.there, self.answer = task, list(there), answer
+        self.clock, self.sent = 0.0, 0
+        self.inbox: dict[str, list[Arrival]] = {}
+
+    def online(self) -> Mapping[int, str]:
+        return {NODES + i: key_of(i) for i in self.there}
+
+    def send(self, orders: Sequence[Order], ttl: float) -> Sequence[str | None]:
+        return [self._take(order) for order in orders]
+
+    def _take(self, order: Order) -> str:
+        self.sent += 1
+        handle, body = f"m{self.sent}", obey(self.task, order)
+        given = self.answer(order, body)
+        honest = [Arrival(handle, order.node, body)]
+        self.inbox[handle] = honest if given is None else [a._replace(message=a.message or handle) for a in given]
+        return handle
+
+    def pull(self, messages: Sequence[str]) -> Sequence[Arrival]:
+        return [a for message in messages for a in self.inbox.pop(message, [])]
+
+    def now(self) -> float:
+        return self.clock
+
+    def sleep(self, seconds: float) -> None:
+        self.clock += seconds

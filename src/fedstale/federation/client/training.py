@@ -1,0 +1,45 @@
+"""What a client does with an order: the local training of `engines.Serial`, from the same named streams."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedstale.core import Array, Job, Local, Task
+from fedstale.engines import Serial
+from fedstale.federation.protocol.link import Order
+from fedstale.federation.protocol.validation import STYPE, Body
+
+
+class Alone:
+    """One client of a task, whatever number it has in the federation."""
+
+    def __init__(self, task: Task, client: int = 0) -> None:
+        self.task, self.client, self.n, self.d = task, client, 1, task.d
+        self.weights = np.ones(1, np.float32)
+
+    def init(self, seed: int) -> Array:
+        return self.task.init(seed)
+
+    def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Any]:
+        return self.task.batches(self.client, local, rng)
+
+    def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
+        return self.task.gradient(params, self.client, batch)
+
+    def evaluate(self, params: Array) -> Mapping[str, float]:
+        return self.task.evaluate(params)
+
+
+def obey(task: Task, order: Order) -> Body:
+    """The reply to an order; batches come from the stream of (seed, round, client)."""
+    engine = Serial(task, order.local)
+    drift = None if order.drift is None else order.drift[None]
+    job = Job(order.params, np.array([order.client]), order.seed, order.t, order.local, drift)
+    if order.train:
+        reply = engine.train([job])[0]
+        update, loss = reply.updates[0], float(reply.losses[0])
+    else:
+        update, loss = np.zeros(0, np.float32), float(engine.losses(job)[0])
+    data = update.astype("<f4").tobytes()
+    return Body(order.t, order.client, order.token, order.run, loss, "float32", update.shape, STYPE, data)

@@ -1,0 +1,182 @@
+"""Starting, watching and stopping the processes of a federation. Each is known by its own pid.
+
+DIR/federation.toml  roster.json  app/          yours
+DIR/keys/            CA, server certificate, client keys
+DIR/link.sqlite      what Flower's SuperLink remembers
+DIR/state/           what the server remembers (ledger.py)
+DIR/logs/ DIR/pids/  DIR/status.json DIR/trace.csv
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from fedstale.core import BadInput, require
+from fedstale.federation.settings import Settings
+from fedstale.runs.store import read_json, write_json
+
+BIN = Path(sys.executable).parent
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+CONNECTION = "fedstale"
+
+
+def environment(home: Path) -> dict[str, str]:
+    """This process's own, with Flower quiet, at home in `home`, and its programs found first."""
+    path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
+    return os.environ | QUIET | {"FLWR_HOME": str(home.resolve()), "PATH": path}
+
+
+def start_link(s: Settings) -> int:
+    """The SuperLink, listening; its pid."""
+    link, keys = s.file.link, s.folder / "keys"
+    command: list[str | Path] = [
+        BIN / "flower-superlink", "--host", link.host, "--port", str(link.port),
+        "--database", s.folder / "link.sqlite", "--disable-runtime-dependency-installation",
+    ]  # fmt: skip
+    if link.tls:
+        for name, file in (("certfile", "server.pem"), ("keyfile", "server.key"), ("ca-certfile", "ca.pem")):
+            command += [f"--ssl-{name}", keys / file]
+        command.append("--enable-supernode-auth")
+    else:
+        command.append("--insecure")
+    pid = spawn(s, "link", command)
+    wait_for_port(link.host, link.port, pid)
+    return pid
+
+
+def start_node(s: Settings, client: int, keys: Path | None = None) -> int:
+    """The SuperNode of a client of the roster, with its key; its pid."""
+    link, name = s.file.link, f"client-{client}"
+    command: list[str | Path] = [
+        BIN / "flower-supernode", "--superlink", f"{link.host}:{link.port}",
+        "--host", "127.0.0.1", "--port", str(free_port()), "--node-config", f"client={client}",
+    ]  # fmt: skip
+    if link.tls:
+        key = (keys or s.folder / "keys") / name
+        require(key.exists(), f"there is no private key {key} for client {client}")
+        command += ["--root-certificates", s.folder / "keys" / "ca.pem", "--auth-supernode-private-key", key]
+    else:
+        command.append("--insecure")
+    return spawn(s, name, command)
+
+
+def spawn(s: Settings, name: str, command: Sequence[str | Path]) -> int:
+    """Start a process of its own, its output in logs/NAME.log and its pid in pids/NAME."""
+    old = pid_of(s, name)
+    require(old is None, f"{name} is running already (pid {old})")
+    for folder in (home(s, name), s.folder / "logs", s.folder / "pids"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (s.folder / "logs" / f"{name}.log").open("ab") as out:
+        process = subprocess.Popen(
+            [str(c) for c in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+            env=environment(home(s, name)), start_new_session=True,
+        )  # fmt: skip
+    process.returncode = 0  # it lives on without this object, known by its pid
+    write_json(s.folder / "pids" / name, {"pid": process.pid, "started": _started(process.pid)})
+    return process.pid
+
+
+def pid_of(s: Settings, name: str) -> int | None:
+    """The pid of a process of ours that is alive: the same number started at another time is not ours."""
+    file = s.folder / "pids" / name
+    if not file.exists():
+        return None
+    told = read_json(file)
+    reap(int(told["pid"]))  # its own children watch for its end, and see none while it is a zombie
+    return int(told["pid"]) if _started(int(told["pid"])) == told["started"] is not None else None
+
+
+def names(s: Settings) -> list[str]:
+    return sorted(p.name for p in (s.folder / "pids").glob("*")) if (s.folder / "pids").exists() else []
+
+
+def stop(s: Settings, *names: str, patience: float = 10.0, hard: bool = False) -> dict[str, bool]:
+    """End processes and all that they started; which of them were there. `hard` is kill -9, at once."""
+    pids = {name: pid_of(s, name) for name in names}
+    heads = [pid for pid in pids.values() if pid is not None]
+    for head in heads:
+        _signal(head, signal.SIGKILL if hard else signal.SIGTERM)
+    until = time.monotonic() + patience
+    while any(_started(p) is not None for p in heads) and time.monotonic() < until:
+        time.sleep(0.1)
+        for head in heads:
+            reap(head)
+    for name in names:
+        for member in family(s, name):
+            _signal(member, signal.SIGKILL)
+    for head in heads:
+        reap(head)
+    for name in names:
+        (s.folder / "pids" / name).unlink(missing_ok=True)
+    return {name: pid is not None for name, pid in pids.items()}
+
+
+def reap(pid: int) -> None:
+    """Collect a child that has ended; nothing if it is not ours or has not."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def family(s: Settings, name: str) -> list[int]:
+    """All processes that were started as NAME or by it, orphans too: they share a home."""
+    mark = f"\0FLWR_HOME={home(s, name)}\0".encode()
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in b"\0" + file.read_bytes() and _started(int(file.parent.name)) is not None:
+                found.append(int(file.parent.name))
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def home(s: Settings, name: str) -> Path:
+    """Flower's folder for a process."""
+    return (s.folder / "flwr" if name == "link" else s.folder / "homes" / name).resolve()
+
+
+def _started(pid: int) -> str | None:
+    """When a live process was started, in clock ticks; None if there is none, or only its remains."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def wait_for_port(host: str, port: int, pid: int, patience: float = 60.0) -> None:
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        reap(pid)
+        require(_started(pid) is not None, "the link ended at once; logs/link.log says why")
+        if listens(host, port):
+            return
+        time.sleep(0.2)
+    raise BadInput(f"nothing listens on {host}:{port} after {patience:g} s; logs/link.log says why")

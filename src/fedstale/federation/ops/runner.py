@@ -1,0 +1,109 @@
+"""`fedstale federation run`: submit the server's app, watch it, and submit it again after a crash.
+
+The server's life is told by the lock on its state, which ends with its process, however that ends.
+"""
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from fedstale.core import BadInput, require
+from fedstale.federation.ops import control, launcher
+from fedstale.federation.settings import Settings
+from fedstale.runs.store import read_json
+
+STARTUP = 90.0  # seconds that a submitted server may take to lock its state
+LOOK = 1.0  # seconds between looks at lock and manifest
+PAUSE = 30.0  # seconds, the longest wait before a new try
+TRIES = 6  # in a row without a committed round
+
+
+class Event(NamedTuple):
+    kind: str  # submitted, round, crashed, link, done
+    t: int
+    text: str = ""
+
+
+def committed(s: Settings) -> int:
+    """The last committed round, 0 before the first."""
+    manifest = s.state / "manifest.json"
+    return int(read_json(manifest)["t"]) if manifest.exists() else 0
+
+
+def alive(s: Settings) -> bool:
+    """Whether a server holds the state."""
+    path = s.state / "lock"
+    if not path.exists():
+        return False
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:
+    """Until the last round is committed; every crash costs a pause that doubles until a round is committed."""
+    _check_state(s)
+    failed, goal = 0, s.file.rounds
+    while (t := committed(s)) < goal:
+        try:
+            yield from _ensure_link(s)
+            number = control.submit(s)
+            yield Event("submitted", t, f"run {number}")
+            yield from _watch(s, number)
+        except control.Refused as why:
+            yield Event("crashed", t, str(why))
+        if committed(s) >= goal:
+            break
+        failed = failed + 1 if committed(s) == t else 1
+        require(failed < tries, f"round {t + 1} failed {tries} times in a row; {s.folder}/logs tells why")
+        time.sleep(min(2.0 ** (failed - 1), PAUSE))
+    yield Event("done", committed(s))
+
+
+def _check_state(s: Settings) -> None:
+    """Refuse a state of another configuration here, before any server is started for it."""
+    manifest = s.state / "manifest.json"
+    run = str(read_json(manifest).get("run")) if manifest.exists() else f"{s.run}-"
+    same = run.startswith(f"{s.run}-")
+    require(same, f"{s.state} belongs to another configuration ({run}, now {s.run}); use another folder")
+
+
+def _ensure_link(s: Settings) -> Iterator[Event]:
+    """Start the link again if it was started from this folder and is gone."""
+    if "link" in launcher.names(s) and launcher.pid_of(s, "link") is None:
+        try:
+            launcher.start_link(s)
+        except BadInput as why:  # it ended again at once: no reason to give up yet
+            raise control.Refused(str(why)) from why
+        yield Event("link", committed(s), "the link was gone and is started again")
+    control.wait_until_ready(s)
+
+
+def _watch(s: Settings, number: int) -> Iterator[Event]:
+    """The rounds of one run, until its server is gone."""
+    t, seen, began, asked = committed(s), False, time.monotonic(), time.monotonic()
+    while True:
+        here, now = alive(s), committed(s)
+        for done in range(t + 1, now + 1):
+            yield Event("round", done)
+        t, seen = now, seen or here
+        late = not seen and time.monotonic() - began > STARTUP
+        if (seen and not here) or late or t >= s.file.rounds:
+            break
+        if not seen and time.monotonic() - asked > 10:  # an app that cannot even start never locks anything
+            asked = time.monotonic()
+            status, ended = control.run_state(s, number)
+            if status == "finished":
+                yield Event("crashed", t, f"run {number} ended before its first round: {ended}")
+                return
+        time.sleep(LOOK)
+    if t < s.file.rounds:
+        yield Event("crashed", t, f"run {number} is gone")
+        if launcher.listens(s.file.link.host, s.file.link.port):
+            with suppress(control.Refused):
+                control.halt(s, number)

@@ -1,0 +1,94 @@
+"""What `fedstale federation init` writes: a federation.toml and a small Flower app to start from."""
+
+FEDERATION = """\
+# What is trained and how. Changing anything above [round] begins another federation: use another folder.
+name = "{name}"
+rounds = {rounds}
+seed = 1
+strategy = {{ kind = "fedstale", beta = 0.5 }}
+estimator = "intervals"
+server = "sgd"
+app = {app}  # the Flower app, from this folder
+
+[local]
+lr = 0.1
+steps = 5
+batch = 32
+
+[round]
+deadline = {deadline}  # seconds; an update that comes later is refused
+quorum = 1        # a round with fewer good updates is void and tried again
+
+[link]
+host = "{host}"
+port = {port}
+tls = {tls}
+"""
+
+PYPROJECT = """\
+[project]
+name = "{name}"
+version = "1.0.0"
+description = "A federation"
+license = "Apache-2.0"
+dependencies = ["fedstale[flower]"]
+
+[tool.flwr.app]
+publisher = "me"
+
+[tool.flwr.app.components]
+serverapp = "learning.server:app"
+clientapp = "learning.client:app"
+
+[tool.flwr.app.config]
+federation = ""  # filled in by `fedstale federation run`
+"""
+
+MODEL = '''\
+"""The model, the same for the server and every client."""
+
+from torch import nn
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+'''
+
+CLIENT = '''\
+"""A client: the model and its own data."""
+
+import torch
+from learning.model import model
+from torch.utils.data import DataLoader, TensorDataset
+
+from fedstale.data import load
+from fedstale.flower import client_app
+
+
+def data(context):
+    """Replace this by your own samples; here each client takes every 100th of the 8 × 8 digits."""
+    digits, mine = load("digits"), slice(int(context.node_config["client"]), None, 100)
+    x = torch.from_numpy(digits.x[mine]).float() / digits.scale
+    return DataLoader(TensorDataset(x, torch.from_numpy(digits.y[mine])), batch_size=64)
+
+
+app = client_app(model, data)
+'''
+
+SERVER = '''\
+"""The server: where training starts. The rest is in federation.toml."""
+
+from learning.model import model
+
+from fedstale.flower import of_module, server_app
+
+app = server_app(of_module(model))
+'''
+
+APP = {
+    "pyproject.toml": PYPROJECT,
+    "learning/__init__.py": '"""A Flower app."""\n',
+    "learning/model.py": MODEL,
+    "learning/client.py": CLIENT,
+    "learning/server.py": SERVER,
+}

@@ -1,0 +1,108 @@
+"""One exchange of a round: orders out, replies in, each judged before it counts."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedstale.core import Array
+from fedstale.federation.protocol.link import Arrival, Fault, Link, LinkDown, Order
+from fedstale.federation.protocol.validation import Accepted, Expected, Rejected, check
+from fedstale.federation.settings import RoundSection
+
+
+class Void(Exception):
+    """The round cannot be used: something between server and clients failed, not the clients."""
+
+
+class Outcome(NamedTuple):
+    """Who of those asked answered well, and who did not and why; the others were absent."""
+
+    accepted: dict[int, Accepted]
+    rejected: dict[int, str]
+
+
+Buffer = Mapping[int, Array]
+
+
+def _buffer(orders: Sequence[Order]) -> Buffer:
+    """A row for the update of each client, by ascending number, all in one array."""
+    d = max((len(o.params) for o in orders if o.train), default=0)
+    rows = np.empty((len(orders), d), np.float32)
+    return {client: rows[k] for k, client in enumerate(sorted(o.client for o in orders))}
+
+
+class Exchange:
+    """Sends the orders and pulls in small groups until all have answered, are gone, or time is up."""
+
+    def __init__(self, link: Link, settings: RoundSection) -> None:
+        self.link, self.settings = link, settings
+        self.strays: list[str] = []  # replies that belong to no order
+
+    def __call__(self, orders: Sequence[Order]) -> Outcome:
+        try:
+            return self._run(orders)
+        except LinkDown as error:
+            raise Void(f"the link failed: {error}") from error
+
+    def _run(self, orders: Sequence[Order]) -> Outcome:
+        outcome, until = Outcome({}, {}), self.link.now() + self.settings.deadline
+        waiting, buffer = self._send(orders), _buffer(orders)
+        answered: dict[str, Order] = {}
+        while waiting:
+            came, handles = 0, list(waiting)
+            for k in range(0, len(handles), self.settings.group):
+                for arrival in self.link.pull(handles[k : k + self.settings.group]):
+                    came += self._take(arrival, waiting, answered, outcome, buffer)
+            if self.link.now() >= until or not waiting:
+                break
+            if not came:
+                self._give_up_on_the_gone(waiting)
+                self.link.sleep(min(self.settings.poll, max(until - self.link.now(), 0.0)))
+        return outcome
+
+    def _send(self, orders: Sequence[Order]) -> dict[str, Order]:
+        waiting: dict[str, Order] = {}
+        for k in range(0, len(orders), self.settings.group):
+            group = orders[k : k + self.settings.group]
+            handles = self.link.send(group, self.settings.deadline)
+            if len(handles) != len(group) or None in handles:
+                raise Void("the link did not take every order")
+            waiting |= {str(handle): order for handle, order in zip(handles, group, strict=True)}
+        return waiting
+
+    def _take(
+        self, a: Arrival, waiting: dict[str, Order], answered: dict[str, Order], out: Outcome, buffer: Buffer
+    ) -> int:
+        """Judge an arrival; 1 if it settles an order."""
+        if a.message in answered:  # the first answer stands
+            out.rejected.setdefault(answered[a.message].client, "duplicate")
+            return 0
+        if a.message not in waiting:
+            self.strays.append(a.reason or "not asked for")
+            return 0
+        order = answered[a.message] = waiting.pop(a.message)
+        if a.fault is Fault.infrastructure:
+            raise Void(a.reason or "the link lost a message")
+        if a.fault is Fault.rejected:
+            out.rejected[order.client] = a.reason or "the client failed"
+        elif a.fault is None:
+            self._judge(a, order, out, buffer[order.client])
+        return 1
+
+    def _judge(self, a: Arrival, order: Order, out: Outcome, row: Array) -> None:
+        expected = Expected(order.t, order.client, order.token, order.run)
+        try:
+            if a.node != order.node:
+                raise Rejected("wrong sender")
+            if a.body is None:
+                raise Rejected("malformed")
+            out.accepted[order.client] = check(a.body, expected, row)
+        except Rejected as reason:
+            out.rejected[order.client] = str(reason)
+
+    def _give_up_on_the_gone(self, waiting: dict[str, Order]) -> None:
+        """Who has left the network will not answer: no need to wait for the deadline."""
+        there: Mapping[int, str] = self.link.online()
+        for handle in [h for h, order in waiting.items() if order.node not in there]:
+            del waiting[handle]

@@ -1,0 +1,162 @@
+"""Flower's Grid as the link of the round loop.
+
+What Grid leaves open is closed here: calls end after a while instead of being repeated for ever, a reply
+is only pulled while it is not larger than it may be, and errors are told apart by whose fault they are.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, inflate_object_from_contents, pull_objects
+
+from fedstale.federation.protocol.link import Arrival, Fault, LinkDown, Order
+from fedstale.federation.protocol.messages import LOSS, TRAIN, WHO, pack_order, unpack_body
+from fedstale.federation.state.roster import key_hash
+
+ROOM = 1 << 20  # bytes of a reply besides its update
+PATIENCE = 20.0  # seconds that a call to the SuperLink is repeated
+UPLOAD = 10.0  # seconds that a reply which is announced may take to be complete
+OBJECTS = 10_000  # parts of a reply
+REASONS = {
+    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: (Fault.rejected, "the client's app does not load"),
+    ErrorCode.CLIENT_APP_RAISED_EXCEPTION: (Fault.rejected, "the client's app raised an exception"),
+    ErrorCode.MOD_FAILED_PRECONDITION: (Fault.rejected, "the client's app raised an exception"),
+    ErrorCode.INVALID_FAB: (Fault.rejected, "the client does not trust the app"),
+    ErrorCode.UNKNOWN: (Fault.rejected, "unknown error"),
+    ErrorCode.CLIENT_APP_CRASHED: (Fault.absent, "the client's app crashed"),
+    ErrorCode.MESSAGE_UNAVAILABLE: (Fault.absent, "the message expired"),
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: (Fault.absent, "the reply expired"),
+    ErrorCode.NODE_UNAVAILABLE: (Fault.absent, "offline"),
+}
+
+
+class TooLarge(Exception):
+    """More bytes than a reply may have."""
+
+
+class GridLink:
+    """A Grid as a Link. `proven` says that nodes authenticate with their keys."""
+
+    def __init__(self, grid: Any, proven: bool, keys: Mapping[int, str] | None = None, size: int = 0) -> None:
+        """Without proof, nodes are asked for their client number; `keys` then gives the key of each client."""
+        self.grid, self.proven, self.keys, self.size = grid, proven, dict(keys or {}), size
+        self.who: dict[int, str | None] = {}  # node → key, of those who were asked
+        grid._retry_invoker.max_time = PATIENCE  # pinned version: Grid itself repeats for ever
+
+    def online(self) -> Mapping[int, str]:
+        with _reaching():
+            nodes = list(self.grid.get_nodes())
+        if self.proven:
+            return {node.node_id: key_hash(node.public_key) for node in nodes}
+        self._ask([node.node_id for node in nodes if node.node_id not in self.who])
+        return {node.node_id: key for node in nodes if (key := self.who.get(node.node_id))}
+
+    def send(self, orders: Sequence[Order], ttl: float) -> Sequence[str | None]:
+        messages = [
+            Message(pack_order(o), o.node, TRAIN if o.train else LOSS, ttl=ttl, group_id=str(o.t)) for o in orders
+        ]
+        with _reaching():
+            return list(self.grid.push_messages(messages))
+
+    def pull(self, messages: Sequence[str]) -> Sequence[Arrival]:
+        with _reaching():
+            return [self._arrival(*found) for found in self._pull(messages)]
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _arrival(self, handle: str, message: Message | None, trouble: str) -> Arrival:
+        if message is None:
+            return Arrival(handle, None, None, Fault.rejected if trouble == "too large" else Fault.absent, trouble)
+        if message.has_error():
+            fault, reason = REASONS.get(message.error.code, (Fault.rejected, "unknown error"))
+            return Arrival(handle, None, None, fault, reason)
+        return Arrival(handle, message.metadata.src_node_id, unpack_body(message.content))
+
+    def _pull(self, handles: Sequence[str]) -> list[tuple[str, Message | None, str]]:
+        """Grid.pull_messages with a limit of bytes and of time; (handle, message or None, what went wrong)."""
+        client, node, run = self.grid._runtime_client, self.grid.node, self.grid.run.run_id
+        answer = client.PullMessages(PullAppMessagesRequest(message_ids=list(handles)))
+        found: list[tuple[str, Message | None, str]] = []
+        for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
+            handle, name = proto.metadata.reply_to_message_id, proto.metadata.message_id
+            limited = _limited(make_pull_object_fn_protobuf(client.PullObject, node, run), self.size + ROOM)
+            try:
+                ids = [part.object_id for part in iterate_object_tree(tree)]
+                if len(ids) > OBJECTS:
+                    raise TooLarge
+                contents = pull_objects(ids, limited, max_time=UPLOAD)
+                message = inflate_object_from_contents(name, contents)
+                client.ConfirmMessageReceived(
+                    ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=name)
+                )
+                found.append((handle, message, "") if isinstance(message, Message) else (handle, None, "malformed"))
+            except ObjectPullError:
+                found.append((handle, None, "the reply is not complete"))
+            except TooLarge:
+                found.append((handle, None, "too large"))
+            except (httpx.HTTPError, OSError):
+                raise
+            except Exception:  # whatever a hostile reply makes the decoder do
+                found.append((handle, None, "malformed"))
+        return found
+
+    def _ask(self, nodes: Sequence[int]) -> None:
+        """Ask nodes for their client number: good enough for trying things out, and no proof of anything."""
+        if not nodes:
+            return
+        with _reaching():
+            content = RecordDict({"order": ConfigRecord({"t": 0})})
+            handles = dict(
+                zip(
+                    self.grid.push_messages([Message(content, node, WHO, ttl=60.0) for node in nodes]),
+                    nodes,
+                    strict=True,
+                )
+            )
+            until = time.monotonic() + 60.0
+            while handles and time.monotonic() < until:
+                for handle, message, _ in self._pull(list(handles)):
+                    self.who[handles.pop(handle)] = self.keys.get(_number(message)) if message else None
+                time.sleep(0.5)
+
+
+def _number(message: Message) -> int:
+    try:
+        return int(message.content.config_records["who"]["client"])
+    except (KeyError, TypeError, ValueError):
+        return -1
+
+
+def _limited(pull: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
+    total = [0]
+
+    def limited(name: str) -> bytes:
+        if total[0] > most:
+            raise TooLarge
+        content = pull(name)
+        total[0] += len(content)
+        return content
+
+    return limited
+
+
+@contextmanager
+def _reaching() -> Any:
+    """Whatever keeps the server from its SuperLink is an infrastructure failure."""
+    try:
+        yield
+    except (httpx.HTTPError, OSError) as error:
+        raise LinkDown(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,74 @@
+"""A ready Flower ServerApp: the federation in the folder that its run configuration names.
+
+from fedstale.flower import server_app
+app = server_app(start)                      # start(seed) gives the flat parameters of round 0
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import ServerApp
+
+from fedstale.core import Array
+from fedstale.federation import settings
+from fedstale.federation.protocol.grid import GridLink
+from fedstale.federation.server.diagnostics import write_status, write_trace
+from fedstale.federation.server.rounds import Closed, Server
+from fedstale.federation.state import roster
+
+
+def server_app(start: Callable[[int], Array]) -> ServerApp:
+    """Plays the rounds that are not committed yet; the folder is `federation` in the run configuration."""
+    app = ServerApp()
+
+    def main(grid: Any, context: Context) -> None:
+        folder = Path(str(context.run_config["federation"]))
+        _log_to(folder / "logs" / "rounds.log")
+        play(folder, grid, start)
+
+    app.main()(main)
+    return app
+
+
+def play(folder: Path, grid: Any, start: Callable[[int], Array]) -> None:
+    """All rounds of the federation in a folder, over a Grid."""
+    chosen = settings.read(folder)
+    keys = {m.id: m.key for m in roster.read(chosen.roster).members}
+    link = GridLink(grid, proven=chosen.file.link.tls, keys=keys)
+    server = Server(chosen, link, lambda: roster.read(chosen.roster), start)
+    link.size = 4 * len(server.ledger.blank(1).checkpoint.params)
+    for _ in record(folder, server):
+        pass
+
+
+def record(folder: Path, server: Server) -> Iterator[Closed]:
+    """The server's rounds, with status.json after each and trace.csv at the end."""
+    for closed in server.play():
+        write_status(folder / "status.json", closed.book, server.rules.estimator)
+        yield closed
+    write_trace(folder / "trace.csv", server.ledger.metrics())
+
+
+def of_module(make: Callable[[], Any]) -> Callable[[int], Array]:
+    """The start of a model: fresh weights of the nn.Module that `make()` gives, drawn from the seed."""
+
+    def start(seed: int) -> Array:
+        from fedstale.rng import stream
+        from fedstale.tasks.flat import draw, seeded, vector
+
+        with seeded(draw(stream(seed, "init"))):
+            return vector(make())
+
+    return start
+
+
+def _log_to(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("fedstale.federation")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

@@ -1,0 +1,106 @@
+"""federation.toml: what is trained, how a round is run, and where the link listens."""
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from fedstale import registry as recipes
+from fedstale.core import BadInput, Local, require
+from fedstale.experiments.schema import Section, Spec, Training, build, describe, validated
+from fedstale.federation.state.server_state import Rules
+from fedstale.runs.store import canonical
+
+Positive = Annotated[float, Field(gt=0)]
+Name = Annotated[str, Field(pattern=r"^[\w.-]+$")]
+
+
+class LinkSection(Section):
+    """Where the SuperLink listens; everything stays on this host unless `host` says otherwise."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 9100
+    tls: bool = True  # off: no encryption and no proof of who a client is; only for trying things out
+
+
+class RoundSection(Section):
+    deadline: Positive = 120.0  # seconds; what comes later is refused
+    quorum: Annotated[int, Field(ge=0)] = 1  # a round with fewer good replies is void and tried again
+    poll: Positive = 1.0  # seconds between looks at what has come
+    group: Annotated[int, Field(ge=1)] = 4  # messages in memory at once
+    norm_factor: Annotated[float, Field(ge=0)] = 20.0  # times the median norm is refused; 0: off
+    retries: Annotated[int, Field(ge=0)] = 3  # void rounds in a row before the server gives up
+
+
+class Federation(Section):
+    name: Name
+    rounds: Annotated[int, Field(ge=1)]
+    seed: Annotated[int, Field(ge=0)] = 1
+    app: str = "app"  # the Flower app's folder, from here
+    strategy: Spec = "fedstale"
+    estimator: Spec = "intervals"
+    server: Spec = "sgd"
+    local: Training
+    round: RoundSection = RoundSection()
+    link: LinkSection = LinkSection()
+
+
+class Settings(NamedTuple):
+    """A checked federation.toml."""
+
+    folder: Path
+    file: Federation
+    rules: Rules
+    local: Local
+
+    @property
+    def run(self) -> str:
+        """Digest of all that the state depends on: with another one it is not resumed."""
+        r = self.rules
+        parts = {
+            "seed": self.file.seed,
+            "strategy": describe(r.strategy, recipes.STRATEGIES),
+            "estimator": describe(r.estimator, recipes.ESTIMATORS),
+            "server": describe(r.server, recipes.SERVERS),
+            "local": self.file.local.model_dump(),
+        }
+        return hashlib.sha256(canonical(parts).encode()).hexdigest()[:16]
+
+    @property
+    def app(self) -> Path:
+        return (self.folder / self.file.app).resolve()
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def roster(self) -> Path:
+        return self.folder / "roster.json"
+
+
+def read(folder: Path) -> Settings:
+    """The federation in a folder."""
+    path = folder / "federation.toml"
+    try:
+        raw = tomllib.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"there is no {path}; `fedstale federation init {folder}` makes one") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not a TOML file: {error}") from None
+    return check(folder, raw)
+
+
+def check(folder: Path, raw: dict[str, Any]) -> Settings:
+    file = validated(Federation, raw, "")
+    estimator = build(file.estimator, recipes.ESTIMATORS, "estimator")
+    blind = getattr(estimator, "p", ()) is None
+    require(not blind, 'estimator "known" needs p, one probability per client: nobody knows them here')
+    rules = Rules(
+        strategy=build(file.strategy, recipes.STRATEGIES, "strategy"),
+        estimator=estimator,
+        server=build(file.server, recipes.SERVERS, "server"),
+    )
+    return Settings(folder, file, rules, Local(**file.local.model_dump()))

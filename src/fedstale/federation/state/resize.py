@@ -1,0 +1,136 @@
+"""The arrays of a state by their path, and what becomes of them when clients join and leave.
+
+A memory is not an array: its rows may be coded, in a file, or not there yet. It is opened into the arrays
+that are small, and its rows are handled one by one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import BadInput, Ids
+from fedstale.memory import Memory
+from fedstale.runs.store import pack, unpack
+
+T = TypeVar("T")
+Arrays = dict[str, np.ndarray[Any, Any]]
+Axes = Mapping[str, tuple[int, ...]]
+
+
+class Opened(NamedTuple):
+    """A memory without its rows."""
+
+    scales: npt.NDArray[np.float32]  # (n,)
+    written: Ids  # (n,)
+    weights: npt.NDArray[np.float32]  # (n,)
+    total: npt.NDArray[np.float64]  # (d,)
+
+
+def opened(tree: Any) -> Any:
+    """The same tree with every memory opened."""
+    if isinstance(tree, Memory):
+        return Opened(tree.scales, tree.written, tree.weights, tree.total)
+    return _mapped(tree, lambda key, inner: opened(inner))
+
+
+def closed(tree: Any, like: Any) -> Any:
+    """An opened tree with the memories of `like` in their places, which take over what was opened."""
+    if isinstance(like, Memory):
+        for name, value in tree._asdict().items():
+            setattr(like, name, value)
+        return like
+    inner = dict(_children(like))
+    return _mapped(tree, lambda key, part: closed(part, inner[key]))
+
+
+def memories(tree: Any, path: str = "") -> Iterator[tuple[str, Memory]]:
+    if isinstance(tree, Memory):
+        yield path, tree
+    else:
+        for key, inner in _children(tree):
+            yield from memories(inner, f"{path}/{key}")
+
+
+def put_rows(memory: Memory, rows: Mapping[int, npt.NDArray[Any]]) -> None:
+    """Coded rows in their places, as they were read."""
+    if rows:
+        clients = np.array(sorted(rows), np.int64)
+        codes, places = memory.kept.take(clients)
+        for place, k in zip(places.tolist(), clients.tolist(), strict=True):
+            codes[place] = rows[k]
+        memory.kept.put(clients, codes)
+
+
+def leaves(tree: Any) -> Arrays:
+    """All arrays but the rows of memories."""
+    arrays: Arrays = {}
+    pack(opened(tree), "", arrays)
+    return arrays
+
+
+def replaced(tree: T, arrays: Mapping[str, np.ndarray[Any, Any]]) -> T:
+    """The same opened tree with these arrays in the places of its own."""
+    new: T = unpack(pack(tree, "", {}), tree, "", lambda key: arrays[key[1:]])
+    return new
+
+
+def client_axes(make: Callable[[int], Any], n: int) -> Axes:
+    """Which axes of which arrays count clients: those that grow when one more is asked for.
+
+    A part that is given one number per client cannot be asked; it has no rows to keep.
+    """
+    try:
+        here, more = leaves(make(n)), leaves(make(n + 1))
+    except BadInput:
+        return {}
+    pairs = {path: zip(a.shape, more[path].shape, strict=True) for path, a in here.items()}
+    return {path: tuple(k for k, (x, y) in enumerate(shape) if x != y) for path, shape in pairs.items()}
+
+
+def moved(tree: T, make: Callable[[int], T], old: Ids, new: Ids) -> T:
+    """The state of clients `old` as one of clients `new`.
+
+    Who stays keeps its rows, a newcomer has those of a fresh start, a leaver's are gone. Sums over clients
+    are left as they are: the memory forms its own anew, for the weights it is given next are others.
+    """
+    _, of_old, of_new = np.intersect1d(old, new, return_indices=True)
+    like, axes, arrays = make(len(new)), client_axes(make, len(new)), leaves(tree)
+    fresh = leaves(like)
+    for path in [path for path in arrays if axes.get(path)]:
+        arrays[path] = _taken(arrays[path], fresh[path], axes[path], of_old, of_new)
+    for (path, was), (_, now) in zip(memories(tree), memories(like), strict=True):
+        across = bool(axes.get(f"{path}/3"))  # its columns are clients, too
+        stay = [(a, b) for a, b in zip(of_old.tolist(), of_new.tolist(), strict=True) if was.written[a]]
+        blank, rows = np.zeros_like(now.kept.read(0)), {b: was.kept.read(a).copy() for a, b in stay}
+        if across:
+            rows = {b: _taken(row, blank, (0,), of_old, of_new) for b, row in rows.items()}
+        put_rows(now, rows)
+    done: T = closed(replaced(opened(tree), arrays), like)
+    return done
+
+
+def _taken(was: Any, fresh: Any, axes: tuple[int, ...], of_old: Ids, of_new: Ids) -> Any:
+    """`was` on the new clients, `fresh` where they are new."""
+    shape = tuple(fresh.shape[k] if k in axes else size for k, size in enumerate(was.shape))
+    now = np.broadcast_to(fresh, shape).copy()
+    where = [(of_new, of_old) if k in axes else (np.arange(size),) * 2 for k, size in enumerate(shape)]
+    now[np.ix_(*(w[0] for w in where))] = was[np.ix_(*(w[1] for w in where))]
+    return now
+
+
+def _children(tree: Any) -> list[tuple[Any, Any]]:
+    if isinstance(tree, dict):
+        return list(tree.items())
+    return list(enumerate(tree)) if isinstance(tree, tuple | list) else []
+
+
+def _mapped(tree: Any, change: Callable[[Any, Any], Any]) -> Any:
+    """The tree with its direct children changed; what has none is as it is."""
+    if isinstance(tree, dict):
+        return {key: change(key, inner) for key, inner in tree.items()}
+    if not isinstance(tree, tuple | list):
+        return tree
+    parts = [change(key, inner) for key, inner in enumerate(tree)]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)

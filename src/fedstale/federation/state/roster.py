@@ -1,0 +1,97 @@
+"""Who belongs to the federation: an explicit, versioned list from public keys to client numbers."""
+
+import dataclasses
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedstale.core import Array, Ids, part, require
+from fedstale.runs.store import read_json, write_json
+
+FORMAT = 1
+KEY = re.compile(r"[0-9a-f]{64}")
+
+
+def key_hash(public_key: bytes) -> str:
+    """The name of a key in the roster: SHA-256 of its PEM encoding, in hex."""
+    return hashlib.sha256(public_key).hexdigest()
+
+
+@part
+class Member:
+    """A client: its number, the hash of its public key, and its share a_i before normalising."""
+
+    id: int
+    key: str
+    name: str = ""
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(type(self.id) is int and self.id >= 0, f"a client number must be at least 0, got {self.id!r}")
+        ok = isinstance(self.key, str) and KEY.fullmatch(self.key) is not None
+        require(ok, f"the key of client {self.id} must be 64 hex digits, got {self.key!r}")
+        finite = isinstance(self.weight, int | float) and 0 < self.weight < float("inf")
+        require(finite, f"the weight of client {self.id} must be above 0, got {self.weight!r}")
+
+
+@part
+class Roster:
+    """The clients by ascending number. A number is never given twice, also after its client has left."""
+
+    version: int
+    next: int  # the number of the next newcomer
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        ids, keys = [m.id for m in self.members], [m.key for m in self.members]
+        require(ids == sorted(set(ids)), f"client numbers must ascend, each once, got {ids}")
+        require(len(set(keys)) == len(keys), "every client of a roster needs a key of its own")
+        require(self.next > max(ids, default=-1), f"next must be above every client number, got {self.next}")
+
+    @property
+    def ids(self) -> Ids:
+        return np.array([m.id for m in self.members], np.int64)
+
+    @property
+    def weights(self) -> Array:
+        """(n,) a_i, summing to 1, in the order of `ids`."""
+        given = np.array([m.weight for m in self.members], np.float64)
+        return np.asarray(given / given.sum(), np.float32)
+
+    def by_key(self) -> dict[str, int]:
+        return {m.key: m.id for m in self.members}
+
+    def joined(self, key: str, name: str = "", weight: float = 1.0) -> "Roster":
+        there = self.by_key().get(key)
+        require(there is None, f"this key is client {there} already")
+        newcomer = Member(self.next, key, name, weight)
+        return Roster(self.version + 1, self.next + 1, (*self.members, newcomer))
+
+    def left(self, client: int) -> "Roster":
+        rest = tuple(m for m in self.members if m.id != client)
+        require(len(rest) < len(self.members), f"there is no client {client} in the roster")
+        return Roster(self.version + 1, self.next, rest)
+
+
+def read(path: Path) -> Roster:
+    raw = read_json(path)
+    found = raw.get("format")
+    require(found == FORMAT, f"{path} has roster format {found}, this version reads {FORMAT}")
+    try:
+        members = tuple(_member(m) for m in raw["clients"])
+        return Roster(int(raw["version"]), int(raw["next"]), members)
+    except (KeyError, TypeError, AttributeError) as error:
+        require(False, f"{path} is not a roster: {error!r}")
+        raise
+
+
+def _member(raw: dict[str, Any]) -> Member:
+    return Member(**{str(key): value for key, value in raw.items()})
+
+
+def save(path: Path, roster: Roster) -> None:
+    clients = [dataclasses.asdict(m) for m in roster.members]
+    write_json(path, {"format": FORMAT, "version": roster.version, "next": roster.next, "clients": clients})

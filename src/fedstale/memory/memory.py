@@ -1,0 +1,122 @@
+"""The last update of every client, n × d, with its weighted sum kept as it changes."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Array, Ids, Mask, Round
+from fedstale.memory.codings import Coding, Float32, keys
+from fedstale.memory.file import File
+from fedstale.memory.ram import Ram
+from fedstale.memory.update import Floats, Passing, Watch, exchange, squared
+
+
+@dataclass
+class Memory:
+    """Rows h_i, zero before the first update, and Σ a_i h_i in float64.
+
+    A write costs O(d), so a round costs O(m·d), never O(n·d). A row is what its coding can express, and
+    the sum is that of the rows as they are, so that a rule can count on both.
+    """
+
+    coding: Coding
+    kept: Ram | File  # the coded rows
+    scales: Array  # (n,) of the rows
+    written: Ids  # (n,) round of the last write, 0 before the first: staleness is t - written
+    weights: Array  # (n,) the a_i that `total` was summed with
+    total: Floats  # (d,)
+
+    @classmethod
+    def zeros(cls, n: int, d: int, coding: Coding = Float32()) -> "Memory":
+        kept = Ram(n, d, coding.dtype) if coding.folder is None else File(coding.folder, n, d, coding.dtype)
+        return cls(
+            coding, kept, np.zeros(n, np.float32), np.zeros(n, np.int64), np.zeros(n, np.float32), np.zeros(d)
+        )
+
+    def row(self, i: int) -> Array:
+        """(d,) h_i, a copy."""
+        return self.coding.decode(self.kept.read(i), self.scales[i]).copy()
+
+    @property
+    def rows(self) -> Array:
+        """(n, d) all h_i, a copy: for memories that fit."""
+        return np.stack([self.row(i) for i in range(len(self.written))])
+
+    def weighted_sum(self, weights: Array) -> Floats:
+        """Σ a_i h_i; summed anew only if the weights are not those of the last call."""
+        if weights is not self.weights and not np.array_equal(weights, self.weights):
+            self.total[:] = 0
+            for i in np.flatnonzero(self.written).tolist():
+                self.total += float(weights[i]) * self.row(i).astype(np.float64)
+        self.weights = weights
+        return self.total
+
+    def correct(
+        self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1
+    ) -> None:
+        """step += Σ_S fresh_i (Δ_i - stale_i h_i), and then `remember`, in one pass over the rows."""
+        self._pass(step, r, fresh, stale, gain, None)
+
+    def watched(
+        self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1,
+        excess: npt.ArrayLike | None = None, owed: Array | None = None,
+    ) -> Watch:  # fmt: skip
+        """`correct`, and what it saw: ⟨Δ_i, h_i⟩ and ‖h_i‖² of the rows before, Σ_S excess_i (Δ_i - stale_i h_i),
+
+        which is added to what is `owed`, in place, and the norms of the step and of that sum.
+        """
+        m = len(r.clients)
+        e = np.full(m, 0 if excess is None else excess, np.float32)
+        extra = np.zeros(0 if excess is None else len(self.total), np.float32) if owed is None else owed
+        watch = Watch(e, extra, np.zeros(m), np.zeros(m), np.zeros(2))
+        if not self._pass(step, r, fresh, stale, gain, watch):
+            watch.norms[:] = np.sqrt(squared(step, extra.astype(np.float64))[0]).astype(np.float32)
+        return watch
+
+    def _pass(
+        self, step: Floats, r: Round, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike,
+        watch: Watch | None,
+    ) -> bool:  # fmt: skip
+        """Whether there was anything to do."""
+        self.weighted_sum(r.weights)
+        heard = np.asarray(r.arrived.any(axis=1))
+        all_heard = bool(heard.all())
+        keep = slice(None) if all_heard else heard
+        clients, arrived = r.clients[keep], np.ascontiguousarray(r.arrived[keep])
+        if len(clients) == 0:
+            return False
+        codes, places = self.kept.take(clients)
+        c, β, g = (np.full(len(heard), x, np.float32)[keep] for x in (fresh, stale, gain))
+        passing = Passing(
+            codes, places, np.ascontiguousarray(r.updates[keep], np.float32),
+            arrived, np.asarray(arrived.all(axis=1)), c, β, g,
+            self.weights[clients].astype(np.float64), keys(clients, r.t),
+        )  # fmt: skip
+        scales, told = self.scales[clients], watch if watch is None or all_heard else watch.of(keep)
+        exchange(self.coding, passing, scales, step, self.total, told)
+        if watch and told and told is not watch:
+            watch.alike[keep], watch.power[keep] = told.alike, told.power
+        self.kept.put(clients, codes)
+        self.scales[clients], self.written[clients] = scales, r.t
+        return True
+
+    def remember(self, r: Round, *, gain: npt.ArrayLike = 1) -> None:
+        """h_i ← h_i + gain_i (Δ_i - h_i) for i in S, on the coordinates that arrived."""
+        self.correct(np.zeros(len(self.total)), r, fresh=0, stale=0, gain=gain)
+
+    def write(self, i: int, value: Array, arrived: Mask, t: int) -> None:
+        """h_i ← value, on the coordinates that arrived."""
+        none = np.zeros(0, np.float32)
+        self.remember(Round(t, none, np.array([i]), value[None], arrived[None], none, self.weights, none))
+
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint holds: the rows in RAM, or where they are in their file."""
+        names = ("scales", "written", "weights", "total")
+        return {name: getattr(self, name) for name in names} | {"rows": self.kept.saved()}
+
+    def restored(self, saved: dict[str, Any]) -> "Memory":
+        """The memory that was saved, with the settings of this one."""
+        plain = {name: value for name, value in saved.items() if name != "rows"}
+        return replace(self, kept=self.kept.restored(saved["rows"]), **plain)

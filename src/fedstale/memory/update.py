@@ -1,0 +1,180 @@
+"""One pass over the rows of a round: what they correct in the step, and what takes their place.
+
+The loop runs over blocks that fit the cache. With numba, a fused loop does the same operations in the
+same order: the bits do not depend on whether it is installed.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Array, Ids, Mask
+from fedstale.kernels import load
+from fedstale.memory.codings import Codes, Coding, Keys
+
+Floats = npt.NDArray[np.float64]
+
+BLOCK = 16384  # numbers at a time: an array of them fits the second-level cache several times
+SHARE = 1 << 19  # numbers that are worth a thread of their own
+WORTHWHILE = 1 << 16  # numbers in a round; for fewer, loading numba takes longer than it saves
+
+
+class Passing(NamedTuple):
+    """m rows on their way: all that a pass needs besides the sums that it adds to."""
+
+    codes: Codes  # (≥ m, d), changed in place
+    places: Ids  # (m,) which of them
+    updates: Array  # (m, d)
+    arrived: Mask  # (m, d) or (m, 1)
+    whole: Mask  # (m,) whether all of it arrived
+    fresh: Array  # (m,)
+    stale: Array  # (m,)
+    gain: Array  # (m,)
+    weights: Floats  # (m,)
+    keys: Keys  # (m, 2)
+
+
+class Watch(NamedTuple):
+    """What a pass tells besides, about the rows before they change."""
+
+    excess: Array  # (m,)
+    extra: Array  # (d,) += Σ excess (Δ - stale·h), summed in float64; of no size if there is none
+    alike: Floats  # (m,) ← ⟨Δ, h⟩
+    power: Floats  # (m,) ← ‖h‖²
+    norms: Floats  # (2,) ← of the step and of that sum
+
+    def of(self, keep: slice | Mask) -> "Watch":
+        """Of some of the rows."""
+        return Watch(self.excess[keep], self.extra, self.alike[keep], self.power[keep], self.norms)
+
+
+def exchange(
+    coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats, watch: Watch | None = None
+) -> None:
+    """step += Σ fresh (Δ - stale·h); h ← h + gain (Δ - h), coded; total += Σ weight · the change of h.
+
+    All on the coordinates that arrived. `scales` (m,) are those of the old rows, and then of the new.
+    """
+    fused = load("rows") if p.updates.size >= WORTHWHILE else None
+    before, inverse = scales.copy(), np.ones_like(scales)
+    with np.errstate(all="ignore"):  # a run that diverges is told so by its step
+        if coding.scaled:
+            if fused:
+                largest = np.maximum.reduce(_shared(fused.largest, p, before)).view(np.float32)
+            else:
+                largest = _largest(coding, p, before)
+            scales[:], inverse[:] = coding.scales(largest)
+        if fused:
+            blocks = -(-p.updates.shape[1] // fused.BLOCK) if watch else 0
+            dots, squares = np.zeros((blocks, len(before), 2)), np.zeros((blocks, 2))
+            told = (watch.excess, watch.extra) if watch else (before, before)  # the latter are not looked at
+            _shared(fused.exchange, p, before, scales, inverse, step, total, *told, dots, squares)
+        else:
+            dots, extra = _exchange(coding, p, before, scales, inverse, step, total, watch)
+            squares = squared(step, extra) if watch else dots  # the latter are not looked at
+            if watch:
+                watch.extra[:] = extra
+    if watch:  # rounded, so that the order of the sums does not show
+        watch.alike[:], watch.power[:] = dots.sum(axis=0).astype(np.float32).T
+        watch.norms[:] = np.sqrt(squares.sum(axis=0)).astype(np.float32)
+
+
+def squared(step: Floats, extra: Floats) -> Floats:
+    """(1, 2) ‖step‖² and ‖extra‖²"""
+    return np.array([[np.einsum("i,i", x, x) for x in (step, extra)]])
+
+
+def _largest(coding: Coding, p: Passing, before: Array) -> Array:
+    """(m,) the largest magnitude of each new row."""
+    largest, plain = np.zeros(len(before), np.float32), p.whole.all() and (p.gain == 1).all()
+    for rows, columns in _blocks(*p.updates.shape):
+        new = p.updates[rows, columns] if plain else _values(coding, p, before, rows, columns)[2]
+        np.maximum(largest[rows], np.abs(new).max(axis=1), out=largest[rows])
+    return largest
+
+
+def _exchange(
+    coding: Coding,
+    p: Passing,
+    before: Array,
+    after: Array,
+    inverse: Array,
+    step: Floats,
+    total: Floats,
+    watch: Watch | None,
+) -> tuple[Floats, Floats]:
+    """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, and the extra in float64, if anybody watches."""
+    dots, extra = np.zeros((1, len(before), 2)), (watch.extra if watch else np.zeros(0)).astype(np.float64)
+    for rows, columns in _blocks(*p.updates.shape):
+        old, Δ, new = _values(coding, p, before, rows, columns)
+        rest = p.stale[rows, None] * old
+        np.subtract(Δ, rest, out=rest)
+        if not p.whole[rows].all():
+            rest = np.where(_seen(p, rows, columns), rest, np.float32(0))
+        correction = p.fresh[rows, None] * rest
+        if watch:
+            h = old if p.whole[rows].all() else np.where(_seen(p, rows, columns), old, np.float32(0))
+            dots[0, rows, 0] += (Δ * h).sum(axis=1, dtype=np.float64)
+            dots[0, rows, 1] += (h * h).sum(axis=1, dtype=np.float64)
+            for line in watch.excess[rows, None] * rest if len(extra) else ():
+                extra[columns] += line
+        codes = coding.encode(new, inverse[rows, None], p.keys[rows], columns.start)
+        change = coding.decode(codes, after[rows, None]).astype(np.float64)
+        change -= old
+        change *= p.weights[rows, None]
+        p.codes[p.places[rows], columns] = codes
+        for k in range(len(change)):  # row after row: the order in which the fused loop adds
+            step[columns] += correction[k]
+            total[columns] += change[k]
+    return dots, extra
+
+
+def _values(coding: Coding, p: Passing, before: Array, rows: slice, columns: slice) -> tuple[Array, Array, Array]:
+    """The old rows, the updates (where nothing arrived, the old row) and what is to be written down."""
+    old = coding.decode(p.codes[p.places[rows], columns], before[rows, None])
+    Δ, gain = p.updates[rows, columns], p.gain[rows, None]
+    if not p.whole[rows].all():
+        Δ = np.where(_seen(p, rows, columns), Δ, old)
+    if (gain == 1).all():
+        return old, Δ, Δ
+    new = Δ - old
+    new *= gain
+    new += old
+    return old, Δ, np.where(gain == 1, Δ, new) if (gain == 1).any() else new
+
+
+def _seen(p: Passing, rows: slice, columns: slice) -> Mask:
+    return p.arrived[rows] if p.arrived.shape[1] == 1 else p.arrived[rows, columns]
+
+
+def _blocks(m: int, d: int) -> Iterator[tuple[slice, slice]]:
+    """Some rows of a small model, or a part of one row of a large one."""
+    height, width = max(1, BLOCK // max(d, 1)), min(d, BLOCK)
+    for row in range(0, m, height):
+        for column in range(0, d, max(width, 1)):
+            yield slice(row, min(row + height, m)), slice(column, min(column + width, d))
+
+
+def _shared(loop: Callable[..., Any], p: Passing, *more: Any) -> list[Any]:
+    """What the fused loop returns for parts of the coordinates, each by a thread of its own.
+
+    A coordinate is summed by one thread, in the order of the rows: the bits do not depend on the parts.
+    """
+    codes = p.codes.view(np.uint16) if p.codes.dtype == np.float16 else p.codes  # numba knows no float16
+    m, d = p.updates.shape
+    block = load("rows").BLOCK
+    parts, blocks = max(1, min(_cores(), m * d // SHARE)), -(-d // block)
+    cuts = [min(d, blocks * k // parts * block) for k in range(parts + 1)]
+    if parts == 1:
+        return [loop(codes, *p[1:], 0, d, *more)]
+    with ThreadPoolExecutor(parts) as pool:
+        return list(pool.map(lambda cut: loop(codes, *p[1:], *cut, *more), pairwise(cuts)))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

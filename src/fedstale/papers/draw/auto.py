@@ -1,0 +1,94 @@
+"""Evidence for FedStale that tunes itself: how far each rule ends from the best fixed β, cell by cell."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from fedstale.papers.claims import HOLDS, outcome
+from fedstale.papers.draw.fedstale import ratio
+from fedstale.papers.draw.style import MARKS, STYLE, Row, by, save, style
+
+METRIC = "objective_last10"
+MOST = 20.0  # percent, where the colours end
+
+
+def regret(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """In each cell the training objective against the best fixed β, in percent; a star if it is beyond chance."""
+    p, q = (sorted({row[key] for row in rows}, reverse=key == "p_min") for key in ("p_min", "swap.fraction"))
+    panels, rules = by(rows, "panel"), about["shown"]
+    with plt.rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
+        size = (1.7 + len(rules) * (0.5 + 0.5 * len(p)), 1.1 + len(panels) * (0.9 + 0.32 * len(q)))
+        figure, places = plt.subplots(len(panels), len(rules), figsize=size, layout="constrained", squeeze=False,
+                                      sharex=True, sharey=True)  # fmt: skip
+        for line, ((panel,), group) in zip(places, panels.items(), strict=True):
+            for axes, rule in zip(line, rules, strict=True):
+                cells = {key: against_best(some, rule) for key, some in by(group, "p_min", "swap.fraction").items()}
+                image = _map(axes, cells, p, q)
+                axes.set_title(f"{rule}\n{panel}" if panel else rule, fontsize=8)
+            line[0].set_ylabel("$\\hat\\sigma^2$")
+        for axes in places[-1]:
+            axes.set_xlabel("$p_{avg} / p_{min}$")
+        figure.colorbar(image, ax=places, shrink=0.8).set_label(
+            "objective against\nthe best fixed β (%)\n* beyond chance"
+        )
+        save(figure, path, about["title"], note)
+
+
+def _map(axes: Any, cells: Mapping[tuple[Any, ...], tuple[float, bool]], p: list[float], q: list[float]) -> Any:
+    values = [[cells[x, y][0] for x in p] for y in q]
+    image = axes.imshow(values, cmap="PuOr_r", vmin=-MOST, vmax=MOST, origin="lower", aspect="auto")
+    for (x, y), (value, sure) in cells.items():
+        text, strong = f"{value:+.1f}{'*' if sure else ''}", abs(value) > 0.7 * MOST
+        axes.text(p.index(x), q.index(y), text, ha="center", va="center", fontsize=6, color="w" if strong else "k")
+    axes.set_xticks(range(len(p)), [f"{ratio(x):g}" for x in p])
+    axes.set_yticks(range(len(q)), [f"{y:g}" for y in q])
+    return image
+
+
+def against_best(group: Sequence[Row], rule: str) -> tuple[float, bool]:
+    """Percent of the objective that a rule is above the best fixed β, and whether that is beyond chance."""
+    ends = {
+        name: np.array([np.inf if row["diverged"] else row[METRIC] for row in some])
+        for (name,), some in by(group, "algorithm").items()
+    }
+    best = min((name for name in ends if name.startswith("β")), key=lambda name: float(ends[name].mean()))
+    better, worse = (outcome(sign * (ends[best] - ends[rule])).outcome == HOLDS for sign in (1, -1))
+    return 100 * float(ends[rule].mean() / ends[best].mean() - 1), better or worse
+
+
+def standings(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Where every rule ends: training objective, and test accuracy, with the deviation over the seeds."""
+    panels = by(rows, "panel")
+    with plt.rc_context(STYLE):
+        names = [name for (name,) in by(rows, "algorithm")]
+        size = (7.0, 0.9 + len(panels) * (0.7 + 0.21 * len(names)))
+        figure, places = plt.subplots(
+            len(panels), 2, figsize=size, layout="constrained", squeeze=False, sharey=True
+        )
+        for line, ((panel,), group) in zip(places, panels.items(), strict=True):
+            for axes, (metric, unit, factor) in zip(
+                line,
+                ((METRIC, "training objective", 1), ("accuracy_last10", "test accuracy (%)", 100)),
+                strict=True,
+            ):
+                for k, name in enumerate(names):
+                    ends = [
+                        factor * row[metric] for row in group if row["algorithm"] == name and not row["diverged"]
+                    ]
+                    if ends:
+                        look = style(k) | {"linestyle": "none"}
+                        axes.errorbar(
+                            np.mean(ends), k, xerr=np.std(ends), marker=MARKS[k % len(MARKS)], capsize=2, **look
+                        )
+                axes.set_xlabel(unit)
+                axes.grid(alpha=0.25)
+            line[0].set_yticks(range(len(names)), names)
+            line[0].set_title(panel, fontsize=9, loc="left")
+        places[0][0].invert_yaxis()  # of all, for they share it
+        save(figure, path, about["title"], note)
+
+
+DRAW = {"regret": regret, "standings": standings}

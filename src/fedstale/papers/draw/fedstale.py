@@ -1,0 +1,147 @@
+"""The figures of Rodio and Neglia, FedStale: leveraging Stale Updates in Federated Learning, ECAI 2024."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from fedstale.papers.draw.style import STYLE, Row, by, learning_curves, points, save, series, style
+from fedstale.plots.comparison import COLOURS
+from fedstale.runs.store import RunFolder
+
+METRIC = "accuracy_last10"
+
+
+def trajectories(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figure 1: the two objectives, where the first seed's models go, and the distance to the optimum."""
+    groups = by(rows, "algorithm")
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 4, figsize=(12, 3.4), layout="constrained")
+        shown = [[], list(groups)[:2], list(groups)[2:]]
+        titles = ["(a) client objectives", "(b) without and with all memory", "(c) a share of the memory"]
+        for place, labels, title in zip(axes[:3], shown, titles, strict=True):
+            data = RunFolder(folder / rows[0]["run"]).config()["data"]
+            _landscape(place, data)
+            for k, key in enumerate(groups):
+                if key in labels:
+                    run = groups[key][:1]
+                    (_, x), (_, y) = series(run, folder, "w1"), series(run, folder, "w2")
+                    w1, w2 = ([start, *path[0]] for start, path in zip(data["start"], (x, y), strict=True))
+                    place.plot(w1, w2, label=key[0], color=style(k)["color"], linewidth=0.9)
+            if labels:
+                place.legend(loc="lower right", fontsize=7)
+            place.set_title(title, fontsize=9)
+        learning_curves(axes[3], rows, folder, "distance", log=True)
+        axes[3].legend(fontsize=7)
+        axes[3].set_title(f"(d) {len(next(iter(groups.values())))} runs", fontsize=9)
+        save(figure, path, about["title"], note)
+
+
+def _landscape(axes: Any, data: Mapping[str, Any]) -> None:
+    centers, curvature = np.array(data["centers"]), np.array(data["curvature"])
+    x, y = np.meshgrid(np.linspace(-12, 14, 200), np.linspace(-12, 14, 200))
+    values = [
+        0.5 * (a[0] * (x - c[0]) ** 2 + a[1] * (y - c[1]) ** 2) for c, a in zip(centers, curvature, strict=True)
+    ]
+    optimum = (curvature * centers).sum(axis=0) / curvature.sum(axis=0)
+    for k, (value, center) in enumerate(zip(values, centers, strict=True)):
+        colour = COLOURS[(4, 5)[k]]
+        axes.contour(x, y, value, levels=[2, 8, 20, 40, 70], colors=colour, linewidths=0.6, alpha=0.7)
+        axes.plot(*center, marker="o", color=colour, markersize=5)
+        axes.annotate(f"$w_{k + 1}^*$", center, textcoords="offset points", xytext=(5, 4), fontsize=8)
+    axes.plot(*optimum, marker="*", color="black", markersize=9, zorder=5)
+    axes.annotate("$w^*$", optimum, textcoords="offset points", xytext=(6, 5), fontsize=8)
+    axes.plot(*data["start"], marker="s", color="black", markersize=4)
+    axes.set(xlabel="$w_1$", ylabel="$w_2$", aspect="equal", xlim=(-12, 14), ylim=(-12, 14))
+
+
+def heatmap(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figure 2: in each cell the best β, and what FedAvg and FedVARP lose to it, in points."""
+    p, q = (sorted({row[key] for row in rows}, reverse=key == "p_min") for key in ("p_min", "swap.fraction"))
+    cells = {key: best(group) for key, group in by(rows, "p_min", "swap.fraction").items()}
+    with plt.rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
+        figure, axes = plt.subplots(figsize=(1.6 + 0.95 * len(p), 1.6 + 0.6 * len(q)), layout="constrained")
+        image = axes.imshow([[cells[x, y][0] for x in p] for y in q], cmap="Blues", vmin=0, vmax=1.25,
+                            origin="lower", aspect="auto")  # fmt: skip
+        for (x, y), (beta, over_avg, over_varp) in cells.items():
+            text = f"$\\beta$={beta:g}\n$\\Delta_0$ {over_avg:.2f}\n$\\Delta_1$ {over_varp:.2f}"
+            axes.text(p.index(x), q.index(y), text, ha="center", va="center", fontsize=7,
+                      color="white" if beta > 0.75 else "black")  # fmt: skip
+        axes.set_xticks(range(len(p)), [f"{ratio(x):g}" for x in p])
+        axes.set_yticks(range(len(q)), [f"{y:g}" for y in q])
+        axes.set(
+            xlabel="participation heterogeneity $p_{avg} / p_{min}$", ylabel="data heterogeneity $\\hat\\sigma^2$"
+        )
+        bar = figure.colorbar(image, ax=axes, ticks=[0, 0.2, 0.5, 0.8, 1], boundaries=np.linspace(0, 1, 101))
+        bar.set_label("best β")
+        save(figure, path, about["title"], note)
+
+
+def best(group: Sequence[Row]) -> tuple[float, float, float]:
+    """β_opt and its gains over β = 0 and β = 1, in points of test accuracy."""
+    means = {
+        beta: 100 * float(np.mean([0.0 if row["diverged"] else row[METRIC] for row in some]))
+        for (beta,), some in by(group, "beta").items()
+    }
+    top = max(means, key=lambda beta: means[beta])
+    return top, means[top] - means[0.0], means[top] - means[1.0]
+
+
+def ratio(p_min: float) -> float:
+    """p_avg / p_min where half of the clients are always there."""
+    return round((1 + p_min) / 2 / p_min, 2)
+
+
+def lines(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figures 3 and 4: test accuracy over one of the two heterogeneities."""
+    (along, name), panels = next(iter(about["axes"].items())), by(rows, "panel")
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            1, len(panels), figsize=(3.6 * len(panels) + 1.5, 3.5), layout="constrained", squeeze=False
+        )
+        for place, ((panel,), group) in zip(axes[0], panels.items(), strict=True):
+            shown = [{**row, "x": ratio(row[along]) if along == "p_min" else row[along]} for row in group]
+            points(place, shown, "x", METRIC)
+            if along == "p_min":
+                place.set_xscale("log")
+                ticks = sorted({row["x"] for row in shown})
+                place.set_xticks(ticks, [f"{x:g}" for x in ticks], minor=False)
+                place.set_xticks([], minor=True)
+            place.set(xlabel=name, title=panel)
+        handles, names = axes[0][0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside right upper")
+        save(figure, path, about["title"], note)
+
+
+def gains(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figure 5: the best β and its gains, with exact and with estimated probabilities."""
+    p = sorted({row["p_min"] for row in rows}, reverse=True)
+    panels = by(rows, "panel")
+    with plt.rc_context(STYLE | {"axes.spines.left": False, "axes.spines.bottom": False}):
+        figure, axes = plt.subplots(figsize=(1.8 + 0.95 * len(p), 1.0 + 0.75 * len(panels)), layout="constrained")
+        for y, ((panel,), group) in enumerate(reversed(panels.items())):
+            axes.text(-0.75, y, panel, ha="right", va="center", fontsize=8)
+            for (p_min,), some in by(group, "p_min").items():
+                beta, over_avg, over_varp = best(some)
+                x = p.index(p_min)
+                axes.add_patch(
+                    Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=plt.get_cmap("Blues")(beta / 1.25))
+                )
+                text = f"$\\beta$={beta:g}\n$\\Delta_0$ {over_avg:.2f}\n$\\Delta_1$ {over_varp:.2f}"
+                axes.text(
+                    x, y, text, ha="center", va="center", fontsize=7, color="white" if beta > 0.75 else "black"
+                )
+        axes.set(
+            xlim=(-1.9, len(p) - 0.4),
+            ylim=(-0.55, len(panels) - 0.45),
+            xlabel="participation heterogeneity $p_{avg} / p_{min}$",
+        )
+        axes.set_xticks(range(len(p)), [f"{ratio(x):g}" for x in p])
+        axes.set_yticks([])
+        save(figure, path, about["title"], note)
+
+
+DRAW = {"trajectories": trajectories, "heatmap": heatmap, "lines": lines, "gains": gains}

@@ -1,0 +1,166 @@
+"""The figures of Rodio, Client Heterogeneity in Federated Learning Systems, thesis, 2024.
+
+Panels stand one above the other, to be read in a column of 3.4 inches.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from fedstale.papers.draw.style import STYLE, Row, by, learning_curves, points, save, series, style
+from fedstale.plots.decisions import AWAY, HEARD, SPARED, patches, raster, states
+from fedstale.runs.store import RunFolder
+
+WIDTH, LEGEND = 3.4, 0.16  # inches: of the column, of a line of the legend
+CLASSES = ("more\navailable", "less available,\ncorrelated", "less available,\nweakly corr.")
+SMALL = STYLE | {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+}
+
+
+def importance(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figure 2.1: accuracy on each dataset, and how much each class of clients counted on the first."""
+    panels = by(rows, "panel")
+    with plt.rc_context(SMALL):
+        figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
+        for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
+            learning_curves(place, group, folder, "accuracy")
+            place.set_title(panel)
+        _shared(legend, axes[0])
+        _importance(axes[-1], next(iter(panels.values())), folder)
+        save(figure, path, about["title"], note)
+
+
+def _importance(axes: Any, rows: Sequence[Row], folder: Path) -> None:
+    groups = by(rows, "algorithm")
+    for k, ((label,), group) in enumerate(groups.items()):
+        runs = [RunFolder(folder / row["run"]).metrics()[-1] for row in group if not row["diverged"]]
+        if runs:
+            weights = np.mean([line["weights"] for line in runs], axis=0)  # (n,) mean realised weight
+            quarters = np.array_split(weights * len(weights), 4)
+            bars = [np.concatenate(quarters[:2]).mean(), quarters[2].mean(), quarters[3].mean()]
+            axes.bar(np.arange(3) + (k - len(groups) / 2) * 0.16, bars, 0.15, label=label, color=style(k)["color"])
+    axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
+    axes.set_xticks(range(3), CLASSES)
+    axes.set(ylabel="weight / target", title=f"{rows[0].get('panel', '')}: mean realised weight")
+
+
+def tradeoff(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figure 2.2: the curves for each κ̄², and the best κ̄² for each length of training."""
+    panels = by(rows, "panel")
+    with plt.rc_context(SMALL):
+        figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
+        for k, ((panel,), group) in enumerate(panels.items()):
+            learning_curves(axes[k], group, folder, "accuracy")
+            axes[k].set_title(panel)
+            _best(axes[-1], group, folder, k, str(panel))
+        _shared(legend, axes[0])
+        axes[-1].set(xlabel="length of training (rounds)", ylabel="best $\\bar\\kappa^2$", yscale="log")
+        axes[-1].grid(alpha=0.25)
+        axes[-1].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+        save(figure, path, about["title"], note)
+
+
+def _best(axes: Any, rows: Sequence[Row], folder: Path, k: int, label: str) -> None:
+    swept = {key[0]: group for key, group in by(rows, "kappa2").items() if key[0] != ""}
+    found = {kappa2: series(group, folder, "accuracy") for kappa2, group in swept.items()}
+    found = {kappa2: pair for kappa2, pair in found.items() if pair[0]}
+    if found:
+        rounds = next(iter(found.values()))[0]
+        means = np.array([values.mean(axis=0) for _, values in found.values()])  # (κ̄², rounds)
+        best = np.array(list(found))[means.argmax(axis=0)]
+        axes.plot(rounds, best, drawstyle="steps-post", label=label, **style(k))
+
+
+def over(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figure 2.3: test accuracy over data heterogeneity."""
+    along, name = next(iter(about["axes"].items()))
+    with plt.rc_context(SMALL):
+        figure, (axes,), legend = _stack(1, len(by(rows, "algorithm")), height=2.6)
+        points(axes, rows, along, "accuracy_last10")
+        axes.set_xlabel(name)
+        _shared(legend, axes)
+        save(figure, path, about["title"], note)
+
+
+def estimates(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figure 2.4: how wrong the estimates are, and the accuracy, over the rounds watched beforehand."""
+    with plt.rc_context(SMALL):
+        figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
+        for k, (column, label) in enumerate(
+            (("probs_error", "of $\\hat\\pi$"), ("mixing_error", "of $\\hat\\lambda$"))
+        ):
+            at = {key: np.mean([row[column] for row in some]) for (key,), some in by(rows, "watched").items()}
+            above.plot(list(at), list(at.values()), label=label, marker="os"[k], markersize=3, **style(k))
+        above.set(xlabel="rounds watched beforehand", ylabel="mean absolute error", xscale="log", yscale="log")
+        above.grid(alpha=0.25)
+        above.legend()
+        points(below, rows, "watched", "accuracy_last10")
+        below.set(xlabel="rounds watched beforehand", xscale="log")
+        _shared(legend, below)
+        save(figure, path, about["title"], note)
+
+
+def clusters(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figure 2.5: who was there and who was left out, for each division of the data; accuracy on the last."""
+    panels = by(rows, "panel")
+    with plt.rc_context(SMALL):
+        figure, axes, legend = _stack(len(panels) + 1, 3 + len(by(rows, "algorithm")), height=1.35)
+        for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
+            runs = [r for r in group if r["algorithm"] == group[0]["algorithm"] and not r["diverged"]]
+            found = [(r, states(RunFolder(folder / r["run"]))) for r in runs]
+            if found:
+                row, cells = max(found, key=lambda pair: int((pair[1] == SPARED).sum()))  # the most telling
+                raster(place, cells)
+                place.set_title(f"{panel}: {row['algorithm']}, seed {row['seed']}", fontsize=7.5)
+        axes[len(panels) - 1].tick_params(labelbottom=True)
+        names = {HEARD: "trains", SPARED: "there, left out", AWAY: "away"}
+        learning_curves(axes[-1], panels[list(panels)[-1]], folder, "accuracy")
+        axes[-1].set_title(list(panels)[-1][0], fontsize=7.5)
+        _shared(legend, axes[-1], patches(names))
+        save(figure, path, about["title"], note)
+
+
+def losses(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Figures 4.1 and 4.2: training loss and test accuracy over lossy links."""
+    with plt.rc_context(SMALL):
+        figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
+        learning_curves(above, rows, folder, "objective", log=True)
+        learning_curves(below, rows, folder, "accuracy")
+        _shared(legend, above)
+        save(figure, path, about["title"], note)
+
+
+def _stack(count: int, entries: int, height: float = 1.75) -> tuple[Any, Any, Any]:
+    """Figure, panels from top to bottom, and beneath them a place for a legend of so many entries."""
+    lines = (entries + 1) // 2
+    room = LEGEND * lines + 0.1
+    total = height * count + room + 0.8  # title and note
+    figure, axes = plt.subplots(
+        count + 1, 1, figsize=(WIDTH, total), layout="constrained", height_ratios=[height] * count + [room]
+    )
+    axes[-1].axis("off")
+    return figure, axes[:-1], axes[-1]
+
+
+def _shared(place: Any, axes: Any, more: Sequence[Any] = ()) -> None:
+    """The legend of all panels: what `axes` shows, and more."""
+    handles = [*axes.get_legend_handles_labels()[0], *more]
+    place.legend(handles=handles, loc="center", ncols=2, borderaxespad=0, handlelength=2.2)
+
+
+DRAW = {
+    "importance": importance,
+    "tradeoff": tradeoff,
+    "over": over,
+    "estimates": estimates,
+    "clusters": clusters,
+    "losses": losses,
+}

@@ -1,0 +1,90 @@
+"""The tables of Rodio's thesis on Fed-CIS, as pictures: chapter 5 and appendix D."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from fedstale.papers.draw.style import STYLE, Row, by, save
+
+LINE = 0.21  # inches from one line of a table to the next
+Cells = Mapping[tuple[str, str], Sequence[float]]  # (line, column) → the values over the seeds
+
+
+def served(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Tables 5.1 to 5.4 and D.2: a block for each dataset, a line for each weighting, a column for each mix."""
+    blocks: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for (panel, line), group in by(rows, "panel", "algorithm").items():
+        dataset, _, mix = str(panel).partition(" ")
+        blocks.setdefault(dataset, {})[line, mix] = [100 * r["accuracy_last10"] for r in group if not r["diverged"]]
+    _draw(
+        blocks,
+        about["title"],
+        "accuracy of what is served (%), mean ± deviation over seeds;\ncolumns: share (%) served by exits 1-2-3",
+        note,
+        path,
+        best=True,
+    )
+
+
+def variances(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+    """Table D.1: a line for each dataset, a column for each exit, at the start and at the end of training."""
+    blocks = {}
+    exits = [key.split("_")[2] for key in rows[0] if key.startswith("variance_exit") and key.endswith("_final")]
+    for when, suffix in (("after one round", "at_1"), ("at the end", "final")):
+        blocks[when] = {
+            (panel, f"exit {e}"): [1e5 * r[f"variance_exit_{e}_{suffix}"] for r in group if not r["diverged"]]
+            for (panel,), group in by(rows, "panel").items()
+            for e in exits
+        }
+    _draw(
+        blocks,
+        about["title"],
+        "variance of a minibatch gradient (10⁻⁵), mean over parameters;\nmean ± deviation over seeds",
+        note,
+        path,
+    )
+
+
+def _draw(blocks: Mapping[str, Cells], title: str, unit: str, note: str, path: Path, *, best: bool = False) -> None:
+    """A picture of the blocks one above the other; with `best` the largest of each column is bold."""
+    columns = list(dict.fromkeys(column for cells in blocks.values() for _, column in cells))
+    height = sum(2 + len({line for line, _ in cells}) for cells in blocks.values())
+    width = max(3.4, 1.35 + 0.72 * len(columns))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(width, LINE * (height + 5.5)), layout="constrained")
+        axes.set(xlim=(0, 1.35 + 0.72 * len(columns)), ylim=(height, 0))
+        axes.axis("off")
+        axes.set_title(unit, fontsize=6.5, loc="left", color="#444444")
+        y = 0.5
+        for name, cells in blocks.items():
+            y = _block(axes, y, name, cells, columns, best) + 1
+        save(figure, path, title, note)
+
+
+def _block(axes: Any, y: float, name: str, cells: Cells, columns: Sequence[str], best: bool) -> float:
+    """A heading, a rule and the lines."""
+    lines = list(dict.fromkeys(line for line, _ in cells))
+    means = {key: float(np.mean(values)) if len(values) else np.nan for key, values in cells.items()}
+    axes.text(0, y, name, fontsize=7.5, va="center", weight="bold")
+    for k, column in enumerate(columns):
+        axes.text(_x(k), y, column, fontsize=7, va="center", ha="right", color="#444444")
+    axes.plot([0, _x(len(columns) - 1)], [y + 0.5, y + 0.5], color="black", linewidth=0.6)
+    for j, line in enumerate(lines, 1):
+        axes.text(0, y + j, line, fontsize=7, va="center")
+        for k, column in enumerate(columns):
+            if (line, column) in cells:
+                values, mean = cells[line, column], means[line, column]
+                top = best and mean >= max(means[other, column] for other in lines if (other, column) in cells)
+                text = f"{mean:.1f} ± {np.std(values):.1f}" if len(values) else "diverged"
+                axes.text(_x(k), y + j, text, fontsize=7, va="center", ha="right", weight="bold" if top else None)
+    return y + len(lines)
+
+
+def _x(k: int) -> float:
+    return 1.33 + 0.72 * (k + 1)
+
+
+DRAW = {"table": served, "variances": variances}

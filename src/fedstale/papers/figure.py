@@ -1,0 +1,175 @@
+"""A figure of a paper as data: one base experiment, a grid of settings, rates to tune, and three scales.
+
+    visits = 10                       # rounds = visits / p_min, where the rounds are not given
+    …                                 # the keys of an experiment, see fedstale.experiments.schema
+    [figure]                          # what it is, who draws it, what it claims
+    [panel.NAME]                      # settings of one part of the figure, by dotted key
+    [variant.NAME]                    # settings that are compared as algorithms are: NAME in the place of the label
+    [grid]                            # dotted key(s, with commas) = list: every combination is a cell
+    [tune]                            # key of an algorithm = list: chosen per cell and algorithm
+    [scale.laptop]                    # settings by dotted key, panels it is `without`, and what was `reduced`
+
+A cell is one experiment, so that its runs advance together. Rates are tuned on the training objective,
+the mean over seeds of the last 10 rounds, with the same list for every algorithm; nothing else is read.
+"""
+
+import copy
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstale.core import BadInput, known, require
+from fedstale.experiments import build as catalogue
+from fedstale.experiments import schema as configuration
+from fedstale.experiments.schema import Experiment, Spec, Table
+
+SCALES = ("smoke", "laptop", "paper")
+OWN = ("figure", "panel", "variant", "grid", "tune", "scale", "visits")
+ABOUT = ("title", "paper", "draw", "says", "claims", "at", "curves", "axes", "first", "shown")
+
+
+class Figure(NamedTuple):
+    """A figure at one scale."""
+
+    name: str
+    scale: str
+    reduced: str  # what was cut compared with the paper; empty at scale paper
+    about: Table  # [figure]
+    raw: Table  # the rest, the scale's settings in place
+
+
+class Choice(NamedTuple):
+    """An algorithm at one setting of what is tuned."""
+
+    algorithm: str
+    settings: Table  # its own numbers: beta, kappa2, …
+    tuned: Table
+    label: str  # of its entry in the experiment
+
+
+class Cell(NamedTuple):
+    """One point of the grid: an experiment with all algorithms at all rates."""
+
+    panel: str
+    point: Table
+    choices: list[Choice]
+    experiment: Experiment
+
+
+def read(path: Path, scale: str) -> Figure:
+    """The figure that a TOML file describes, at a scale."""
+    try:
+        raw = tomllib.loads(path.read_text())
+    except OSError:
+        raise BadInput(f"there is no figure file {path}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is not a TOML file: {error}") from None
+    return at_scale(path.stem, raw, scale)
+
+
+def at_scale(name: str, raw: Table, scale: str) -> Figure:
+    known(scale, dict.fromkeys(SCALES), "scale")
+    raw = copy.deepcopy(raw)
+    about, settings = raw.pop("figure", {}), raw.pop("scale", {}).get(scale)
+    require(settings is not None, f"{name} has no scale {scale!r}")
+    for key in about:
+        known(key, dict.fromkeys(ABOUT), f"{name}: the key in figure")
+    for key in ("title", "paper", "draw"):
+        require(key in about, f"{name}: figure.{key} is missing")
+    reduced = settings.pop("reduced", "")
+    require(bool(reduced) or scale == "paper", f"{name}: scale.{scale} must say in `reduced` what was cut")
+    for key in ("grid", "tune", "panel", "variant"):
+        merge(raw.setdefault(key, {}), settings.pop(key, {}))
+    for panel in settings.pop("without", []):
+        raw["panel"].pop(known(panel, raw["panel"], f"{name}: the panel"))
+    for key, value in settings.items():
+        put(raw, key, value)
+    return Figure(name, scale, reduced, about, raw)
+
+
+def merge(table: Table, changes: Table) -> None:
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(table.get(key), dict):
+            merge(table[key], value)
+        else:
+            table[key] = value
+
+
+def put(table: Any, key: str, value: Any) -> None:
+    """Set `a.b.0.c`; a part given by its bare name becomes a table that can take settings."""
+    *path, last = key.split(".")
+    for name in path:
+        inner = table[int(name)] if isinstance(table, list) else table.setdefault(name, {})
+        if isinstance(inner, str):
+            inner = table[int(name) if isinstance(table, list) else name] = {"kind": inner}
+        table = inner
+    table[int(last) if isinstance(table, list) else last] = copy.deepcopy(value)
+
+
+def cells(figure: Figure) -> list[Cell]:
+    """Every panel at every point of the grid, and every variant of it."""
+    found = []
+    panels, variants = (figure.raw[key] or {"": {}} for key in ("panel", "variant"))
+    for (panel, settings), (variant, changes) in itertools.product(panels.items(), variants.items()):
+        raw = copy.deepcopy({key: value for key, value in figure.raw.items() if key not in OWN})
+        grid, tune = dict(figure.raw["grid"]), dict(figure.raw["tune"])
+        for key, value in [*settings.items(), *changes.items()]:
+            if key in ("grid", "tune"):
+                merge(grid if key == "grid" else tune, value)
+            else:
+                put(raw, key, value)
+        if variant:
+            require(len(raw["algorithms"]) == 1, f"{figure.name}: variants are of one algorithm")
+            put(raw, "algorithms.0.label", variant)
+        for point in combinations(grid):
+            found.append(_cell(figure, panel, point, tune, copy.deepcopy(raw)))
+    return found
+
+
+def combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[Table]:
+    for values in itertools.product(*lists.values()):
+        yield dict(zip(lists, values, strict=True))
+
+
+def _cell(figure: Figure, panel: str, point: Table, tune: Table, raw: Table) -> Cell:
+    for keys, value in point.items():
+        for key in keys.split(","):
+            put(raw, key.strip(), value)
+    pairs = [pair for spec in raw.get("algorithms", []) for pair in _entries(spec, tune, raw)]
+    raw |= {"name": figure.name, "algorithms": [entry for _, entry in pairs]}
+    if "rounds" not in raw:
+        raw["rounds"] = horizon(raw, figure.raw.get("visits"))
+    return Cell(panel, point, [choice for choice, _ in pairs], configuration.check(raw))
+
+
+def _entries(spec: Spec, tune: Table, raw: Table) -> Iterator[tuple[Choice, Table]]:
+    """An algorithm at every combination of what is tuned, as entries of the experiment."""
+    entry = {"kind": spec} if isinstance(spec, str) else dict(spec)
+    name = str(entry.get("label", entry.get("kind")))
+    own = {k: v for k, v in entry.items() if k not in ("kind", "label") and isinstance(v, int | float)}
+    for tuned in combinations(tune):
+        chosen = copy.deepcopy(entry)
+        for key, value in tuned.items():
+            part, dot, _ = key.partition(".")
+            if dot and part not in chosen:  # the file's part, with another setting
+                chosen[part] = copy.deepcopy(raw.get(part, "sgd"))
+            put(chosen, key, value)
+        chosen["label"] = name + "".join(f" {key}={value:g}" for key, value in tuned.items())
+        yield Choice(name, own, tuned, chosen["label"]), chosen
+
+
+def horizon(raw: Table, visits: float | None) -> int:
+    """So many rounds that the rarest client is expected `visits` times."""
+    if visits is None:
+        raise BadInput("a figure needs `rounds` or `visits`")
+    checked = configuration.check(raw | {"rounds": 1})
+    part = catalogue.make_participation(checked.participation, checked.data)
+    return max(1, round(visits / float(part.probs(checked.data["clients"]).min())))
+
+
+def cost(found: Sequence[Cell]) -> tuple[int, int]:
+    """Runs, and rounds of all runs together."""
+    runs = [len(c.choices) * len(c.experiment.seeds) for c in found]
+    return sum(runs), sum(r * c.experiment.rounds for r, c in zip(runs, found, strict=True))

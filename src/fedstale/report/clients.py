@@ -1,0 +1,162 @@
+"""Who took part: the raster of clients and rounds, how old their updates are, and the weight each of them had."""
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from fedstale.report.plots import ROWS, Key, Plot, Table, plain
+from fedstale.report.series import Floats, Lines, clients, per_client, shares, thinned, weights
+from fedstale.report.style import COLOURS, DARK, ORANGE, POINTS, Look, layout
+
+CLIENTS = 200  # of a raster; of more, evenly many are shown
+FAIR = {
+    "type": "line",
+    "xref": "paper",
+    "x0": 0,
+    "x1": 1,
+    "y0": 1,
+    "y1": 1,
+    "line": {"color": "#888", "dash": "dot"},
+}
+STALENESS = ("median", "nine of ten clients at most", "oldest")
+
+
+def alike(lines: Sequence[Lines]) -> list[tuple[str, Lines]]:
+    """One group for each way in which the first seed's clients were heard from, and the names of all alike."""
+    found: dict[str, list[Lines]] = {}
+    for group in lines:
+        heard = [(line.get("heard"), line.get("spared"), line["staleness"]) for line in group.seeds[0]]
+        found.setdefault(json.dumps(heard), []).append(group)
+    if len(found) == 1:
+        return [("all algorithms" if len(lines) > 1 else lines[0].group.label, lines[0])]
+    return [(", ".join(g.group.label for g in groups), groups[0]) for groups in found.values()]
+
+
+def raster(names: str, lines: Lines) -> Plot:
+    """Client by round; where the metrics do not name the clients, how many took part."""
+    run = lines.seeds[0]
+    if "heard" not in run[0]:
+        return _counts(names, lines)
+    n = clients(lines)
+    heard, spared = _cells(run, n, "heard"), _cells(run, n, "spared")
+    kept = thinned(n, CLIENTS)
+    block = -(-len(run) // POINTS)
+    data = [_map(heard, kept, block, run, DARK, "heard from")]
+    if spared.any():
+        data.append(_map(spared, kept, block, run, ORANGE, "there, but left out"))
+    share = heard.mean(axis=1)
+    said = (
+        f"Raster of {n} clients over {len(run)} rounds: a dark cell is an update that the server used. "
+        f"A client was heard from in {share.min():.0%} to {share.max():.0%} of the rounds."
+    )
+    rows = [[str(i), f"{share[i]:.1%}", f"{spared[i].mean():.1%}"] for i in kept]
+    plot = Plot(f"Who took part: {names}", data, layout("round", "client"), said,
+                Table(["client", "heard from, of the rounds", "there, but left out"], rows))  # fmt: skip
+    return plot._replace(note=_thinning(lines, n, kept, block, bool(spared.any())))
+
+
+def _thinning(lines: Lines, n: int, kept: Sequence[int], block: int, spared: bool) -> str:
+    seed = f"Seed {lines.group.runs[0].seed}; dark: heard from"
+    parts = [seed + (", orange: there, but left out by the rule." if spared else ".")]
+    if len(kept) < n:
+        parts.append(f"{len(kept)} of {n} clients are drawn, evenly spaced.")
+    if block > 1:
+        parts.append(f"A cell is {block} rounds: the darker, the more of them.")
+    return " ".join(parts)
+
+
+def _cells(run: Sequence[Mapping[str, Any]], n: int, key: str) -> Floats:
+    """(clients, rounds): 1 where the client is listed."""
+    cells = np.zeros((n, len(run)))
+    for k, line in enumerate(run):
+        cells[line.get(key, []), k] = 1
+    return cells
+
+
+def _map(
+    cells: Floats, kept: Sequence[int], block: int, run: Sequence[Mapping[str, Any]], colour: str, what: str
+) -> dict[str, Any]:
+    starts = np.arange(0, cells.shape[1], block)
+    sizes = np.diff([*starts, cells.shape[1]])
+    means = np.add.reduceat(cells[list(kept)], starts, axis=1) / sizes
+    z = [[round(float(v), 2) or None for v in row] for row in means]
+    return {
+        "type": "heatmap", "x": [run[int(k)]["round"] for k in starts], "y": list(kept), "z": z,
+        "zmin": 0, "zmax": 1,
+        "colorscale": [[0, "#ffffff"], [1, colour]], "showscale": False, "hoverongaps": False,
+        "hovertemplate": f"client %{{y}}, round %{{x}}: {what}<extra></extra>",
+    }  # fmt: skip
+
+
+def _counts(names: str, lines: Lines) -> Plot:
+    run = lines.seeds[0]
+    kept = [run[k] for k in thinned(len(run), POINTS)]
+    counts = [line["participants"] for line in kept]
+    trace = {
+        "type": "scatter", "mode": "lines", "x": [line["round"] for line in kept], "y": counts,
+        "line": {"color": DARK}, "hovertemplate": "round %{x}: %{y} clients<extra></extra>",
+    }  # fmt: skip
+    said = f"Clients heard from in each round: {min(counts)} to {max(counts)}, {np.mean(counts):.1f} on average."
+    rows = [[str(kept[k]["round"]), str(counts[k])] for k in thinned(len(kept), ROWS)]
+    note = "There are too many clients to name each of them in every round: their number is drawn."
+    return Plot(f"How many took part: {names}", [trace], layout("round", "clients"), said,
+                Table(["round", "clients heard from"], rows), note=note)  # fmt: skip
+
+
+def staleness(names: str, lines: Lines) -> Plot:
+    """Rounds since each client was last heard from: the median, nine tenths, the oldest; mean over the seeds."""
+    run = lines.seeds[0]
+    ages = np.mean([[line["staleness"] for line in seed] for seed in lines.seeds], axis=0)  # (rounds, 3)
+    kept = thinned(len(run), POINTS)
+    rounds = [run[k]["round"] for k in kept]
+    looks = [Look(COLOURS[k], dash, "circle") for k, dash in zip((0, 2, 1), ("solid", "dash", "dot"), strict=True)]
+    data = [
+        {"type": "scatter", "mode": "lines", "x": rounds, "y": plain(ages[kept, k]), "legendgroup": name,
+         "line": {"color": look.colour, "dash": look.dash, "width": 2},
+         "hovertemplate": f"{name}<br>round %{{x}}: %{{y:.3g}} rounds<extra></extra>"}
+        for k, (name, look) in enumerate(zip(STALENESS, looks, strict=True))
+    ]  # fmt: skip
+    middle, most, oldest = ages.mean(axis=0)
+    told = f"median {middle:.1f}, 90 % quantile {most:.1f}, oldest {oldest:.1f} rounds"
+    said = f"Staleness over {len(run)} rounds, on average: {told}."
+    rows = [[str(run[k]["round"]), *(f"{v:.3g}" for v in ages[k])] for k in thinned(len(run), ROWS)]
+    keys = [Key(name, look) for name, look in zip(STALENESS, looks, strict=True)]
+    return Plot(f"Staleness: {names}", data, layout("round", "rounds since last heard from"), said,
+                Table(["round", *STALENESS], rows), keys)  # fmt: skip
+
+
+def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
+    """The weight that each client had in the steps, over its a_i: 1 is what the objective asks for."""
+    found = [(g, w) for g in lines if (w := weights(g)) is not None]
+    if not found:
+        return None
+    n, share, a = len(found[0][1]), shares(found[0][0]), per_client(found[0][0], "weight")
+    a = np.full(n, 1 / n) if a is None or len(a) != n else np.where(a > 0, a, np.nan)
+    ratios = {g.group.label: w / a for g, w in found}
+    order = np.arange(n) if share is None else np.argsort(share, kind="stable")
+    data = [_dots(label, looks[label], ratio, order) for label, ratio in ratios.items()]
+    ends = ", ".join(f"{label} {np.nanmin(r):.2f} to {np.nanmax(r):.2f}" for label, r in ratios.items())
+    said = f"Realised weight of each of {n} clients relative to its weight in the objective, 1 being fair: {ends}."
+    axes = layout("clients, the rarest first" if share is not None else "client", "realised weight / aᵢ")
+    keys = [Key(label, looks[label], line=False) for label in ratios]
+    note = "What each client's updates, fresh and remembered, counted on average; 1 is what the objective asks for."
+    table = _ratios(ratios, share, [int(i) for i in order[thinned(n, CLIENTS)]])
+    return Plot("Realised weights", data, axes | {"shapes": [FAIR]}, said, table, keys, note)
+
+
+def _ratios(ratios: Mapping[str, Floats], share: Floats | None, chosen: Sequence[int]) -> Table:
+    often = {i: "–" if share is None else f"{share[i]:.1%}" for i in chosen}
+    rows = [[str(i), often[i], *(f"{r[i]:.3g}" for r in ratios.values())] for i in chosen]
+    return Table(["client", "heard from", *ratios], rows)
+
+
+def _dots(label: str, look: Look, ratio: Floats, order: Any) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "markers", "legendgroup": label, "x": list(range(1, len(order) + 1)),
+        "y": plain(ratio[order]), "text": [str(i) for i in order],
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 8, "line": {"width": 0.5, "color": "#fff"}},
+        "hovertemplate": f"{escape(label)}<br>client %{{text}}: %{{y:.3g}} of its share<extra></extra>",
+    }  # fmt: skip

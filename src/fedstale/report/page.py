@@ -1,0 +1,142 @@
+"""The page: an overview, then every setting with its table, its plots, its configuration and its commands."""
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from fedstale.core import BadInput
+from fedstale.report import beta_map as heat
+from fedstale.report import markup, tables
+from fedstale.report import series as numbers
+from fedstale.report.clients import alike, raster, realised, staleness
+from fedstale.report.fairness import served
+from fedstale.report.omissions import WAYS, missing
+from fedstale.report.plots import Plot, curves
+from fedstale.report.style import KEYS, look
+from fedstale.report.trace import recorded
+from fedstale.runs.query import Setting, tuned
+
+LEAST = (
+    "A map of the best β needs FedStale at several β in settings that differ in p_min or in swap.fraction: "
+    "see `fedstale reproduce fedstale-fig2`."
+)
+
+
+class Part(NamedTuple):
+    """A section: its heading, what stands above the plots, the plots, and what stands below them."""
+
+    title: str
+    above: str
+    plots: list[Plot]
+    below: str
+
+
+def page(found: Sequence[Setting], traces: Sequence[Path], title: str, most: int) -> str:
+    """The whole document; of more than `most` settings the first are drawn and the others listed."""
+    settings = [tuned(s) for s in found]
+    drawn, names = settings[:most], tables.titles(settings)
+    runs = sum(len(g.runs) for s in found for g in s.groups)
+    parts = [_overview(settings, names, runs, len(drawn), traces)] if len(settings) > 1 else []
+    numbered = [f"{k}. {name}" for k, name in enumerate(names, 1)] if len(names) > 1 else names
+    parts += [_setting(s, name) for s, name in zip(drawn, numbered, strict=False)]
+    parts += [Part(f"Recorded participation: {path.name}", "", recorded(path), "") for path in traces]
+    return document(title, parts)
+
+
+def _overview(
+    settings: Sequence[Setting], names: Sequence[str], runs: int, drawn: int, traces: Sequence[Path]
+) -> Part:
+    lines = [
+        f"{runs} finished runs in {len(settings)} settings."
+        if settings
+        else f"{len(traces)} recorded participations."
+    ]
+    if drawn < len(settings):
+        lines.append(
+            f"The first {drawn} settings are drawn; name the folders of runs, or use --settings, to see others."
+        )
+    if len(settings) > tables.MOST:
+        lines.append(f"The table has the first {tables.MOST} of them.")
+    plots = heat.maps(settings)
+    below = "" if plots or not settings else _notes([LEAST])
+    table = (
+        markup.table(
+            tables.overview(settings, names), "All settings, and who is best in the mean of the last 10 rounds"
+        )
+        if settings
+        else ""
+    )
+    return Part("Overview", _paragraph(" ".join(lines)) + table, plots, below)
+
+
+def _setting(s: Setting, name: str) -> Part:
+    shown = numbers.read([g for g in s.groups if g.runs][:KEYS])
+    looks = {group.group.label: look(k) for k, group in enumerate(shown)}
+    table, best = tables.final(s.groups)
+    above = (
+        markup.table(table, "How it ended: mean ± standard deviation over the seeds", best) if table.rows else ""
+    )
+    plots = (
+        [p for what in ("accuracy", "objective", "distance") if (p := curves(shown, what, looks))] if shown else []
+    )
+    ways = alike(shown) if shown else []
+    more = [served(shown, looks), realised(shown, looks), curves(shown, "beta", looks)] if shown else []
+    plots += [p for p in more if p]
+    plots += [p for names, group in ways[:WAYS] for p in (raster(names, group), staleness(names, group))]
+    notes = missing(s, shown, plots, len(ways))
+    return Part(name, above, plots, _notes(notes) + _origin(s))
+
+
+def _origin(s: Setting) -> str:
+    commands, machines = tables.origins(s)
+    told = "\n".join(commands) or "unknown: the runs do not say"
+    settings = markup.table(tables.configuration(s), "Every key, and whose it is")
+    return (
+        f"<h3>How to run it again</h3><pre><code>{escape(told)}</code></pre>"
+        + "".join(_paragraph(f"Computed with {m}") for m in machines[:3])
+        + f"<details><summary>The configuration</summary>{settings}</details>"
+    )
+
+
+def _paragraph(text: str) -> str:
+    pieces = escape(text).split("`")  # every second one is code
+    return "<p>" + "".join(f"<code>{t}</code>" if k % 2 else t for k, t in enumerate(pieces)) + "</p>"
+
+
+def _notes(notes: Sequence[str]) -> str:
+    items = "".join(f"<li>{_paragraph(note)[3:-4]}</li>" for note in notes)
+    return f'<h3>Not shown</h3><ul class="missing">{items}</ul>' if notes else ""
+
+
+def document(title: str, parts: Sequence[Part]) -> str:
+    """One file: styles, plots, data and the library that draws them."""
+    here = files("fedstale.report")
+    plots: dict[str, dict[str, object]] = {}
+    body = []
+    for k, part in enumerate(parts, 1):
+        figures = []
+        for plot in part.plots:
+            name = f"p{len(plots) + 1}"
+            plots[name] = {"data": plot.data, "layout": plot.layout}
+            figures.append(markup.figure(plot, name))
+        inside = f'{part.above}<div class="plots">{"".join(figures)}</div>{part.below}'
+        body.append(f'<section id="s{k}"><h2>{escape(part.title)}</h2>{inside}</section>')
+    links = "".join(f'<li><a href="#s{k}">{escape(part.title)}</a></li>' for k, part in enumerate(parts, 1))
+    filled = {
+        "TITLE": escape(title), "STYLE": (here / "report.css").read_text(), "BODY": "".join(body),
+        "NAV": f'<nav aria-label="Contents"><ol>{links}</ol></nav>' if len(parts) > 1 else "",
+        "DATA": markup.data(plots), "LIBRARY": library(), "SCRIPT": (here / "report.js").read_text(),
+    }  # fmt: skip
+    pieces = (here / "report.html").read_text().split("@@")  # every second piece is a name
+    return "".join(filled[piece] if k % 2 else piece for k, piece in enumerate(pieces))
+
+
+def library() -> str:
+    """Plotly's script, which comes with its Python package."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise BadInput("the report needs plotly: pip install 'fedstale[report]'") from None
+    return str(get_plotlyjs())

@@ -1,0 +1,70 @@
+"""Which algorithms of two folders are compared with each other."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstale.core import BadInput, known
+from fedstale.runs import query as reading
+from fedstale.runs.query import Group, Setting
+from fedstale.runs.store import canonical
+
+
+class Side(NamedTuple):
+    """One algorithm in one setting."""
+
+    setting: Setting
+    group: Group
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {k: v for k, v in self.group.config.items() if k != "seed"}
+
+
+class Pair(NamedTuple):
+    a: Side
+    b: Side
+
+
+def sides(spec: str) -> list[Side]:
+    """The algorithms that a folder, or FOLDER:LABEL, names."""
+    place, colon, label = spec.rpartition(":")
+    if Path(spec).exists() or not colon:
+        place, label = spec, ""
+    runs = reading.find(_in_runs(place)).runs
+    if not runs:
+        raise BadInput(f"{place} has no runs to compare, only a recorded participation")
+    every = [Side(s, g) for s in reading.settings(runs) for g in s.groups]
+    found = [side for side in every if side.group.runs]
+    if not found:
+        raise BadInput(f"{spec} has no finished run; the same command with --resume goes on with it")
+    if not label:
+        return found
+    known(label, dict.fromkeys(side.group.label for side in found), f"the label in {place}")
+    return [side for side in found if side.group.label == label]
+
+
+def _in_runs(place: str) -> Path:
+    """A path, or the name of a run in the folder `runs`."""
+    path, named = Path(place), Path("runs") / place
+    return named if not path.exists() and (named / "config.json").exists() else path
+
+
+def matched(a: Sequence[Side], b: Sequence[Side], names: tuple[str, str]) -> list[Pair]:
+    """Who is compared with whom: one with one, else the same label in the same setting, label, or setting."""
+    keys: list[Callable[[Side], str]] = [
+        lambda s: canonical(s.setting.config) + s.group.label,
+        lambda s: s.group.label,
+        lambda s: canonical(s.setting.config),
+    ]
+    if len(a) == len(b) == 1:
+        return [Pair(a[0], b[0])]
+    for key in keys:
+        left, right = ({key(s): s for s in some} for some in (a, b))
+        if len(left) == len(a) and len(right) == len(b) and (both := [k for k in left if k in right]):
+            return [Pair(left[k], right[k]) for k in both]
+    told = [", ".join(dict.fromkeys(s.group.label for s in some)) for some in (a, b)]
+    raise BadInput(
+        f"{names[0]} and {names[1]} have nothing that can be paired: name one algorithm of each as FOLDER:LABEL; "
+        f"A has {told[0][:200]}; B has {told[1][:200]}"
+    )

@@ -1,0 +1,171 @@
+"""Runs in order: a setting is what several algorithms share, a group is one algorithm over its seeds."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstale.core import BadInput, require
+from fedstale.runs.store import MARKER, RunFolder, canonical, runs
+
+ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local")  # the rest is the setting
+TUNED = re.compile(r" ((?:lr|steps|batch|decay|prox|\w+\.[\w.]+)=[^ =]+)$")  # what a sweep adds to a label
+
+
+class Run(NamedTuple):
+    folder: RunFolder
+    config: dict[str, Any]
+    result: dict[str, Any] | None  # none: interrupted or diverged
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+
+class Group(NamedTuple):
+    """One algorithm in one setting."""
+
+    label: str
+    runs: list[Run]  # finished, by seed
+    broken: list[Run]  # without a result
+    note: str = ""  # how a rate was chosen, where one was
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return (self.runs or self.broken)[0].config
+
+    def values(self, name: str, which: str) -> list[float]:
+        """Of each seed; `which` is final, last10 or best."""
+        return [r.result[name][which] for r in self.runs if r.result and name in r.result]
+
+
+class Setting(NamedTuple):
+    config: dict[str, Any]
+    groups: list[Group]
+
+
+class Found(NamedTuple):
+    runs: list[RunFolder]
+    traces: list[Path]  # the numbers that `fedstale inspect` leaves
+
+
+def find(place: Path) -> Found:
+    """What a folder holds: it is a run, a store, the output of `reproduce`, or that of `inspect`."""
+    if (place / "config.json").exists():
+        return Found([RunFolder(place)], [])
+    for folder in (place, place / "runs"):
+        if (folder / MARKER).exists():
+            found = Found(runs(folder), sorted(place.glob("*-trace.csv")))
+            if found.runs or found.traces:
+                return found
+            raise BadInput(f"{folder} is a store without runs; `fedstale run FILE.toml --out {folder}` makes some")
+    traces = [place] if place.name.endswith("-trace.csv") and place.is_file() else sorted(place.glob("*-trace.csv"))
+    if traces:
+        return Found([], traces)
+    what = "has no runs in it" if place.is_dir() else "is not there" if not place.exists() else "is not a folder"
+    raise BadInput(f"{place} must be a folder of `fedstale run`, `reproduce` or `inspect`, but it {what}")
+
+
+def settings(folders: Iterable[RunFolder]) -> list[Setting]:
+    """The runs by setting and algorithm, each run once; a warm-up is no run of its own."""
+    unique = list({f.path.resolve(): f for f in folders}.values())
+    read = [_run(f) for f in unique]
+    warm = {(r.folder.path.parent, r.config["warmup"]) for r in read if "warmup" in r.config}
+    places: dict[str, tuple[dict[str, Any], dict[str, list[Run]]]] = {}
+    for r in read:
+        if (r.folder.path.parent, r.folder.path.name) not in warm:
+            place = _setting(r)
+            groups = places.setdefault(canonical(place), (place, {}))[1]
+            groups.setdefault(canonical({key: r.config.get(key) for key in ALGORITHM}), []).append(r)
+    return [Setting(place, _groups(groups.values())) for place, groups in places.values()]
+
+
+def _run(folder: RunFolder) -> Run:
+    config = folder.config()
+    lacking = [key for key in ("label", "seed", "rounds", "data", "strategy") if key not in config]
+    require(not lacking, f"{folder.path} is not a run: its config.json has no {' and no '.join(lacking)}")
+    return Run(folder, config, folder.result() if folder.finished else None)
+
+
+def _setting(r: Run) -> dict[str, Any]:
+    shared = {key: value for key, value in r.config.items() if key not in (*ALGORITHM, "seed", "warmup")}
+    if "warmup" not in r.config:
+        return shared
+    before = RunFolder(r.folder.path.parent / r.config["warmup"])
+    known = before.config() if (before.path / "config.json").exists() else {"rounds": "?"}
+    return shared | {"warmup": {key: known[key] for key in ("rounds", "local") if key in known}}
+
+
+def _groups(found: Iterable[Sequence[Run]]) -> list[Group]:
+    groups = []
+    for seeds in found:
+        ordered = sorted({r.seed: r for r in seeds}.values(), key=lambda r: r.seed)
+        broken = [r for r in ordered if r.result is None]
+        groups.append(Group(str(seeds[0].config["label"]), [r for r in ordered if r.result], broken))
+    return _distinct(groups)
+
+
+def _distinct(groups: Sequence[Group]) -> list[Group]:
+    """The same with a name for each: what differs is added where two have one name, and a number if need be."""
+    namesakes: dict[str, list[Group]] = {}
+    for g in groups:
+        namesakes.setdefault(g.label, []).append(g)
+    found = []
+    for label, some in namesakes.items():
+        keys = [k for k in varying([_parts(g.config) for g in some]) if k.endswith((".kind", "lr", "beta"))][:2]
+        told = [", ".join(f"{k} {flat(g.config).get(k)}" for k in keys) for g in some]
+        for k, g in enumerate(some):
+            more = [told[k]] if told[k] else []
+            more += [f"no. {k + 1}"] if told.count(told[k]) > 1 else []
+            found.append(g._replace(label=f"{label} ({', '.join(more)})") if len(some) > 1 else g)
+    return found
+
+
+def _parts(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: config.get(key) for key in ALGORITHM[1:]}
+
+
+def tuned(setting: Setting) -> Setting:
+    """Of an algorithm at several rates the one of least training objective, as `fedstale reproduce` chooses it."""
+    families: dict[str, list[tuple[str, str, Group]]] = {}
+    for g in setting.groups:
+        stem, rate = stemmed(str(g.config["label"]))
+        rest = {k: v for k, v in _parts(g.config).items() if not rate or k not in ("local", "server")}
+        families.setdefault(canonical({"stem": stem, **rest}), []).append((stem, rate, g))
+    chosen = []
+    for members in families.values():
+        stem, rate, best = min(members, key=lambda m: _objective(m[2]))
+        note = f"{rate}, of {len(members)} the one of least training objective" if len(members) > 1 else rate
+        chosen.append(best._replace(label=stem, note=note))
+    return setting._replace(groups=_distinct(chosen))
+
+
+def stemmed(label: str) -> tuple[str, str]:
+    """`FedAvg lr=0.1 server.lr=1` → `FedAvg` and `lr=0.1 server.lr=1`."""
+    rates: list[str] = []
+    while match := TUNED.search(label):
+        rates.insert(0, match[1])
+        label = label[: match.start()]
+    return label, " ".join(rates)
+
+
+def _objective(group: Group) -> float:
+    values = group.values("objective", "last10")
+    return float(np.mean(values)) if values and not group.broken else float("inf")
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"local": {"lr": 1}}` → `{"local.lr": 1}`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
+
+
+def varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The dotted keys that are not the same in all of them."""
+    flats = [flat(c) for c in configs]
+    keys = list(dict.fromkeys(key for f in flats for key in f))
+    return [key for key in keys if len({canonical({"": f.get(key)}) for f in flats}) > 1]

@@ -1,0 +1,153 @@
+"""`fedstale reproduce --executor ray`: the bytes of one machine, whatever dies on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+pytest.importorskip(
+    "ray.exceptions", reason="ray is not installed; `make test-ray` runs these in their own environment"
+)
+
+from fedstale.cli import reproduce
+from fedstale.core import BadInput
+from fedstale.papers import executors as workers
+from fedstale.papers import figure as sweep
+from fedstale.runs import store
+from tests.engines.ray.processes import below, gone, title
+
+FIGURE = """
+seeds = [1]
+rounds = 600
+evaluate_every = 10
+engine = "serial"
+algorithms = ["unbiased", "fedau"]
+[data]
+dataset = "quadratic"
+clients = 6
+noise = 0.1
+[local]
+lr = 0.02
+[participation]
+kind = "two-groups"
+p_min = 0.2
+[grid]
+"participation.p_min" = [0.5, 0.2, 0.1]
+[figure]
+paper = "amplified"
+draw = "curves"
+title = "a small one"
+curves = true
+[[figure.claims]]
+text = "all is well"
+check = "above"
+first = "unbiased"
+second = "fedau"
+metric = "objective_last10"
+lower = true
+[scale.smoke]
+reduced = "everything"
+"""
+COMMAND = [sys.executable, "-c", "from fedstale.cli.app import main; main()", "reproduce"]
+
+
+@pytest.fixture(scope="module")
+def figure(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("figure") / "small.toml"
+    path.write_text(FIGURE)
+    return path
+
+
+def results(out: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.suffix in (".csv", ".txt")}
+
+
+@pytest.fixture(scope="module")
+def wanted(figure: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    found = swept(figure, tmp_path_factory.mktemp("here"), workers.Executor.processes)
+    assert len(found) == 5
+    return found
+
+
+def swept(
+    path: Path, out: Path, executor: workers.Executor, lines: list[str] | None = None, resume: bool = False
+) -> dict[str, bytes]:
+    figure = sweep.read(path, "smoke")
+    found, folder, told = sweep.cells(figure), store.open_store(out / "runs"), [] if lines is None else lines
+    workers.compute(found, folder, jobs=1, resume=resume, command="", say=told.append, executor=executor)
+    reproduce.write(figure, found, folder, out, "png")
+    return results(out)
+
+
+def victims() -> list[int]:
+    """Processes of the cluster that compute a cell."""
+    return [pid for pid in below(os.getpid()) if title(pid).startswith("ray::_visit")]
+
+
+def test_same_bytes_and_progress(cluster: Any, figure: Path, wanted: dict[str, bytes], tmp_path: Path) -> None:
+    lines: list[str] = []
+    assert swept(figure, tmp_path, workers.Executor.ray, lines) == wanted
+    assert [line.split(",")[0] for line in lines] == ["cell 1 of 3", "cell 2 of 3", "cell 3 of 3"]
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGTERM])
+def test_a_cell_whose_process_ends_is_taken_up_again(
+    cluster: Any, figure: Path, wanted: dict[str, bytes], tmp_path: Path, blow: signal.Signals
+) -> None:
+    struck: list[int] = []
+
+    def strike() -> None:
+        while not list(tmp_path.glob("runs/*/metrics.jsonl")):
+            time.sleep(0.01)
+        struck.extend(victims())
+        for pid in struck:
+            os.kill(pid, blow)
+
+    killer = Thread(target=strike)
+    killer.start()
+    assert swept(figure, tmp_path, workers.Executor.ray) == wanted
+    killer.join()
+    assert struck
+
+
+@pytest.fixture
+def short() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are too long for the names of sockets
+        yield folder
+
+
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_in_good_order(
+    cluster: Any, figure: Path, wanted: dict[str, bytes], tmp_path: Path, short: str, blow: signal.Signals
+) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {"TMPDIR": short}
+    words = [*COMMAND, str(figure), "--scale", "smoke", "--executor", "ray", "--jobs", "2", "--out", str(tmp_path)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) as process:
+        while not list(tmp_path.glob("runs/*/metrics.jsonl")) and process.poll() is None:
+            time.sleep(0.01)
+        family = below(process.pid)
+        process.send_signal(blow)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert "--resume goes on from here" in told
+    assert gone(family)
+    assert list(tmp_path.glob("runs/*/checkpoint.npz"))
+    assert len(list(tmp_path.glob("runs/*/result.json"))) < 6
+    with pytest.raises(BadInput, match="add --resume"):
+        swept(figure, tmp_path, workers.Executor.ray)
+    assert swept(figure, tmp_path, workers.Executor.ray, resume=True) == wanted
+
+
+def test_cells_do_not_wait_for_places_that_they_take_themselves(figure: Path, tmp_path: Path) -> None:
+    path = tmp_path / "nested.toml"
+    path.write_text(FIGURE.replace('engine = "serial"', 'engine = "ray"'))
+    with pytest.raises(BadInput, match="another engine, got engine 'ray'"):
+        swept(path, tmp_path, workers.Executor.ray)

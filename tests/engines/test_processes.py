@@ -1,0 +1,154 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedstale.core import BadInput, Job, Local
+from fedstale.engines import Serial, make
+from fedstale.engines.processes.pool import Pool
+from fedstale.engines.processes.shared import Shared, dump, load
+from fedstale.engines.processes.worker import units
+from fedstale.tasks.quadratic import Quadratic
+from fedstale.testing import check_engine
+from tests.engines.slow_tasks import LOCAL, Deadly, Failing, Slow
+from tests.engines.tasks_for_engines import images, vectors
+
+
+def everybody(task: Quadratic, seed: int = 0) -> Job:
+    return Job(task.init(0), np.arange(task.n), seed, 1, LOCAL)
+
+
+def gone(pids: list[int], within: float = 10.0) -> bool:
+    """Whether none of the processes is there any more; one that is dead but not yet buried is not."""
+
+    def there(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    end = time.monotonic() + within
+    while any(map(there, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(map(there, pids))
+
+
+def test_same_bits_as_the_reference_with_one_thread() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with make("pool", images(ridge=0.1), Local(0.05, steps=4, batch=16)) as pool:  # type: ignore[attr-defined]
+            check_engine(pool, rounds=10)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_killed_process_is_replaced_and_its_clients_are_trained_again(tmp_path: Path) -> None:
+    mark = tmp_path / "begun"
+    task = Slow(0.1, str(mark))
+    jobs = [everybody(task, seed) for seed in (0, 1)]
+    with Pool(task, LOCAL, workers=2) as pool:
+
+        def kill() -> None:
+            while not mark.exists():
+                time.sleep(0.005)
+            victim = next(worker for worker in pool._crew if worker.unit)
+            os.kill(victim.process.pid, signal.SIGKILL)
+
+        killer = Thread(target=kill)
+        killer.start()
+        replies = pool.train(jobs)
+        killer.join()
+        assert len(pool._crew) <= 2
+        again = pool.train(jobs)
+    for due, reply, more in zip(Serial(Slow(0.0), LOCAL).train(jobs), replies, again, strict=True):
+        np.testing.assert_array_equal(reply.updates, due.updates)
+        np.testing.assert_array_equal(reply.losses, due.losses)
+        np.testing.assert_array_equal(more.updates, due.updates)
+
+
+def test_error_of_a_client_is_raised_and_the_pool_goes_on() -> None:
+    task = Failing(0.0)
+    with Pool(task, LOCAL, workers=1) as pool:
+        with pytest.raises(BadInput, match="client 2 is out of order"):
+            pool.train([everybody(task)])
+        job = Job(task.init(0), np.array([0, 5]), 0, 1, LOCAL)
+        np.testing.assert_array_equal(pool.train([job])[0].updates, Serial(task, LOCAL).train([job])[0].updates)
+
+
+def test_client_that_kills_every_process_is_named() -> None:
+    task = Deadly(0.0)
+    job = Job(task.init(0), np.array([2]), 0, 1, LOCAL)
+    with Pool(task, LOCAL, workers=1) as pool, pytest.raises(ChildProcessError, match=r"3 processes .* \[2\]"):
+        pool.train([job])
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_nothing_is_left_behind(killed: bool, tmp_path: Path) -> None:
+    """Neither by a parent that is killed while all are busy nor by one that forgets to close its pool."""
+    shm, folder = Path("/dev/shm"), Path(__file__).parent
+    before = set(shm.iterdir()) if shm.exists() else set()
+    command = [
+        sys.executable,
+        str(folder / "parent_of_a_pool.py"),
+        "600" if killed else "0",
+        str(tmp_path / "begun"),
+    ]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder.parents[1]), *filter(None, sys.path)])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        if killed:
+            parent.kill()
+    assert parent.returncode == (-signal.SIGKILL if killed else 0)
+    assert gone(pids)
+    assert (set(shm.iterdir()) if shm.exists() else set()) <= before
+
+
+def test_close_ends_the_processes_and_frees_the_memory() -> None:
+    task, before = Slow(0.0), set(os.listdir("/proc/self/fd"))
+    pool = Pool(task, LOCAL, workers=2)
+    pool.train([everybody(task)])
+    pids = [worker.process.pid for worker in pool._crew]
+    pool.close()
+    assert gone(pids)
+    assert len(set(os.listdir("/proc/self/fd")) - before) <= 1  # multiprocessing's own tracker
+    with pytest.raises(BadInput, match="closed"):
+        pool.train([everybody(task)])
+
+
+def test_largest_clients_go_first() -> None:
+    task = vectors()  # 3, 5, 20, 20, 21, 40 samples
+    jobs = [Job(task.init(0), np.arange(6), 0, 1, Local(0.1, steps, batch=30)) for steps in (1, 2)]
+    made = units(task, jobs, workers=2, training=True)
+    done = [(unit.local.steps, unit.clients.tolist()) for unit in made]
+    assert done[:4] == [(2, [5]), (2, [4]), (2, [2]), (2, [3])]
+    assert done[-1] == (1, [0])
+    assert sorted(row for unit in made for row in unit.rows.tolist()) == list(range(12))
+
+
+def test_task_that_cannot_be_pickled_is_refused() -> None:
+    with pytest.raises(BadInput, match="pickle"):
+        make("pool", vectors(lambda: nn.Linear(8, 3)), Local(0.1))
+
+
+def test_large_arrays_travel_in_shared_memory() -> None:
+    shared = Shared()
+    thing = {"x": torch.arange(5000.0), "y": np.arange(3000), "few": np.arange(3)}
+    packed = dump([thing, thing["x"]], shared)
+    assert len(packed) < 1000
+    again, x = load(packed, shared)
+    assert torch.equal(again["x"], thing["x"])
+    assert torch.equal(x, thing["x"])
+    np.testing.assert_array_equal(again["y"], thing["y"])
+    np.testing.assert_array_equal(again["few"], thing["few"])
+    shared.close()

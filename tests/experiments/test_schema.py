@@ -1,0 +1,100 @@
+"""Every key of an experiment is checked before any work."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedstale as fs
+from fedstale import registry as recipes
+from fedstale.core import BadInput
+from fedstale.experiments import build as catalogue
+from fedstale.experiments.execute import algorithm, plan
+from fedstale.experiments.schema import build, check, describe, read
+
+BASE: dict[str, Any] = {
+    "name": "t",
+    "rounds": 5,
+    "data": {"dataset": "quadratic"},
+    "local": {"lr": 0.1},
+    "participation": {"kind": "two-groups", "p_min": 0.2},
+    "algorithms": ["fedavg"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(recipes.RECIPES))
+def test_every_recipe_can_be_described_and_built_again(name: str) -> None:
+    strategy = recipes.recipe(name).strategy
+    assert build(describe(strategy, recipes.STRATEGIES), recipes.STRATEGIES, "x") == strategy
+
+
+@pytest.mark.parametrize("path", [Path("experiments/demo.toml"), Path("experiments/quadratic.toml")], ids=str)
+def test_the_experiments_that_ship_are_valid(path: Path, tmp_path: Path) -> None:
+    assert plan(read(path), tmp_path)
+
+
+def test_arrays_are_named_by_content() -> None:
+    a, b = np.random.default_rng(0).random((2, 100))
+    first, second, again = (describe(fs.Bernoulli(p), recipes.PARTICIPATION) for p in (a, b, a.copy()))
+    assert first == again != second
+    assert "sha256" in first["p"]
+
+
+def test_the_entry_wins_over_the_recipe_and_the_recipe_over_the_file() -> None:
+    e = check(BASE | {"estimator": {"kind": "intervals", "cutoff": 7}})
+    assert algorithm("fedavg", e, "a").estimator == fs.Intervals(7)
+    assert algorithm("fedau", e, "a").estimator == fs.Intervals(50)
+    assert algorithm({"kind": "fedau", "estimator": "known"}, e, "a").estimator == fs.Known()
+    assert algorithm({"kind": "fedvarp", "beta": 0.3}, e, "a").strategy == fs.FedStale(0.3)
+    assert algorithm({"kind": "mifa", "lr": 0.7}, e, "a").local.lr == 0.7
+    assert algorithm({"kind": "mifa", "server": {"kind": "adam", "lr": 0.5}}, e, "a").server == fs.Adam(lr=0.5)
+
+
+def test_overrides_reach_into_names_and_lists(tmp_path: Path) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(
+        'rounds = 3\nalgorithms = ["fedavg", "fedstale"]\nparticipation = "two-groups"\n'
+        '[data]\ndataset = "quadratic"\n[local]\nlr = 0.1\n'
+    )
+    e = read(path, ["participation.p_min=0.4", "algorithms.1.beta=0.9", "local.steps=2", "name=other"])
+    assert e.participation == {"kind": "two-groups", "p_min": 0.4}
+    assert e.algorithms[1] == {"kind": "fedstale", "beta": 0.9}
+    assert (e.local.steps, e.name) == (2, "other")
+
+
+REFUSED = [
+    ({"algorithms": []}, "algorithms"),
+    ({"algorithms": ["fedavg", "fedavg"]}, "label of its own"),
+    ({"algorithms": [{"beta": 0.5}]}, "algorithms.0.kind is missing"),
+    ({"algorithms": [{"kind": "fedstale", "bta": 0.5}]}, "did you mean 'beta'"),
+    ({"algorithms": [{"kind": "fedstale", "beta": "much"}]}, "must be a number"),
+    ({"algorithms": [{"kind": "auto", "carry": True}]}, "carry must be a number, got true"),
+    ({"participation": {"p_min": 0.2}}, "participation.kind is missing"),
+    ({"participation": {"kind": "two-groups"}}, "needs p_min"),
+    ({"local": {}}, "local.lr is missing"),
+    ({"data": {}}, "data.dataset is missing"),
+    ({"data": {"dataset": "digits", "partition": {"kind": "dirichlet", "alpha": -1.0}}}, "alpha"),
+    ({"name": "../up"}, "name"),
+    ({"rounds": True}, "rounds"),
+    ({"server": {"kind": "sgd", "lr": 0.0}}, "lr must be above 0"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), REFUSED, ids=[s for _, s in REFUSED])
+def test_what_cannot_be_used_is_refused_before_any_work(
+    change: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=sentence) as caught:
+        plan(check(BASE | change), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_recording_is_looked_for_in_the_data_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "who.csv").write_text("1,0,1\n1,1,0\n")
+    monkeypatch.setenv("FEDSTALE_DATA", str(tmp_path))
+    spec = {"kind": "sampling", "size": 1, "base": {"kind": "trace", "matrix": "traces/who.csv"}}
+    assert catalogue.make_participation(spec, {}).probs(3).sum() == pytest.approx(1)
+    with pytest.raises(BadInput, match=r"nobody\.csv"):
+        catalogue.make_participation({"kind": "trace", "matrix": "nobody.csv"}, {})

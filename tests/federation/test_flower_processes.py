@@ -1,0 +1,50 @@
+"""Real processes on the loopback: a link, a server's app and three clients. A minute or two each."""
+
+import io
+import secrets
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed; `make test-flower` runs these in their own environment")
+
+from fedstale.core import BadInput
+from fedstale.federation import settings
+from fedstale.federation.ops import launcher, runner
+from fedstale.federation.server.diagnostics import trace
+from fedstale.runs.store import RunFolder
+from tests.federation import chaos
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("tls", [True, False], ids=["tls", "plain"])
+def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls):
+    s = settings.check(tmp_path, {"name": "none", "rounds": 1, "local": {"lr": 0.1}})
+    try:
+        s = chaos.prepare(tmp_path / "f", rounds=3, tls=tls)
+        events = []
+        for event in runner.run(s):
+            events.append(event.kind)
+            if event == ("round", 1, ""):
+                launcher.stop(s, "client-2")  # one goes, and the rounds go on
+        lines = RunFolder(s.state).metrics()
+        assert events.count("submitted") == 1
+        assert lines[-1]["fingerprint"] == chaos.replayed(s)
+        _, table = trace(lines)
+        assert table[:, :2].all()
+        assert table[0].all()
+        assert not table[2, 2]
+        with pytest.raises(BadInput, match="is running already"):
+            launcher.start_node(s, 0)
+    finally:
+        launcher.stop(s, *launcher.names(s), patience=3.0)
+    assert not any(launcher.pid_of(s, name) for name in ("link", "client-0", "client-1"))
+
+
+def test_chaos_in_short(tmp_path):
+    """The full version is `python -m tests.federation.chaos --kills 50`."""
+    seed = secrets.randbelow(2**32)
+    print(f"seed {seed}")
+    found = chaos.chaos(tmp_path / "f", kills=3, seed=seed, out=io.StringIO(), pause=5.0)
+    assert found["kills"] == 3
+    assert found["equal to the undisturbed run"]

@@ -1,0 +1,163 @@
+"""Who is kept out by the link of a federation. One SuperLink, on the loopback, for all of these."""
+
+import datetime
+import ssl
+from base64 import b64encode
+from contextlib import ExitStack
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed; `make test-flower` runs these in their own environment")
+
+import httpx
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, RegisterNodeFleetRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
+from flwr.supernode.fleet_http_client import FleetHttpClient
+
+from fedstale.cli import federation as cli
+from fedstale.federation import settings
+from fedstale.federation.ops import control, keys, launcher
+from fedstale.federation.state import roster
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("secure") / "federation"
+    port = launcher.free_port()
+    cli.init(
+        folder, clients=2, rounds=1, deadline=5.0, host="127.0.0.1", port=port, names="", app=None, tls=True
+    )  # fmt: skip
+    s = settings.read(folder)
+    try:
+        launcher.start_link(s)
+        control.wait_until_ready(s)
+        assert control.register(s) == 2
+        yield s
+    finally:
+        launcher.stop(s, "link", patience=3.0)
+
+
+class Signed:
+    """Headers as a client makes them, with whatever is to be wrong with them."""
+
+    def __init__(self, private, public, age=0.0):
+        self.private, self.public, self.age = private, public_key_to_bytes(public), age
+
+    def intercept(self, context, call_next):
+        signed = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=self.age)).isoformat()
+        signature = sign_message(self.private, signed.encode("ascii"))
+        context.request.headers["flwr-public-key"] = b64encode(self.public).decode("ascii")
+        context.request.headers["flwr-timestamp"] = signed
+        context.request.headers["flwr-signature"] = b64encode(signature).decode("ascii")
+        return call_next(context)
+
+
+def key_pair(s, client):
+    private = load_ssh_private_key((s.folder / "keys" / f"client-{client}").read_bytes(), None)
+    return private, private.public_key()
+
+
+@pytest.fixture
+def connect():
+    """Connections that are closed after the test."""
+    with ExitStack() as stack:
+        yield lambda *given, **settings: stack.enter_context(connection(*given, **settings))
+
+
+def connection(s, private, public, *, ca=None, insecure=False, age=0.0):
+    trusted = None if insecure else (ca or s.folder / "keys" / "ca.pem").read_bytes()
+    return FleetHttpClient.from_server_address(
+        f"127.0.0.1:{s.file.link.port}", insecure, trusted,
+        [RuntimeVersionHttpInterceptor(component_name="SuperNode"), Signed(private, public, age)],
+    )  # fmt: skip
+
+
+def activate(client, public):
+    request = ActivateNodeRequest(public_key=public_key_to_bytes(public), heartbeat_interval=30)
+    return client.ActivateNode(request).node_id
+
+
+def refused(call, *codes):
+    with pytest.raises(httpx.HTTPStatusError) as error:
+        call()
+    assert error.value.response.status_code in codes, error.value.response.text
+
+
+@pytest.fixture(scope="module")
+def victim(federation):
+    """The node number of client 0, which is online."""
+    private, public = key_pair(federation, 0)
+    with connection(federation, private, public) as client:
+        return activate(client, public)
+
+
+def test_a_client_of_the_roster_gets_in(federation, victim, connect):
+    assert victim > 0
+    private, public = key_pair(federation, 0)
+    connect(federation, private, public).PullMessages(PullMessagesRequest(node=Node(node_id=victim)))
+    assert keys.public_hash(federation.folder / "keys" / "client-0.pub") == roster.key_hash(
+        public_key_to_bytes(public)
+    )
+
+
+def test_a_wrong_authority_is_refused(federation, tmp_path, connect):
+    keys.make_authority(tmp_path, ["127.0.0.1"])
+    private, public = key_pair(federation, 0)
+    with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):
+        activate(connect(federation, private, public, ca=tmp_path / "ca.pem"), public)
+
+
+def test_an_unknown_key_is_refused(federation, connect):
+    """412: the operator must register it first."""
+    private, public = generate_key_pairs()
+    client = connect(federation, private, public)
+    refused(lambda: activate(client, public), 412)
+    refused(lambda: client.RegisterNode(RegisterNodeFleetRequest(public_key=public_key_to_bytes(public))), 412)
+
+
+def test_a_stolen_number_is_refused(federation, victim, connect):
+    thief = connect(federation, *key_pair(federation, 1))
+    refused(lambda: thief.PullMessages(PullMessagesRequest(node=Node(node_id=victim))), 401)
+
+
+def test_a_stolen_public_key_is_worth_nothing_without_the_private_one(federation, connect):
+    _, public = key_pair(federation, 0)
+    private, _ = key_pair(federation, 1)
+    refused(lambda: activate(connect(federation, private, public), public), 401)
+
+
+def test_a_replayed_request_is_refused(federation, connect):
+    private, public = key_pair(federation, 0)
+    refused(lambda: activate(connect(federation, private, public, age=3600.0), public), 401)
+
+
+def test_plaintext_is_refused(federation, connect):
+    private, public = key_pair(federation, 0)
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError, httpx.ConnectError)):
+        activate(connect(federation, private, public, insecure=True), public)
+
+
+def test_old_tls_is_refused(federation):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(federation.folder / "keys" / "ca.pem")
+    context.check_hostname = False
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"https://127.0.0.1:{federation.file.link.port}/", verify=context)
+
+
+def test_private_keys_are_for_their_owner_only(federation):
+    for name in ("ca.key", "server.key", "client-0", "client-1"):
+        assert (federation.folder / "keys" / name).stat().st_mode & 0o077 == 0
+
+
+def test_a_link_without_encryption_admits_no_keys(federation, tmp_path):
+    """TLS off means no proof of identity at all: the roster is then matched by what nodes say of themselves."""
+    raw = settings.check(tmp_path, {"name": "x", "rounds": 1, "local": {"lr": 0.1}, "link": {"tls": False}})
+    assert control.register(raw) == 0

@@ -1,0 +1,176 @@
+"""federation.toml and the files that `init` writes; no processes."""
+
+import ast
+import json
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from fedstale.cli import federation as cli
+from fedstale.core import BadInput
+from fedstale.federation import settings
+from fedstale.federation.client.inprocess import key_of
+from fedstale.federation.ops import control, launcher, runner, template
+from fedstale.federation.state import roster
+from fedstale.runs.store import read_json
+
+RAW = {"name": "x", "rounds": 3, "local": {"lr": 0.1}}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"round": {"dedline": 3.0}}, "did you mean 'deadline'"),
+        ({"strategy": "fedstal"}, "did you mean 'fedstale'"),
+        ({"strategy": {"kind": "fedstale", "beta": 2.0}}, r"beta must be in \[0, 1\]"),
+        ({"round": {"deadline": 0.0}}, "round.deadline"),
+        ({"link": {"port": 0}}, "link.port"),
+        ({"estimator": "known"}, "needs p"),
+        ({"local": {}}, "local.lr is missing"),
+        ({"seed": -1}, "seed"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_told_in_a_sentence(tmp_path, change, sentence):
+    settings.check(tmp_path, RAW)
+    with pytest.raises(BadInput, match=sentence):
+        settings.check(tmp_path, RAW | change)
+
+
+def test_the_digest_is_of_what_the_state_depends_on(tmp_path):
+    run = settings.check(tmp_path, RAW).run
+    assert settings.check(tmp_path, RAW | {"rounds": 9, "round": {"deadline": 1.0}, "link": {"port": 1}}).run == run
+    for change in (
+        {"seed": 7},
+        {"strategy": "mifa"},
+        {"estimator": {"kind": "intervals", "cutoff": 9}},
+        {"server": "adam"},
+    ):
+        assert settings.check(tmp_path, RAW | change).run != run
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.app, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def test_init_without_tls_writes_a_federation_that_can_be_read(tmp_path):
+    told = invoke("init", tmp_path / "f", "--clients", 3, "--rounds", 4, "--insecure")
+    assert told.exit_code == 0
+    s = settings.read(tmp_path / "f")
+    assert (s.file.rounds, s.file.link.tls, s.app.name) == (4, False, "app")
+    assert roster.read(s.roster).ids.tolist() == [0, 1, 2]
+    with pytest.raises(BadInput, match="is a federation already"):
+        invoke("init", tmp_path / "f")
+
+
+def test_without_flower_the_commands_say_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="pip install 'fedstale\\[flower\\]'"):
+        invoke("init", tmp_path / "f")
+    assert not (tmp_path / "f").exists()
+
+
+def test_adding_and_removing_clients_makes_new_versions(tmp_path):
+    invoke("init", tmp_path / "f", "--clients", 2, "--insecure")
+    invoke("add", tmp_path / "f", "late", "--weight", 2.0)
+    invoke("remove", tmp_path / "f", 0)
+    now = roster.read(tmp_path / "f" / "roster.json")
+    assert now.ids.tolist() == [1, 2]
+    assert now.version == 4
+    assert now.members[1].key == key_of(2)
+
+
+def test_status_before_the_first_round(tmp_path):
+    invoke("init", tmp_path / "f", "--insecure")
+    told = json.loads(invoke("status", tmp_path / "f", "--json").output)
+    assert told == {"round": 0, "clients": [], "processes": {}, "server": False}
+
+
+def test_the_template_app_is_python_and_names_what_is_there():
+    for path, text in template.APP.items():
+        if path.endswith(".py"):
+            ast.parse(text)
+    assert "learning.server:app" in template.PYPROJECT
+    assert "app = server_app" in template.SERVER
+
+
+def test_a_folder_without_a_federation_is_told_how_to_make_one(tmp_path):
+    with pytest.raises(BadInput, match="fedstale federation init"):
+        settings.read(tmp_path)
+
+
+def test_a_process_is_known_by_its_start_and_stopped_by_its_pid(tmp_path):
+    s = settings.check(tmp_path, RAW)
+    pid = launcher.spawn(s, "client-0", ["sleep", "60"])
+    assert launcher.pid_of(s, "client-0") == pid
+    until = time.monotonic() + 5  # a process that is just being made has no environment yet
+    while pid not in launcher.family(s, "client-0"):
+        assert time.monotonic() < until
+    with pytest.raises(BadInput, match="is running already"):
+        launcher.spawn(s, "client-0", ["sleep", "60"])
+    told = read_json(tmp_path / "pids" / "client-0")
+    (tmp_path / "pids" / "other").write_text(json.dumps(told | {"started": "1"}))
+    assert launcher.pid_of(s, "other") is None  # the same number, another process
+    assert launcher.stop(s, "client-0", "other") == {"client-0": True, "other": False}
+    assert launcher.family(s, "client-0") == []
+    assert launcher.names(s) == []
+
+
+def test_the_life_of_a_server_is_its_lock(tmp_path):
+    from fedstale.runs.store import RunFolder
+
+    s = settings.check(tmp_path, RAW)
+    assert not runner.alive(s)
+    with RunFolder(s.state).locked():
+        assert runner.alive(s)
+    assert not runner.alive(s)
+    assert runner.committed(s) == 0
+
+
+class Fake:
+    """Runs that are played by a script: each is the round that it commits before it dies."""
+
+    def __init__(self, s, script, monkeypatch):
+        self.s, self.script, self.pauses, self.submitted = s, list(script), [], 0
+        monkeypatch.setattr(control, "wait_until_ready", lambda s: None)
+        monkeypatch.setattr(control, "submit", self.submit)
+        monkeypatch.setattr(control, "run_state", lambda s, run: ("finished", "failed"))
+        monkeypatch.setattr(control, "halt", lambda s, run: None)
+        monkeypatch.setattr(runner, "STARTUP", 0.0)
+        monkeypatch.setattr(runner.time, "sleep", self.pauses.append)
+
+    def submit(self, s):
+        self.submitted += 1
+        to = self.script.pop(0)
+        if to is None:
+            raise control.Refused("the link said no")
+        s.state.mkdir(exist_ok=True)
+        (s.state / "manifest.json").write_text(json.dumps({"t": to, "run": f"{s.run}-40"}))
+        return self.submitted
+
+
+def test_a_crashed_server_is_submitted_again_with_growing_pauses(tmp_path, monkeypatch):
+    s = settings.check(tmp_path, RAW)
+    fake = Fake(s, [0, None, 0, 2, 2, 3], monkeypatch)
+    events = list(runner.run(s))
+    assert events[-1] == ("done", 3, "")
+    assert fake.submitted == 6
+    assert max(fake.pauses) == 4.0  # three in a row without a round: 1, 2, 4; then from 1 again
+
+
+def test_a_state_of_another_configuration_is_refused_before_anything_is_started(tmp_path, monkeypatch):
+    s = settings.check(tmp_path, RAW)
+    fake = Fake(s, [], monkeypatch)
+    s.state.mkdir()
+    (s.state / "manifest.json").write_text(json.dumps({"t": 1, "run": "another-40"}))
+    with pytest.raises(BadInput, match="another configuration"):
+        list(runner.run(s))
+    assert fake.submitted == 0
+
+
+def test_a_server_that_never_gets_anywhere_is_given_up(tmp_path, monkeypatch):
+    s = settings.check(tmp_path, RAW)
+    Fake(s, [0] * 9, monkeypatch)
+    with pytest.raises(BadInput, match="round 1 failed 3 times in a row"):
+        list(runner.run(s, tries=3))
