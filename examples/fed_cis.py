@@ -7,25 +7,27 @@ should count how much in training, when the devices answer most of the requests,
 import torch
 
 import fedstale as fs
-from fedstale.data import federate, load
-from fedstale.data.shares import by_layer
-from fedstale.fed_cis import DATA_SHARES, SEVEN_NODES, WEIGHTINGS, everywhere, layered
-from fedstale.fed_cis.networks import ExitCNN
-from fedstale.fed_cis.sampling import ExitSampling
-from fedstale.fed_cis.task import early_exit_task
+from fedstale import data, fed_cis
 
 ROUNDS = 40
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # more only get in each other's way when layers are small
-    digits = federate(load("digits"), by_layer(SEVEN_NODES, DATA_SHARES["equal"]), n=7, seed=0)
+    nodes = fed_cis.SEVEN_NODES
+    rule = data.by_layer(nodes, fed_cis.DATA_SHARES["equal"])
+    digits = data.federate(data.load("digits"), rule, n=7, seed=0)
     print("served    weighting      weights of exits 1, 2, 3   accuracy of exits 1, 2, 3   served accuracy")
     for mix in ((80, 15, 5), (5, 15, 80)):  # % of the requests that each exit serves
-        tree = layered(SEVEN_NODES, mix)
-        sampling = ExitSampling(tree.exits)  # p = 0: every node trains its own exit
-        for name, weighting in WEIGHTINGS.items():
-            task = early_exit_task(
-                digits, ExitCNN(), tree=tree, pairs=sampling.pairs(), weighting=weighting(), requests=everywhere
+        tree = fed_cis.layered(nodes, mix)
+        sampling = fs.ExitSampling(tree.exits)  # p = 0: every node trains its own exit
+        for name, weighting in fed_cis.WEIGHTINGS.items():
+            task = fs.early_exit_task(
+                digits,
+                fs.ExitCNN(),
+                tree=tree,
+                pairs=sampling.pairs(),
+                weighting=weighting(),
+                requests=fed_cis.everywhere,
             )
             engine = fs.Serial(task, fs.Local(lr=0.2, steps=5, batch=32))
             *_, last = fs.simulate(engine, fs.Unbiased(), sampling, rounds=ROUNDS, seed=1, server=fs.Sgd(2.0))

@@ -19,15 +19,12 @@ from pathlib import Path
 
 import torch
 
-from fedstale import simulate
+import fedstale as fs
 from fedstale.cli import federation as cli
-from fedstale.core import BadInput
-from fedstale.engines import ENGINES, make
+from fedstale.engines import ENGINES
 from fedstale.federation import settings
 from fedstale.federation.ops import launcher, runner, template
-from fedstale.participation import Trace
-from fedstale.runs.store import RunFolder, fingerprint
-from fedstale.tasks.supervised import Supervised
+from fedstale.runs.store import fingerprint
 
 HERE = Path(__file__).parent
 CLIENTS = 6
@@ -86,23 +83,23 @@ def come_and_go(s: settings.Settings, client: int, there: bool) -> None:
 def compare(folder: Path, engine: str) -> None:
     """The same rounds in a simulation with the recorded participation."""
     s = settings.read(folder)
-    last = RunFolder(s.state).metrics()[-1]
+    last = fs.RunFolder(s.state).metrics()[-1]
     print((folder / "trace.csv").read_text().strip())
     print(f"federation {last['fingerprint']}")
     if last["fingerprint"] != replay(s, folder / "trace.csv", engine):
-        raise BadInput("the federation and the simulation differ")
+        raise fs.BadInput("the federation and the simulation differ")
 
 
 def replay(s: settings.Settings, trace: Path, engine: str) -> str:
     torch.set_num_threads(1)
     sys.path.insert(0, str(HERE / "app"))
     app, all_ = importlib.import_module("example.task"), range(CLIENTS)
-    task = Supervised(app.model, [app.samples(i) for i in all_], [app.samples(i, test=True) for i in all_])
+    task = fs.Supervised(app.model, [app.samples(i) for i in all_], [app.samples(i, test=True) for i in all_])
     with ExitStack() as stack:
-        made = make(engine, task, s.local)
+        made = fs.engine(engine, task, s.local)
         stack.callback(getattr(made, "close", lambda: None))
-        *_, end = simulate(
-            made, s.rules.strategy, Trace(trace), rounds=s.file.rounds, seed=s.file.seed,
+        *_, end = fs.simulate(
+            made, s.rules.strategy, fs.Trace(trace), rounds=s.file.rounds, seed=s.file.seed,
             estimator=s.rules.estimator, server=s.rules.server,
         )  # fmt: skip
     print(f"simulation {fingerprint(end.params)}")

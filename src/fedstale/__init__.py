@@ -7,23 +7,37 @@
     for s in fs.simulate(engine, fs.FedStale(beta=0.5), fs.TwoGroups(p_min=0.1), rounds=200, seed=1):
         print(s.t, len(s.clients), task.evaluate(s.params))
 
-Importing this loads numpy only; tasks with neural networks load torch when they are first used.
+All public names are here. `import fedstale` loads numpy only; a name that needs torch loads it on first use.
 """
 
-from fedstale import testing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fedstale import data, fed_cis, registry, testing, theory
 from fedstale.channels import GilbertElliott, Loss, Lossless, Packets
 from fedstale.core import (
+    Array,
     Availability,
     BadInput,
+    Channel,
     Checkpoint,
+    Engine,
+    Estimator,
+    Ids,
     Job,
     Local,
+    Mask,
+    Participation,
     Reply,
     Round,
+    Server,
     Snapshot,
+    Strategy,
+    Task,
     part,
 )
 from fedstale.engines import Serial
+from fedstale.engines import make as engine
 from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.memory import Float16, Float32, Int8, Memory
@@ -63,7 +77,43 @@ from fedstale.strategies import (
 )
 from fedstale.tasks.quadratic import Quadratic
 
+if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
+    from fedstale.engines.auto import Auto
+    from fedstale.engines.batched.engine import Batched
+    from fedstale.engines.processes.pool import Pool
+    from fedstale.engines.ray.engine import Ray
+    from fedstale.experiments.execute import execute, plan
+    from fedstale.experiments.schema import read as read_experiment
+    from fedstale.fed_cis.networks import EarlyExit, ExitCNN, ExitResNet18
+    from fedstale.fed_cis.task import early_exit_task
+    from fedstale.runs.store import RunFolder
+    from fedstale.tasks import models
+    from fedstale.tasks.images import image_task
+    from fedstale.tasks.split import Split
+    from fedstale.tasks.supervised import Supervised
+    from fedstale.tasks.synthetic import synthetic
+
 __version__ = "0.1.0"
+
+ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic or another large package
+    "Auto": "fedstale.engines.auto:Auto",
+    "Batched": "fedstale.engines.batched.engine:Batched",
+    "EarlyExit": "fedstale.fed_cis.networks:EarlyExit",
+    "ExitCNN": "fedstale.fed_cis.networks:ExitCNN",
+    "ExitResNet18": "fedstale.fed_cis.networks:ExitResNet18",
+    "Pool": "fedstale.engines.processes.pool:Pool",
+    "Ray": "fedstale.engines.ray.engine:Ray",
+    "RunFolder": "fedstale.runs.store:RunFolder",
+    "Split": "fedstale.tasks.split:Split",
+    "Supervised": "fedstale.tasks.supervised:Supervised",
+    "early_exit_task": "fedstale.fed_cis.task:early_exit_task",
+    "execute": "fedstale.experiments.execute:execute",
+    "image_task": "fedstale.tasks.images:image_task",
+    "models": "fedstale.tasks.models",
+    "plan": "fedstale.experiments.execute:plan",
+    "read_experiment": "fedstale.experiments.schema:read",
+    "synthetic": "fedstale.tasks.synthetic:synthetic",
+}
 
 __all__ = [
     "F3AST",
@@ -72,17 +122,26 @@ __all__ = [
     "AdaFed",
     "Adam",
     "Amplified",
+    "Array",
+    "Auto",
     "Availability",
     "BadInput",
+    "Batched",
     "Bernoulli",
     "BetaBernoulli",
     "CAFed",
+    "Channel",
     "Checkpoint",
     "ClusteredMarkov",
     "Cyclic",
     "Diurnal",
     "Diverged",
+    "EarlyExit",
+    "Engine",
+    "Estimator",
     "Events",
+    "ExitCNN",
+    "ExitResNet18",
     "ExitSampling",
     "FedAvg",
     "FedStale",
@@ -91,6 +150,7 @@ __all__ = [
     "Float32",
     "GilbertElliott",
     "Grid",
+    "Ids",
     "Int8",
     "Intervals",
     "Job",
@@ -101,33 +161,70 @@ __all__ = [
     "Lossless",
     "Markov",
     "MarkovClasses",
+    "Mask",
     "Memory",
     "Momentum",
     "MoreAvailable",
     "Packets",
+    "Participation",
+    "Pool",
     "Projection",
     "Quadratic",
+    "Ray",
     "Recipe",
     "RegularisedSampling",
     "Reply",
     "Round",
     "Run",
+    "RunFolder",
     "Sampling",
     "Scaffold",
     "Serial",
+    "Server",
     "Sgd",
     "Snapshot",
+    "Split",
+    "Strategy",
+    "Supervised",
+    "Task",
     "Trace",
     "Transitions",
     "TwoGroups",
     "Unbiased",
     "Wait",
     "Yogi",
+    "data",
+    "early_exit_task",
+    "engine",
+    "execute",
+    "fed_cis",
+    "image_task",
+    "models",
     "part",
+    "plan",
     "play",
+    "read_experiment",
     "recipe",
+    "registry",
     "simulate",
     "stream",
+    "synthetic",
     "testing",
+    "theory",
     "together",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
+
+
+if not TYPE_CHECKING:  # else a type checker would believe in every name
+
+    def __getattr__(name: str) -> Any:
+        if name not in ON_FIRST_USE:
+            raise AttributeError(f"module 'fedstale' has no attribute {name!r}")
+        home, _, attribute = ON_FIRST_USE[name].partition(":")
+        module = import_module(home)
+        globals()[name] = found = getattr(module, attribute) if attribute else module
+        return found

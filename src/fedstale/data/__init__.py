@@ -3,9 +3,10 @@
 from fedstale.data.datasets import DATASETS, Dataset, load
 from fedstale.data.federated import Federated, federate
 from fedstale.data.partition import IID, PARTITIONS, ByWriter, Dirichlet, Majority, Partition, Shards
+from fedstale.data.shares import Shares, by_layer
 from fedstale.data.swap import SWAPS, LabelSwap, ReleasedSwap, Swap
 
 __all__ = [
     "DATASETS", "IID", "PARTITIONS", "SWAPS", "ByWriter", "Dataset", "Dirichlet", "Federated", "LabelSwap",
-    "Majority", "Partition", "ReleasedSwap", "Shards", "Swap", "federate", "load",
+    "Majority", "Partition", "ReleasedSwap", "Shards", "Shares", "Swap", "by_layer", "federate", "load",
 ]  # fmt: skip

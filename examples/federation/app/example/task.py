@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedstale.data import PARTITIONS, federate, load
+from fedstale import data
 
 CLIENTS = 6
 
@@ -14,6 +14,6 @@ def model() -> nn.Module:
 
 def samples(client: int, test: bool = False) -> tuple[Tensor, Tensor]:
     """The samples of one client, scaled to [0, 1]."""
-    divided = federate(load("digits"), PARTITIONS["dirichlet"](alpha=1.0), CLIENTS, seed=0)
+    divided = data.federate(data.load("digits"), data.Dirichlet(alpha=1.0), CLIENTS, seed=0)
     x, y = divided.test(client) if test else divided.train(client)
     return torch.from_numpy(x).float() / divided.scale, torch.from_numpy(y)
