@@ -26,7 +26,7 @@ from fedstale.federation.client.inprocess import NODES, InProcess, roster_of
 from fedstale.federation.protocol.link import Arrival, Fault, Order
 from fedstale.federation.protocol.validation import Body
 from fedstale.federation.server.rounds import Server
-from fedstale.federation.state.resize import leaves
+from fedstale.federation.state.resize import arrays_of
 from fedstale.tasks.quadratic import Quadratic
 
 HONEST, LIARS, D = 12, 60, 50  # two lies in 34 are sound but for their norm: the median is the honest ones'
@@ -113,16 +113,16 @@ class Liars:
     """What the dishonest clients send instead of their honest reply."""
 
     def __init__(self, seed: int) -> None:
-        self.rng, self.told, self.old = np.random.default_rng(seed), Counter[str](), list[Body]()
+        self.rng, self.sent, self.old = np.random.default_rng(seed), Counter[str](), list[Body]()
 
     def __call__(self, order: Order, body: Body) -> Sequence[Arrival] | None:
         if order.client < HONEST:
             return None
         name = ["flood", "replay", "wrong sender", "no body", "error", *LIES][int(self.rng.integers(len(LIES) + 5))]
-        self.told[name] += 1
+        self.sent[name] += 1
         self.old = [*self.old[-50:], body]
         if name == "flood":
-            self.told[name] += 4
+            self.sent[name] += 4
             lies = [self._lie(body) for _ in range(4)]
             return [Arrival("" if k % 2 else f"stray {k}", order.node, lie) for k, lie in enumerate(lies)]
         if name == "replay":
@@ -147,17 +147,17 @@ def fuzz(replies: int, seed: int, folder: Path) -> dict[str, Any]:
     server = Server(settings.check(folder, raw), InProcess(task, range(n), liars), lambda: roster, task.init)
     reasons, sent = Counter[str](), 0
     for closed in server.play():
-        sent = sum(liars.told.values())
-        heard, book = closed.line["heard"], closed.book
+        sent = sum(liars.sent.values())
+        heard, state = closed.line["heard"], closed.state
         reasons.update(closed.line["rejected"].values())
-        require(heard == list(range(HONEST)), f"round {book.checkpoint.t}: a lie was believed, heard {heard}")
-        sound = all(np.isfinite(x).all() for x in leaves(book.checkpoint).values())
-        require(sound and book.voids == 0, f"round {book.checkpoint.t}: the state is not finite, or a round void")
-        require(book.ids.tolist() == list(range(n)), "the roster has changed")
+        require(heard == list(range(HONEST)), f"round {state.checkpoint.t}: a lie was believed, heard {heard}")
+        sound = all(np.isfinite(x).all() for x in arrays_of(state.checkpoint).values())
+        require(sound and state.voids == 0, f"round {state.checkpoint.t}: the state is not finite, or a round void")
+        require(state.ids.tolist() == list(range(n)), "the roster has changed")
         if sent >= replies:
             break
     require(not Bomb.opened, "a pickle was opened")
-    return {"seed": seed, "replies": sent, "rounds": book.checkpoint.t, "reasons": dict(reasons.most_common())}
+    return {"seed": seed, "replies": sent, "rounds": state.checkpoint.t, "reasons": dict(reasons.most_common())}
 
 
 def main(replies: int = 10_000, seed: int | None = None) -> None:

@@ -10,7 +10,7 @@ from fedstale.core import Local
 from fedstale.engines import Serial
 from fedstale.federation import settings
 from fedstale.federation.client.inprocess import InProcess, roster_of
-from fedstale.federation.server.rounds import Closed, Server
+from fedstale.federation.server.rounds import ClosedRound, Server
 from fedstale.participation import Trace
 
 N, D = 6, 7
@@ -35,7 +35,7 @@ def table(rounds: int, seed: int = 0, p: float = 0.6) -> np.ndarray:
     return made_
 
 
-def played(s: Server, link: InProcess, rows: np.ndarray) -> list[Closed]:
+def played(s: Server, link: InProcess, rows: np.ndarray) -> list[ClosedRound]:
     """The rounds of `s`, with who is there taken from the rows of the rounds to come."""
     done, play = [], s.play()
     for row in rows:

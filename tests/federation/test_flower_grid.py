@@ -19,7 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedstale.core import Local
 from fedstale.federation.client import inprocess
 from fedstale.federation.client.app import client_app, task_app
-from fedstale.federation.client.training import Alone, obey
+from fedstale.federation.client.training import OneClient, train_on_order
 from fedstale.federation.protocol import grid, messages
 from fedstale.federation.protocol.link import Fault, LinkDown, Order
 from fedstale.federation.protocol.validation import STYPE, Body
@@ -120,7 +120,7 @@ def test_an_order_survives_its_message():
 def test_a_reply_arrives_as_it_was_given():
     arrival = one(FakeGrid(range(N)))
     assert arrival.node == 1001
-    assert arrival.body == obey(Alone(TASK, 1), ORDER)
+    assert arrival.body == train_on_order(OneClient(TASK, 1), ORDER)
 
 
 def test_a_federation_over_flower_messages_has_the_bits_of_a_simulation(tmp_path):
@@ -131,7 +131,7 @@ def test_a_federation_over_flower_messages_has_the_bits_of_a_simulation(tmp_path
         fake.there = np.flatnonzero(row).tolist()
         closed = next(play)
     play.close()
-    assert np.array_equal(closed.book.checkpoint.params, simulated(s.settings, rows))
+    assert np.array_equal(closed.state.checkpoint.params, simulated(s.settings, rows))
 
 
 def test_the_key_of_a_node_is_its_identity():
@@ -196,7 +196,7 @@ def test_a_link_that_does_not_answer_is_down():
 
 
 def test_two_thousand_odd_records_make_a_body_or_nothing():
-    rng, whole = np.random.default_rng(3), messages.pack_body(obey(Alone(TASK, 1), ORDER))
+    rng, whole = np.random.default_rng(3), messages.pack_body(train_on_order(OneClient(TASK, 1), ORDER))
     assert messages.unpack_body(whole) is not None
     records = [
         ConfigRecord({"t": 1}), ConfigRecord({"t": "x", "client": [1], "token": b"", "run": 2.0}), ConfigRecord(),

@@ -11,7 +11,7 @@ import pytest
 from fedstale.core import BadInput
 from fedstale.federation.client.inprocess import InProcess
 from fedstale.federation.state import ledger
-from fedstale.federation.state.resize import leaves
+from fedstale.federation.state.resize import arrays_of
 from fedstale.runs import store
 from tests.federation.parts import TASK, N, played, server, table
 
@@ -30,14 +30,14 @@ def test_a_kill_at_every_write_of_a_commit_loses_no_committed_round(tmp_path, mo
         committed = _killed_at(point, folder, rows, monkeypatch)
         link = InProcess(TASK, range(N))
         s = server(folder, link)
-        book = s.ledger.load()
-        t = book.checkpoint.t if book else 0
+        state = s.ledger.load()
+        t = state.checkpoint.t if state else 0
         assert t >= committed
         last = played(s, link, rows[t:])[-1] if t < 2 else None
         end = s.ledger.metrics()[-1]
         assert end["fingerprint"] == whole.line["fingerprint"]
         assert [line["round"] for line in s.ledger.metrics()] == [1, 2]
-        assert last is None or np.array_equal(last.book.tally.heard, whole.book.tally.heard)
+        assert last is None or np.array_equal(last.state.counts.heard, whole.state.counts.heard)
 
 
 def _steps(monkeypatch, fail_at):
@@ -81,7 +81,7 @@ def _killed_at(point, folder, rows, monkeypatch):
         try:
             for row in rows:
                 link.there = np.flatnonzero(row).tolist()
-                done = next(play).book.checkpoint.t
+                done = next(play).state.checkpoint.t
         except Killed:
             pass
     return done
@@ -153,10 +153,10 @@ def test_another_format_is_refused(tmp_path):
 def test_what_is_loaded_is_what_was_committed(tmp_path):
     link = InProcess(TASK, range(N))
     s = server(tmp_path, link, server="adam")
-    book = played(s, link, table(4))[-1].book
+    state = played(s, link, table(4))[-1].state
     loaded = server(tmp_path, link, server="adam").ledger.load()
     assert loaded.checkpoint.t == 4
-    before, after = leaves(book), leaves(loaded)
+    before, after = arrays_of(state), arrays_of(loaded)
     assert before.keys() == after.keys()
     assert all(np.array_equal(before[path], after[path]) for path in before)
     assert len(list((tmp_path / "state").glob("round-*"))) == 1

@@ -10,7 +10,7 @@ from fedstale.federation.protocol.link import Arrival, Fault, LinkDown
 from fedstale.federation.server import rounds
 from fedstale.federation.server.diagnostics import status, trace, write_trace
 from fedstale.federation.server.rounds import Server, Stalled
-from fedstale.federation.state.resize import leaves, memories
+from fedstale.federation.state.resize import arrays_of, memories
 from fedstale.participation import Trace
 from tests.federation.parts import LOCAL, TASK, N, made, played, server, simulated, table
 
@@ -23,21 +23,21 @@ STRATEGIES = [
 ]
 
 
-def told(closed):
+def belief_of(closed):
     """The belief after a round, as something to compare."""
-    return {path: array.tolist() for path, array in leaves(closed.book.checkpoint.belief).items()}
+    return {path: array.tolist() for path, array in arrays_of(closed.state.checkpoint.belief).items()}
 
 
-def memory_of(book, shadow=False):
+def memory_of(state, shadow=False):
     """The memory of the strategy, or that of its tracer."""
-    return [memory for _, memory in memories(book.checkpoint.state)][shadow]
+    return [memory for _, memory in memories(state.checkpoint.state)][shadow]
 
 
 def observed(heard):
     """The belief of somebody who saw one round, with these clients heard."""
     estimator = Intervals()
     belief = estimator.observe(estimator.init(N), np.isin(np.arange(N), heard))
-    return {path: array.tolist() for path, array in leaves(belief).items()}
+    return {path: array.tolist() for path, array in arrays_of(belief).items()}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s["kind"])
@@ -45,7 +45,7 @@ def test_a_federation_has_the_bits_of_a_simulation_with_the_same_participation(t
     rows, link = table(8), InProcess(TASK, range(N))
     s = server(tmp_path, link, strategy=strategy, server={"kind": "momentum", "lr": 0.7})
     last = played(s, link, rows)[-1]
-    assert np.array_equal(last.book.checkpoint.params, simulated(s.settings, rows))
+    assert np.array_equal(last.state.checkpoint.params, simulated(s.settings, rows))
 
 
 def test_who_is_asked_and_does_not_answer_leaves_no_gap(tmp_path):
@@ -60,8 +60,8 @@ def test_who_is_asked_and_does_not_answer_leaves_no_gap(tmp_path):
     link.answer = answer
     s = server(tmp_path, link, rounds=6, round={"deadline": 1.0})
     *_, last = s.play()
-    assert np.array_equal(last.book.checkpoint.params, simulated(s.settings, rows))
-    assert last.book.tally.asked.tolist() == [6] * N
+    assert np.array_equal(last.state.checkpoint.params, simulated(s.settings, rows))
+    assert last.state.counts.asked.tolist() == [6] * N
 
 
 def test_a_key_that_is_not_in_the_roster_is_never_asked(tmp_path):
@@ -69,7 +69,7 @@ def test_a_key_that_is_not_in_the_roster_is_never_asked(tmp_path):
     link.answer = lambda order, body: asked.add(order.client)
     (closed,) = server(tmp_path, link, n=4, rounds=1).play()
     assert asked == {0, 1, 2, 3}
-    assert closed.book.ids.tolist() == [0, 1, 2, 3]
+    assert closed.state.ids.tolist() == [0, 1, 2, 3]
 
 
 def test_a_server_that_is_killed_after_any_round_goes_on_with_the_same_bits(tmp_path):
@@ -78,8 +78,8 @@ def test_a_server_that_is_killed_after_any_round_goes_on_with_the_same_bits(tmp_
     for row in rows:
         last = played(server(tmp_path / "often", link), link, row[None])[-1]  # a new server every round
     assert last.line["fingerprint"] == whole.line["fingerprint"]
-    assert np.array_equal(last.book.tally.heard, rows.sum(axis=0))
-    assert last.book.checkpoint.t == 8
+    assert np.array_equal(last.state.counts.heard, rows.sum(axis=0))
+    assert last.state.checkpoint.t == 8
 
 
 @pytest.mark.parametrize("kind", ["float16", "int8", "float32"])
@@ -89,7 +89,7 @@ def test_coded_rows_and_rows_in_a_file_survive_a_kill_after_every_round(tmp_path
     for row in rows:
         s = server(tmp_path / "often", link, strategy=strategy)
         last = played(s, link, row[None])[-1]
-    assert np.array_equal(last.book.checkpoint.params, simulated(s.settings, rows))
+    assert np.array_equal(last.state.checkpoint.params, simulated(s.settings, rows))
 
 
 def test_what_is_asked_for_is_played_and_no_more(tmp_path):
@@ -111,8 +111,8 @@ def test_absent_and_rejected_are_told_apart_and_both_count_as_not_heard(tmp_path
     assert closed.line["heard"] == [0, 3]
     assert closed.line["absent"] == [1]
     assert closed.line["rejected"] == {"2": "the loss is not a finite number"}
-    assert closed.book.tally.rejected.tolist() == [0, 0, 1, 0, 0, 0]
-    assert told(closed) == observed([0, 3])
+    assert closed.state.counts.rejected.tolist() == [0, 0, 1, 0, 0, 0]
+    assert belief_of(closed) == observed([0, 3])
 
 
 def test_the_deadline_ends_a_round_and_who_leaves_is_not_waited_for(tmp_path):
@@ -145,10 +145,10 @@ def test_an_infrastructure_failure_makes_the_round_void_and_nothing_is_observed(
 
     shaky = Shaky(TASK, range(N))
     last = played(server(tmp_path / "shaky", shaky, round={"group": 9}), shaky, rows)[-1]
-    assert last.book.voids == 3
+    assert last.state.voids == 3
     assert last.line["fingerprint"] == whole.line["fingerprint"]
-    assert told(last) == told(whole)
-    assert last.book.tally.rounds.tolist() == [4] * N
+    assert belief_of(last) == belief_of(whole)
+    assert last.state.counts.rounds.tolist() == [4] * N
 
 
 def test_a_round_without_quorum_is_void_and_too_many_of_them_stop_the_server(tmp_path):
@@ -195,7 +195,7 @@ def test_only_the_first_of_two_answers_counts_and_strays_touch_nothing(tmp_path)
     assert closed.line["heard"] == list(range(N))
     assert closed.line["rejected"] == {"0": "duplicate"}
     assert s.exchange.strays == ["not asked for"]
-    assert np.array_equal(closed.book.checkpoint.params, simulated(s.settings, np.ones((1, N), bool)))
+    assert np.array_equal(closed.state.checkpoint.params, simulated(s.settings, np.ones((1, N), bool)))
 
 
 def test_joins_and_departures_take_effect_between_rounds(tmp_path):
@@ -204,23 +204,23 @@ def test_joins_and_departures_take_effect_between_rounds(tmp_path):
     play = s.play()
     for _ in range(2):
         closed = next(play)
-    before = memory_of(closed.book).rows
+    before = memory_of(closed.state).rows
     link.answer = lambda order, body: [] if order.client != 0 else None  # so that the rows stay
     rosters.append(roster_of([0, 2, 3, 5], 2))  # 1 leaves, 5 joins: as many as before
     link.there = [0, 2, 3]
     closed = next(play)
-    memory, book = memory_of(closed.book), closed.book
-    assert book.ids.tolist() == [0, 2, 3, 5]
+    memory, state = memory_of(closed.state), closed.state
+    assert state.ids.tolist() == [0, 2, 3, 5]
     assert closed.line["heard"] == [0]
     assert np.array_equal(memory.rows[1:3], before[2:4])
     assert not memory.rows[3].any()
     assert memory.written.tolist() == [3, 2, 2, 0]
     assert np.allclose(memory.total, np.full(4, 0.25) @ memory.rows, atol=1e-7)
-    assert book.tally.rounds.tolist() == [3, 3, 3, 1]
+    assert state.counts.rounds.tolist() == [3, 3, 3, 1]
     assert trace(s.ledger.metrics())[0] == [0, 1, 2, 3, 5]
     again = s.ledger.load()
     assert np.array_equal(memory_of(again).rows, memory.rows)
-    assert np.array_equal(memory_of(again, shadow=True).rows, memory_of(book, shadow=True).rows)
+    assert np.array_equal(memory_of(again, shadow=True).rows, memory_of(state, shadow=True).rows)
     play.close()
 
 
@@ -233,7 +233,7 @@ def test_the_memory_sum_with_and_without_a_leaver_is_what_was_always_a_smaller_f
     rosters.append(roster_of(range(5), 2))
     link.there = list(range(5))
     closed = next(play)
-    memory = memory_of(closed.book)
+    memory = memory_of(closed.state)
     assert memory.rows.shape[0] == 5
     assert np.allclose(memory.total, np.full(5, 0.2) @ memory.rows, atol=1e-7)
     play.close()
@@ -260,7 +260,7 @@ def test_a_strategy_that_selects_asks_for_losses_first(tmp_path):
     (closed,) = s.play()
     assert len(closed.line["asked"]) == 2
     assert sorted(closed.line["asked"] + closed.line["idle"]) == [0, 1, 2, 4]
-    assert told(closed) == observed([0, 1, 2, 4])  # idle counts as heard
+    assert belief_of(closed) == observed([0, 1, 2, 4])  # idle counts as heard
 
 
 def test_p_stays_near_the_truth_when_clients_vanish(tmp_path):
@@ -278,8 +278,8 @@ def test_p_stays_near_the_truth_when_clients_vanish(tmp_path):
         closed = next(play)
         heard[closed.line["heard"]] += 1
     play.close()
-    p = s.rules.estimator.probs(closed.book.checkpoint.belief)
-    assert closed.book.voids > 0
+    p = s.rules.estimator.probs(closed.state.checkpoint.belief)
+    assert closed.state.voids > 0
     assert np.abs(p / (heard / count) - 1).max() < 0.01  # what was realised
     assert abs(p.mean() / 0.7 - 1) < 0.05  # the standard error of 1800 coins is 1.5 %
 
@@ -291,8 +291,8 @@ def _down():
 def test_the_status_and_the_trace_tell_what_happened(tmp_path):
     rows, link = table(8), InProcess(TASK, range(N))
     s = server(tmp_path, link)
-    book = played(s, link, rows)[-1].book
-    clients = status(book, s.rules.estimator)["clients"]
+    state = played(s, link, rows)[-1].state
+    clients = status(state, s.rules.estimator)["clients"]
     assert [c["heard"] for c in clients] == rows.sum(axis=0).tolist()
     assert all(c["p_low"] <= c["heard"] / 8 <= c["p_high"] for c in clients)
     assert [c["weight_target"] for c in clients] == [pytest.approx(1 / 6, abs=1e-6)] * N
@@ -314,11 +314,11 @@ def test_scaffold_sends_its_drift_with_the_order(tmp_path):
     *_, same = simulate(
         Serial(TASK, Local(**LOCAL)), Scaffold(), Trace(rows), rounds=5, seed=1, estimator=s.rules.estimator
     )
-    assert np.array_equal(last.book.checkpoint.params, same.params)
+    assert np.array_equal(last.state.checkpoint.params, same.params)
     assert len(s.ledger.manifest["rows"]["/0/2/0"]) == N  # the controls are kept row by row
     again = server(tmp_path, link)
     again.rules = s.rules
-    assert np.array_equal(again.ledger.load().checkpoint.state.rows, last.book.checkpoint.state.rows)
+    assert np.array_equal(again.ledger.load().checkpoint.state.rows, last.state.checkpoint.state.rows)
 
 
 @pytest.mark.parametrize(("few", "many"), [(9, 3), (3, 9)])

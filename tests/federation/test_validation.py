@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedstale.core import Local
-from fedstale.federation.client.training import Alone, obey
+from fedstale.federation.client.training import OneClient, train_on_order
 from fedstale.federation.protocol.link import Order
 from fedstale.federation.protocol.validation import Body, Expected, Rejected, check, limit
 from tests.federation import fuzz
@@ -17,7 +17,7 @@ EXPECTED = Expected(4, 2, "token", "run")
 
 
 def test_an_honest_reply_is_accepted_bit_for_bit():
-    body = obey(TASK, ORDER)
+    body = train_on_order(TASK, ORDER)
     row = np.empty(TASK.d, np.float32)
     got = check(body, EXPECTED, row)
     assert got.update is row
@@ -39,8 +39,8 @@ def test_a_client_with_only_its_own_data_trains_the_same():
             assert client == 0
             return TASK.gradient(params, 2, batch)
 
-    assert obey(Alone(Own()), ORDER) == obey(TASK, ORDER)
-    assert obey(Alone(TASK, 2), ORDER) == obey(TASK, ORDER)
+    assert train_on_order(OneClient(Own()), ORDER) == train_on_order(TASK, ORDER)
+    assert train_on_order(OneClient(TASK, 2), ORDER) == train_on_order(TASK, ORDER)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_client_with_only_its_own_data_trains_the_same():
     ids=str,
 )
 def test_one_wrong_field_is_enough(change, reason):
-    body = obey(TASK, ORDER)._replace(**change)
+    body = train_on_order(TASK, ORDER)._replace(**change)
     with pytest.raises(Rejected, match=reason):
         check(body, EXPECTED, np.empty(TASK.d, np.float32))
 

@@ -140,21 +140,21 @@ def run(folder: Folder) -> None:
 def status(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
     """Who takes part, how stale each client is, and which processes of this folder are alive."""
     s = settings.read(folder)
-    told: dict[str, Any] = {"round": 0, "clients": []}
+    report: dict[str, Any] = {"round": 0, "clients": []}
     if (folder / "status.json").exists():
-        told = read_json(folder / "status.json")
-    told["processes"] = {name: launcher.pid_of(s, name) for name in launcher.names(s)}
-    told["server"] = runner.alive(s)
+        report = read_json(folder / "status.json")
+    report["processes"] = {name: launcher.pid_of(s, name) for name in launcher.names(s)}
+    report["server"] = runner.alive(s)
     if lines := RunFolder(s.state).metrics()[: runner.committed(s)]:
         write_trace(folder / "trace.csv", lines)
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(report, indent=2))
         return
-    print(f"round {told['round']} of {s.file.rounds}, server {'running' if told['server'] else 'not running'}")
+    print(f"round {report['round']} of {s.file.rounds}, server {'running' if report['server'] else 'not running'}")
     table = Table(box=SIMPLE_HEAD)
-    for key in told["clients"][0] if told["clients"] else ["no round yet"]:
+    for key in report["clients"][0] if report["clients"] else ["no round yet"]:
         table.add_column(key.replace("_", " "))
-    for row in told["clients"]:
+    for row in report["clients"]:
         table.add_row(*("" if v is None else f"{v:g}" for v in row.values()))
     Console(width=140).print(table)
 

@@ -1,10 +1,19 @@
-"""The public names of a Flower federation: what an app of your own imports.
+"""The public names of a Flower federation: everything that an app of your own imports.
 
-from fedstale.flower import client_app, server_app
+    from fedstale.flower import client_app, of_module, server_app
+
+Each name is loaded on first use, because it loads flwr or torch.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # type checkers and editors do not see what __getattr__ loads
+    from fedstale.federation.client.app import client_app as client_app
+    from fedstale.federation.client.app import task_app as task_app
+    from fedstale.federation.server.app import of_module as of_module
+    from fedstale.federation.server.app import server_app as server_app
+    from fedstale.federation.server.strategy import FedstaleStrategy as FedstaleStrategy
 
 HOMES = {
     "client_app": "fedstale.federation.client.app",
@@ -13,11 +22,11 @@ HOMES = {
     "of_module": "fedstale.federation.server.app",
     "FedstaleStrategy": "fedstale.federation.server.strategy",
 }
-__all__ = list(HOMES)
+__all__ = ["FedstaleStrategy", "client_app", "of_module", "server_app", "task_app"]
 
 
 def __getattr__(name: str) -> Any:
-    """Each name is loaded on first use, as it loads flwr or torch."""
+    """Load a public name from the module that defines it."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(HOMES[name]), name)

@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedstale.core import Task
-from fedstale.federation.client.training import Alone, obey
+from fedstale.federation.client.training import OneClient, train_on_order
 from fedstale.federation.protocol.messages import LOSS, TRAIN, WHO, pack_body, unpack_order
 
 Loader = Iterable[tuple[Any, Any]]  # batches of (inputs, targets)
@@ -43,7 +43,7 @@ def task_app(own: Callable[[Context], tuple[Task, int]]) -> ClientApp:
     def answer(message: Message, context: Context) -> Message:
         task, client = own(context)
         order = unpack_order(message.content, message.metadata.message_type, context.node_id)
-        return Message(pack_body(obey(Alone(task, client), order)), reply_to=message)
+        return Message(pack_body(train_on_order(OneClient(task, client), order)), reply_to=message)
 
     def who(message: Message, context: Context) -> Message:
         number = int(context.node_config.get("client", -1))

@@ -6,7 +6,7 @@ For tests, and to try a federation before anything is deployed.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fedstale.core import Task
-from fedstale.federation.client.training import obey
+from fedstale.federation.client.training import train_on_order
 from fedstale.federation.protocol.link import Arrival, Order
 from fedstale.federation.protocol.validation import Body
 from fedstale.federation.state.roster import Member, Roster, key_hash
@@ -41,7 +41,7 @@ class InProcess:
 
     def _take(self, order: Order) -> str:
         self.sent += 1
-        handle, body = f"m{self.sent}", obey(self.task, order)
+        handle, body = f"m{self.sent}", train_on_order(self.task, order)
         given = self.answer(order, body)
         honest = [Arrival(handle, order.node, body)]
         self.inbox[handle] = honest if given is None else [a._replace(message=a.message or handle) for a in given]

@@ -11,7 +11,7 @@ from fedstale.federation.protocol.link import Order
 from fedstale.federation.protocol.validation import STYPE, Body
 
 
-class Alone:
+class OneClient:
     """One client of a task, whatever number it has in the federation."""
 
     def __init__(self, task: Task, client: int = 0) -> None:
@@ -31,7 +31,7 @@ class Alone:
         return self.task.evaluate(params)
 
 
-def obey(task: Task, order: Order) -> Body:
+def train_on_order(task: Task, order: Order) -> Body:
     """The reply to an order; batches come from the stream of (seed, round, client)."""
     engine = Serial(task, order.local)
     drift = None if order.drift is None else order.drift[None]

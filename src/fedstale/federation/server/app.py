@@ -16,7 +16,7 @@ from fedstale.core import Array
 from fedstale.federation import settings
 from fedstale.federation.protocol.grid import GridLink
 from fedstale.federation.server.diagnostics import write_status, write_trace
-from fedstale.federation.server.rounds import Closed, Server
+from fedstale.federation.server.rounds import ClosedRound, Server
 from fedstale.federation.state import roster
 
 
@@ -39,15 +39,15 @@ def play(folder: Path, grid: Any, start: Callable[[int], Array]) -> None:
     keys = {m.id: m.key for m in roster.read(chosen.roster).members}
     link = GridLink(grid, proven=chosen.file.link.tls, keys=keys)
     server = Server(chosen, link, lambda: roster.read(chosen.roster), start)
-    link.size = 4 * len(server.ledger.blank(1).checkpoint.params)
+    link.size = 4 * len(server.ledger.initial(1).checkpoint.params)
     for _ in record(folder, server):
         pass
 
 
-def record(folder: Path, server: Server) -> Iterator[Closed]:
+def record(folder: Path, server: Server) -> Iterator[ClosedRound]:
     """The server's rounds, with status.json after each and trace.csv at the end."""
     for closed in server.play():
-        write_status(folder / "status.json", closed.book, server.rules.estimator)
+        write_status(folder / "status.json", closed.state, server.rules.estimator)
         yield closed
     write_trace(folder / "trace.csv", server.ledger.metrics())
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Estimator
-from fedstale.federation.state.server_state import Book
+from fedstale.federation.state.server_state import ServerState
 from fedstale.runs.store import fingerprint, write, write_json
 
 Z = 1.959963984540054  # 95 %
@@ -25,32 +25,32 @@ def wilson(heard: npt.NDArray[np.int64], rounds: npt.NDArray[np.int64]) -> tuple
     return np.where(rounds > 0, np.maximum(low, 0), 0.0), np.where(rounds > 0, np.minimum(high, 1), 1.0)
 
 
-def status(book: Book, estimator: Estimator) -> dict[str, Any]:
+def status(state: ServerState, estimator: Estimator) -> dict[str, Any]:
     """The federation at the end of a round, one entry per client."""
-    now, tally = book.checkpoint, book.tally
+    now, counts = state.checkpoint, state.counts
     belief = estimator.probs(now.belief)
-    low, high = wilson(tally.heard, tally.rounds)
-    rounds = np.maximum(tally.rounds, 1)
+    low, high = wilson(counts.heard, counts.rounds)
+    rounds = np.maximum(counts.rounds, 1)
     clients = [
         {
             "client": client,
-            "rounds": int(tally.rounds[k]),
-            "asked": int(tally.asked[k]),
-            "heard": int(tally.heard[k]),
-            "rejected": int(tally.rejected[k]),
-            "staleness": int(now.t - tally.last[k]) if tally.last[k] else None,
+            "rounds": int(counts.rounds[k]),
+            "asked": int(counts.asked[k]),
+            "heard": int(counts.heard[k]),
+            "rejected": int(counts.rejected[k]),
+            "staleness": int(now.t - counts.last[k]) if counts.last[k] else None,
             "p": _number(belief[k]),
             "p_low": _number(low[k]),
             "p_high": _number(high[k]),
-            "weight_target": _number(tally.target[k] / rounds[k]),
-            "weight_realised": _number(tally.realised[k] / rounds[k]),
+            "weight_target": _number(counts.target[k] / rounds[k]),
+            "weight_realised": _number(counts.realised[k] / rounds[k]),
         }
-        for k, client in enumerate(book.ids.tolist())
+        for k, client in enumerate(state.ids.tolist())
     ]
     return {
         "round": now.t,
-        "roster": book.roster,
-        "voids": book.voids,
+        "roster": state.roster,
+        "voids": state.voids,
         "fingerprint": fingerprint(now.params),
         "clients": clients,
     }
@@ -60,8 +60,8 @@ def _number(value: float) -> float:
     return round(float(value), 6) if math.isfinite(value) else 0.0
 
 
-def write_status(path: Path, book: Book, estimator: Estimator) -> None:
-    write_json(path, status(book, estimator))
+def write_status(path: Path, state: ServerState, estimator: Estimator) -> None:
+    write_json(path, status(state, estimator))
 
 
 def trace(lines: list[dict[str, Any]]) -> tuple[list[int], npt.NDArray[np.bool_]]:

@@ -18,11 +18,11 @@ from fedstale.core import Array, Availability, Ids, State, require
 from fedstale.experiments.tracer import Tracer
 from fedstale.federation.protocol.exchange import Exchange, Void
 from fedstale.federation.protocol.link import Link, LinkDown, Order
-from fedstale.federation.server.close import Closing, close, rows, sound
+from fedstale.federation.server.close import Closing, close, without_large_norms
 from fedstale.federation.settings import Settings
 from fedstale.federation.state.ledger import Ledger
 from fedstale.federation.state.roster import Roster
-from fedstale.federation.state.server_state import Book, Rules
+from fedstale.federation.state.server_state import ServerState, Rules
 from fedstale.runs.store import read_json
 
 log = logging.getLogger("fedstale.federation")
@@ -30,9 +30,9 @@ TRACED = 256  # realised weights cost n × n: with more clients they are left ou
 PAUSE = 30.0  # seconds, the longest wait after a void round
 
 
-def was_traced(state: Path, default: bool) -> bool:
+def was_traced(folder: Path, default: bool) -> bool:
     """Whether the state on disk holds realised weights: a federation that grows goes on as it began."""
-    manifest = state / "manifest.json"
+    manifest = folder / "manifest.json"
     return str(read_json(manifest).get("run")).endswith("t") if manifest.exists() else default
 
 
@@ -40,14 +40,14 @@ class Stalled(Exception):
     """Too many void rounds in a row; what was committed is safe."""
 
 
-class Closed(NamedTuple):
+class ClosedRound(NamedTuple):
     """A committed round."""
 
-    book: Book
+    state: ServerState
     line: dict[str, Any]  # as in metrics.jsonl
 
 
-class Selected(NamedTuple):
+class Selection(NamedTuple):
     """Who trains, as rows, and what the strategy remembers of the choice."""
 
     available: Ids
@@ -71,44 +71,45 @@ class Server:
             rules, run = rules._replace(strategy=Tracer(rules.strategy)), run + "t"
         self.rules: Rules = rules
         self.exchange = Exchange(link, self.how)
-        self.ledger = Ledger(settings.state, run, lambda n: self.rules.blank(n, params))
+        self.ledger = Ledger(settings.state, run, lambda n: self.rules.initial(n, params))
 
-    def play(self) -> Iterator[Closed]:
+    def play(self) -> Iterator[ClosedRound]:
         """The rounds after the last committed one, each committed before it is yielded."""
         with self.ledger.locked():
-            book = self.ledger.load() or self._first()
-            while book.checkpoint.t < self.settings.file.rounds:
-                closed = self._next(book)
-                book = closed.book
+            state = self.ledger.load() or self._first()
+            while state.checkpoint.t < self.settings.file.rounds:
+                closed = self._next(state)
+                state = closed.state
                 yield closed
 
-    def _first(self) -> Book:
+    def _first(self) -> ServerState:
         roster = self.roster()
         require(len(roster.members) > 0, "the roster must have a client, got none")
-        book = self.ledger.blank(len(roster.members))._replace(ids=roster.ids, roster=roster.version)
-        self.ledger.commit(book, {})
-        return book
+        state = self.ledger.initial(len(roster.members))._replace(ids=roster.ids, roster=roster.version)
+        self.ledger.commit(state, {})
+        return state
 
-    def _next(self, book: Book) -> Closed:
+    def _next(self, state: ServerState) -> ClosedRound:
         """The next round, tried until it closes."""
         for attempt in range(self.how.retries + 1):
             roster = self.roster()
-            if roster.version != book.roster:
+            if roster.version != state.roster:
                 log.info("roster %d: clients %s", roster.version, roster.ids.tolist())
-                book = self.rules.enrolled(book, roster.ids, roster.version)
+                state = self.rules.with_roster(state, roster.ids, roster.version)
             try:
-                return self._round(book, roster)
+                return self._round(state, roster)
             except Void as why:
-                log.warning("round %d is void: %s", book.checkpoint.t + 1, why)
-                book = book._replace(voids=book.voids + 1)
+                log.warning("round %d is void: %s", state.checkpoint.t + 1, why)
+                state = state._replace(voids=state.voids + 1)
                 self.link.sleep(min(2.0**attempt, PAUSE))
-        raise Stalled(f"round {book.checkpoint.t + 1} was void {self.how.retries + 1} times in a row")
+        raise Stalled(f"round {state.checkpoint.t + 1} was void {self.how.retries + 1} times in a row")
 
-    def _round(self, book: Book, roster: Roster) -> Closed:
+    def _round(self, state: ServerState, roster: Roster) -> ClosedRound:
         nodes = self._present(roster)
         began = self.link.now()
-        s = self._select(book, roster, nodes)
-        outcome = sound(book, self.exchange(self._orders(book, nodes, s.chosen, train=True)), self.how.norm_factor)
+        s = self._select(state, roster, nodes)
+        replies = self.exchange(self._orders(state, nodes, s.chosen, train=True))
+        outcome = without_large_norms(state, replies, self.how.norm_factor)
         good = len(outcome.accepted)
         if good < self.how.quorum:
             raise Void(
@@ -116,32 +117,32 @@ class Server:
             )
         outcome = outcome._replace(rejected=s.rejected | outcome.rejected)
         for client, reason in sorted(outcome.rejected.items()):
-            log.warning("round %d: client %d rejected: %s", book.checkpoint.t + 1, client, reason)
+            log.warning("round %d: client %d rejected: %s", state.checkpoint.t + 1, client, reason)
         c = Closing(roster.weights, outcome, s.chosen, np.setdiff1d(s.available, s.chosen), self.link.now() - began)
-        book = book._replace(checkpoint=book.checkpoint._replace(state=s.state))
-        after, line = close(book, self.rules, self.settings.local, c)
+        state = state._replace(checkpoint=state.checkpoint._replace(state=s.state))
+        after, line = close(state, self.rules, self.settings.local, c)
         self.ledger.commit(after, line)
         log.info("round %d: heard %s, absent %s", line["round"], line["heard"], line["absent"])
-        return Closed(after, line)
+        return ClosedRound(after, line)
 
-    def _select(self, book: Book, roster: Roster, nodes: Mapping[int, int]) -> Selected:
+    def _select(self, state: ServerState, roster: Roster, nodes: Mapping[int, int]) -> Selection:
         """All who are there, unless the strategy chooses among them by their losses."""
-        now, here = book.checkpoint, rows(book, nodes)
+        now, here = state.checkpoint, state.positions(nodes)
         select = getattr(self.rules.strategy, "select", None)
         if select is None:
-            return Selected(here, here, now.state, {})
-        told = self.exchange(self._orders(book, nodes, here, train=False))
-        available = rows(book, told.accepted)
-        losses = np.array([told.accepted[i].loss for i in book.ids[available].tolist()], np.float32)
-        mixing = getattr(self.rules.estimator, "mixing", lambda belief: np.zeros(len(book.ids), np.float32))
+            return Selection(here, here, now.state, {})
+        replies = self.exchange(self._orders(state, nodes, here, train=False))
+        available = state.positions(replies.accepted)
+        losses = np.array([replies.accepted[i].loss for i in state.ids[available].tolist()], np.float32)
+        mixing = getattr(self.rules.estimator, "mixing", lambda belief: np.zeros(len(state.ids), np.float32))
         probs = self.rules.estimator.probs(now.belief)
         a = Availability(now.t + 1, available, losses, roster.weights, probs, mixing(now.belief))
-        chosen, state = select(now.state, a)
-        return Selected(available, chosen, state, told.rejected)
+        chosen, remembered = select(now.state, a)
+        return Selection(available, chosen, remembered, replies.rejected)
 
     def _present(self, roster: Roster) -> dict[int, int]:
         """Client → node of the members that are online, as soon as these are a quorum."""
-        members, told = roster.by_key(), False
+        members, logged = roster.by_key(), False
         while True:
             try:
                 online = self.link.online()
@@ -150,13 +151,13 @@ class Server:
             nodes = {members[key]: node for node, key in sorted(online.items()) if key in members}
             if len(nodes) >= self.how.quorum:
                 return nodes
-            if not told:
+            if not logged:
                 log.info("waiting for clients: %d online, the quorum is %d", len(nodes), self.how.quorum)
-            told = True
+            logged = True
             self.link.sleep(self.how.poll)
 
-    def _orders(self, book: Book, nodes: Mapping[int, int], who: Ids, train: bool) -> list[Order]:
-        now, s = book.checkpoint, self.settings
+    def _orders(self, state: ServerState, nodes: Mapping[int, int], who: Ids, train: bool) -> list[Order]:
+        now, s = state.checkpoint, self.settings
         drift = getattr(self.rules.strategy, "drift", None)
         drifts = drift(now.state, who) if drift and train else [None] * len(who)
         return [
@@ -164,5 +165,5 @@ class Server:
                 nodes[i], i, now.t + 1, secrets.token_hex(16), self.ledger.run, s.file.seed, s.local, now.params,
                 drifts[k], train,
             )
-            for k, i in enumerate(book.ids[who].tolist())
+            for k, i in enumerate(state.ids[who].tolist())
         ]  # fmt: skip

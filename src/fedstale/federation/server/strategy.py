@@ -53,7 +53,7 @@ class FedstaleStrategy(Strategy):  # type: ignore[misc]  # flwr is not there whe
         server = Server(chosen, link, lambda: roster.read(chosen.roster), lambda seed: flat)
         for closed in record(chosen.folder, server):
             t, loss = closed.line["round"], closed.line["train_loss"]
-            result.arrays = _shaped(closed.book.checkpoint.params, initial_arrays)
+            result.arrays = _shaped(closed.state.checkpoint.params, initial_arrays)
             result.train_metrics_clientapp[t] = MetricRecord({} if loss is None else {"train_loss": loss})
             if evaluate_fn and (scores := evaluate_fn(t, result.arrays)) is not None:
                 result.evaluate_metrics_serverapp[t] = scores

@@ -22,8 +22,16 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import require
-from fedstale.federation.state.resize import client_axes, closed, leaves, memories, opened, put_rows, replaced
-from fedstale.federation.state.server_state import Book
+from fedstale.federation.state.resize import (
+    arrays_of,
+    client_axes,
+    memories,
+    put_rows,
+    with_arrays,
+    with_memories,
+    without_rows,
+)
+from fedstale.federation.state.server_state import ServerState
 from fedstale.runs.store import RunFolder, read_json, write, write_json
 
 FORMAT = 1
@@ -33,9 +41,9 @@ Files = dict[str, dict[str, list[str]]]  # array → client → name and checksu
 class Ledger:
     """Open with `locked()`; then `load` once and `commit` after every round."""
 
-    def __init__(self, path: Path, run: str, blank: Callable[[int], Book]) -> None:
-        """`run` is the digest of the configuration, `blank(n)` the book of round 0 with n clients."""
-        self.path, self.run, self.blank = path, run, blank
+    def __init__(self, path: Path, run: str, initial: Callable[[int], ServerState]) -> None:
+        """`run` is the digest of the configuration, `initial(n)` the state of round 0 with n clients."""
+        self.path, self.run, self.initial = path, run, initial
         self.manifest: dict[str, Any] = {"ids": [], "rows": {}}
 
     @contextmanager
@@ -43,7 +51,7 @@ class Ledger:
         with RunFolder(self.path).locked():
             yield
 
-    def load(self) -> Book | None:
+    def load(self) -> ServerState | None:
         """The last commit, checked; None before the first."""
         if not (self.path / "manifest.json").exists():
             return None
@@ -53,28 +61,28 @@ class Ledger:
         same = m["run"] == self.run
         require(same, f"{place} belongs to another configuration ({m['run']}, now {self.run}); use another folder")
         self._verify(m["core"], m["core_sum"])
-        like = self.blank(len(m["ids"]))
-        core = RunFolder(place / Path(m["core"]).parent).load_checkpoint(opened(like))
-        arrays, kept = leaves(core), dict(memories(like))
+        like = self.initial(len(m["ids"]))
+        core = RunFolder(place / Path(m["core"]).parent).load_checkpoint(without_rows(like))
+        arrays, kept = arrays_of(core), dict(memories(like))
         for path, files in m["rows"].items():
             rows = {k: self._row(*files[str(i)]) for k, i in enumerate(m["ids"]) if str(i) in files}
             if path in kept:
                 put_rows(kept[path], rows)
             else:
-                arrays[path] = leaves(like)[path]
+                arrays[path] = arrays_of(like)[path]
                 for k, row in rows.items():
                     arrays[path][k] = row
         self.manifest = m
-        book: Book = closed(replaced(core, arrays), like)
-        return book
+        state: ServerState = with_memories(with_arrays(core, arrays), like)
+        return state
 
-    def commit(self, book: Book, line: dict[str, Any]) -> None:
-        now, t = book.checkpoint, book.checkpoint.t
+    def commit(self, state: ServerState, line: dict[str, Any]) -> None:
+        now, t = state.checkpoint, state.checkpoint.t
         self.path.mkdir(parents=True, exist_ok=True)
-        rows = self._rows(book)
+        rows = self._rows(state)
         folder = RunFolder(self.path / f"round-{t}")
         folder.path.mkdir(exist_ok=True)
-        folder.save_checkpoint(_cored(book, rows))
+        folder.save_checkpoint(_cored(state, rows))
         if t:
             with RunFolder(self.path).open_metrics(t - 1) as file:
                 file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
@@ -82,7 +90,7 @@ class Ledger:
                 os.fsync(file.fileno())
         core = f"round-{t}/checkpoint.npz"
         self.manifest = {
-            "format": FORMAT, "run": self.run, "t": t, "ids": book.ids.tolist(), "roster": book.roster,
+            "format": FORMAT, "run": self.run, "t": t, "ids": state.ids.tolist(), "roster": state.roster,
             "core": core, "core_sum": _checksum(self.path / core), "rows": rows, "d": len(now.params),
         }  # fmt: skip
         write_json(self.path / "manifest.json", self.manifest)
@@ -91,17 +99,21 @@ class Ledger:
     def metrics(self) -> list[dict[str, Any]]:
         return RunFolder(self.path).metrics()
 
-    def _rows(self, book: Book) -> Files:
+    def _rows(self, state: ServerState) -> Files:
         """The files of all rows, after writing those that changed."""
-        ids, t, n = book.ids.tolist(), book.checkpoint.t, len(book.ids)
-        fresh, arrays, anew = leaves(self.blank(n)), leaves(book), self.manifest["ids"] != book.ids.tolist()
+        ids, t, n = state.ids.tolist(), state.checkpoint.t, len(state.ids)
+        fresh, arrays, anew = (
+            arrays_of(self.initial(n)),
+            arrays_of(state),
+            self.manifest["ids"] != state.ids.tolist(),
+        )
         rows: Files = {}
-        for path, memory in memories(book):
+        for path, memory in memories(state):
             look = memory.written > 0 if anew else memory.written == t
             rows[path] = self._written(
                 path, ids, t, {k: memory.kept.read(k) for k in np.flatnonzero(look).tolist()}
             )
-        for path in _row_arrays(self.blank, n):
+        for path in _row_arrays(self.initial, n):
             other = (k for k in range(n) if not np.array_equal(arrays[path][k], fresh[path][k]))
             known = (k for k, i in enumerate(ids) if str(i) in self.manifest["rows"].get(path, {}))
             rows[path] = self._written(path, ids, t, {k: arrays[path][k] for k in {*other, *known}})
@@ -149,17 +161,17 @@ class Ledger:
                 file.unlink(missing_ok=True)
 
 
-def _row_arrays(blank: Callable[[int], Book], n: int) -> list[str]:
+def _row_arrays(initial: Callable[[int], ServerState], n: int) -> list[str]:
     """The arrays of the strategy's state that hold one row per client."""
-    axes = client_axes(lambda k: blank(k).checkpoint.state, n)
-    shapes = leaves(blank(n).checkpoint.state)
+    axes = client_axes(lambda k: initial(k).checkpoint.state, n)
+    shapes = arrays_of(initial(n).checkpoint.state)
     return [f"/0/2{path}" for path, of in axes.items() if 0 in of and shapes[path].ndim > 1]
 
 
-def _cored(book: Book, rows: Files) -> Any:
-    """The book without its rows."""
-    arrays = leaves(book)
-    return replaced(opened(book), arrays | {path: arrays[path][:0] for path in rows if path in arrays})
+def _cored(state: ServerState, rows: Files) -> Any:
+    """The state without its rows."""
+    arrays = arrays_of(state)
+    return with_arrays(without_rows(state), arrays | {path: arrays[path][:0] for path in rows if path in arrays})
 
 
 def _checksum(path: Path) -> str:

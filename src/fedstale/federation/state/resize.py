@@ -19,7 +19,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 Axes = Mapping[str, tuple[int, ...]]
 
 
-class Opened(NamedTuple):
+class MemoryArrays(NamedTuple):
     """A memory without its rows."""
 
     scales: npt.NDArray[np.float32]  # (n,)
@@ -28,21 +28,21 @@ class Opened(NamedTuple):
     total: npt.NDArray[np.float64]  # (d,)
 
 
-def opened(tree: Any) -> Any:
+def without_rows(tree: Any) -> Any:
     """The same tree with every memory opened."""
     if isinstance(tree, Memory):
-        return Opened(tree.scales, tree.written, tree.weights, tree.total)
-    return _mapped(tree, lambda key, inner: opened(inner))
+        return MemoryArrays(tree.scales, tree.written, tree.weights, tree.total)
+    return _mapped(tree, lambda key, inner: without_rows(inner))
 
 
-def closed(tree: Any, like: Any) -> Any:
+def with_memories(tree: Any, like: Any) -> Any:
     """An opened tree with the memories of `like` in their places, which take over what was opened."""
     if isinstance(like, Memory):
         for name, value in tree._asdict().items():
             setattr(like, name, value)
         return like
     inner = dict(_children(like))
-    return _mapped(tree, lambda key, part: closed(part, inner[key]))
+    return _mapped(tree, lambda key, part: with_memories(part, inner[key]))
 
 
 def memories(tree: Any, path: str = "") -> Iterator[tuple[str, Memory]]:
@@ -63,14 +63,14 @@ def put_rows(memory: Memory, rows: Mapping[int, npt.NDArray[Any]]) -> None:
         memory.kept.put(clients, codes)
 
 
-def leaves(tree: Any) -> Arrays:
+def arrays_of(tree: Any) -> Arrays:
     """All arrays but the rows of memories."""
     arrays: Arrays = {}
-    pack(opened(tree), "", arrays)
+    pack(without_rows(tree), "", arrays)
     return arrays
 
 
-def replaced(tree: T, arrays: Mapping[str, np.ndarray[Any, Any]]) -> T:
+def with_arrays(tree: T, arrays: Mapping[str, np.ndarray[Any, Any]]) -> T:
     """The same opened tree with these arrays in the places of its own."""
     new: T = unpack(pack(tree, "", {}), tree, "", lambda key: arrays[key[1:]])
     return new
@@ -82,22 +82,22 @@ def client_axes(make: Callable[[int], Any], n: int) -> Axes:
     A part that is given one number per client cannot be asked; it has no rows to keep.
     """
     try:
-        here, more = leaves(make(n)), leaves(make(n + 1))
+        here, more = arrays_of(make(n)), arrays_of(make(n + 1))
     except BadInput:
         return {}
     pairs = {path: zip(a.shape, more[path].shape, strict=True) for path, a in here.items()}
     return {path: tuple(k for k, (x, y) in enumerate(shape) if x != y) for path, shape in pairs.items()}
 
 
-def moved(tree: T, make: Callable[[int], T], old: Ids, new: Ids) -> T:
+def resize(tree: T, make: Callable[[int], T], old: Ids, new: Ids) -> T:
     """The state of clients `old` as one of clients `new`.
 
     Who stays keeps its rows, a newcomer has those of a fresh start, a leaver's are gone. Sums over clients
     are left as they are: the memory forms its own anew, for the weights it is given next are others.
     """
     _, of_old, of_new = np.intersect1d(old, new, return_indices=True)
-    like, axes, arrays = make(len(new)), client_axes(make, len(new)), leaves(tree)
-    fresh = leaves(like)
+    like, axes, arrays = make(len(new)), client_axes(make, len(new)), arrays_of(tree)
+    fresh = arrays_of(like)
     for path in [path for path in arrays if axes.get(path)]:
         arrays[path] = _taken(arrays[path], fresh[path], axes[path], of_old, of_new)
     for (path, was), (_, now) in zip(memories(tree), memories(like), strict=True):
@@ -107,7 +107,7 @@ def moved(tree: T, make: Callable[[int], T], old: Ids, new: Ids) -> T:
         if across:
             rows = {b: _taken(row, blank, (0,), of_old, of_new) for b, row in rows.items()}
         put_rows(now, rows)
-    done: T = closed(replaced(opened(tree), arrays), like)
+    done: T = with_memories(with_arrays(without_rows(tree), arrays), like)
     return done
 
 

@@ -1,18 +1,19 @@
-"""All that the next round of a federation depends on."""
+"""Everything that the next round of a federation depends on."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Checkpoint, Estimator, Ids, Server, Strategy
-from fedstale.federation.state.resize import moved
+from fedstale.federation.state.resize import resize
 
 Counts = npt.NDArray[np.int64]
 
 
-class Tally(NamedTuple):
-    """What is counted of each client since it joined, (n,) each."""
+class ClientCounts(NamedTuple):
+    """What is counted for each client since it joined, (n,) each."""
 
     rounds: Counts  # closed rounds
     asked: Counts
@@ -23,41 +24,48 @@ class Tally(NamedTuple):
     target: npt.NDArray[np.float64]  # sum of its a_i
 
     @classmethod
-    def empty(cls, n: int) -> "Tally":
+    def empty(cls, n: int) -> "ClientCounts":
+        """The counts of n clients that have just joined."""
         rounds, asked, heard, rejected, last = np.zeros((5, n), np.int64)
         return cls(rounds, asked, heard, rejected, last, realised=np.zeros(n), target=np.zeros(n))
 
 
-class Book(NamedTuple):
+class ServerState(NamedTuple):
+    """A simulation's checkpoint, and what a federation knows besides: its clients and their counts."""
+
     checkpoint: Checkpoint
-    tally: Tally
-    ids: Ids  # (n,) the clients, ascending: row k of every array is client ids[k]
-    norms: npt.NDArray[np.float64]  # of the updates accepted lately
+    counts: ClientCounts
+    ids: Ids  # (n,) client numbers, ascending: position k of every array is client ids[k]
+    norms: npt.NDArray[np.float64]  # norms of the updates accepted lately
     roster: int  # the version of the roster that `ids` are from
-    voids: int  # rounds that an infrastructure failure made void, so far
+    voids: int  # rounds so far that were void because the infrastructure failed
+
+    def positions(self, clients: Iterable[int]) -> Ids:
+        """The positions of these clients, ascending."""
+        return np.flatnonzero(np.isin(self.ids, np.array(sorted(clients), np.int64)))
 
 
 class Rules(NamedTuple):
-    """The parts that a book is made for."""
+    """The algorithm of a federation: its strategy, estimator and server rule."""
 
     strategy: Strategy
     estimator: Estimator
     server: Server
 
-    def blank(self, n: int, params: Array) -> Book:
-        """The book of round 0 with n clients."""
+    def initial(self, n: int, params: Array) -> ServerState:
+        """The state before round 1, with n clients."""
         d = len(params)
         start = Checkpoint(
             0, params, self.strategy.init(n, d), self.estimator.init(n), self.server.init(d), channel=None
         )
-        return Book(start, Tally.empty(n), np.arange(n), np.zeros(0), 0, 0)
+        return ServerState(start, ClientCounts.empty(n), np.arange(n), np.zeros(0), 0, 0)
 
-    def enrolled(self, book: Book, ids: Ids, version: int) -> Book:
-        """The same book for another roster: rows of who left are gone, newcomers start from nothing."""
-        now, old = book.checkpoint, book.ids
+    def with_roster(self, state: ServerState, ids: Ids, version: int) -> ServerState:
+        """The state for another roster: rows of clients that left are gone, new clients start from nothing."""
+        now, old = state.checkpoint, state.ids
         if not np.array_equal(old, ids):
-            d = len(now.params)
-            state = moved(now.state, lambda n: self.strategy.init(n, d), old, ids)
-            now = now._replace(state=state, belief=moved(now.belief, self.estimator.init, old, ids))
-            book = book._replace(tally=moved(book.tally, Tally.empty, old, ids))
-        return book._replace(checkpoint=now, ids=ids, roster=version)
+            memory = resize(now.state, lambda n: self.strategy.init(n, len(now.params)), old, ids)
+            belief = resize(now.belief, self.estimator.init, old, ids)
+            now = now._replace(state=memory, belief=belief)
+            state = state._replace(counts=resize(state.counts, ClientCounts.empty, old, ids))
+        return state._replace(checkpoint=now, ids=ids, roster=version)
