@@ -8,7 +8,7 @@ from fedstale.core import Array, Ids, Local, Round
 from fedstale.experiments.tracer import Traced
 from fedstale.federation.protocol.exchange import Outcome
 from fedstale.federation.protocol.validation import limit, remembered
-from fedstale.federation.state.server_state import ServerState, Rules
+from fedstale.federation.state.server_state import Rules, ServerState
 from fedstale.runs.store import fingerprint
 from fedstale.simulate import Diverged
 

@@ -22,7 +22,7 @@ from fedstale.federation.server.close import Closing, close, without_large_norms
 from fedstale.federation.settings import Settings
 from fedstale.federation.state.ledger import Ledger
 from fedstale.federation.state.roster import Roster
-from fedstale.federation.state.server_state import ServerState, Rules
+from fedstale.federation.state.server_state import Rules, ServerState
 from fedstale.runs.store import read_json
 
 log = logging.getLogger("fedstale.federation")
