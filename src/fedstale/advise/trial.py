@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import typer
 from rich.console import Console
 from rich.progress import Progress
@@ -16,15 +15,15 @@ from fedstale.advise.rules import LEARNT, Advice
 from fedstale.core import BadInput, require
 from fedstale.experiments import execute as experiment
 from fedstale.experiments.schema import Experiment, training
-from fedstale.papers.claims import HOLDS, outcome
 from fedstale.papers.executors import Stop
 from fedstale.runs import store
+from fedstale.runs.metrics import OBJECTIVE
+from fedstale.runs.statistics import difference, paired_test, spread
 from fedstale.simulate import Diverged
 
 SHORTLIST = ("fedavg", "unbiased", "fedvarp", "fedstale", "mifa", "auto", "auto-unbiased")
 ROUNDS = 200  # at most, unless told
 BATCHED = 100_000  # parameters up to which many runs are best advanced side by side
-Values = npt.NDArray[np.float64]  # (seeds,) larger is better; -inf where a run diverged
 
 
 def shortlisted(e: Experiment, known: Evidence, a: Advice, rounds: int | None, seeds: str) -> Experiment:
@@ -99,19 +98,19 @@ def score(folder: store.RunFolder) -> dict[str, float]:
     if not folder.finished:
         return {}
     result = folder.result()
-    found = {str(name): float(result[name]["last10"]) for name in ("objective", "accuracy") if name in result}
+    found = {str(name): float(result[name]["last10"]) for name in (OBJECTIVE, "accuracy") if name in result}
     each = sorted(x for x in folder.clients().get("accuracy", []) if x is not None)
     return found | ({"worst_tenth": float(np.mean(each[: max(1, len(each) // 10)]))} if each else {})
 
 
 def ranking(scores: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
     """Best objective first; of equal places a paired t-test over the seeds (5 %, one-sided) tells none apart."""
-    values = {name: np.array([-s.get("objective", np.inf) for s in of]) for name, of in scores.items()}
+    values = {name: np.array([-s.get(OBJECTIVE, np.inf) for s in of]) for name, of in scores.items()}
     order = sorted(values, key=lambda name: -float(values[name].mean()))
     rows: list[dict[str, Any]] = []
     top, place = order[0], 1
     for k, name in enumerate(order):
-        if worse(values[top], values[name]):
+        if paired_test(difference(values[top], values[name])) > 0:  # the other is worse beyond chance
             top, place = name, k + 1
         rows.append({"place": place, "rule": name, **averages(scores[name])})
     best = rows[0].get("objective")
@@ -126,15 +125,9 @@ def averages(scores: list[dict[str, float]]) -> dict[str, Any]:
     diverged = sum(not s for s in scores)
     if diverged:
         return {"diverged": diverged}
-    objectives = [s["objective"] for s in scores]
-    spread = float(np.std(objectives, ddof=1)) if len(scores) > 1 else None
-    means = {key: float(np.mean([s[key] for s in scores])) for key in scores[0]}
-    return {**means, "objective_std": spread, "diverged": 0}
-
-
-def worse(best: Values, other: Values) -> bool:
-    with np.errstate(invalid="ignore"):
-        return outcome(best - other).outcome == HOLDS
+    ends = {key: spread([s[key] for s in scores]) for key in scores[0]}
+    std = ends[OBJECTIVE].std if len(scores) > 1 else None
+    return {**{key: end.mean for key, end in ends.items()}, "objective_std": std, "diverged": 0}
 
 
 def verdict(rows: list[dict[str, Any]], advised: str, seeds: int, few: bool) -> str:

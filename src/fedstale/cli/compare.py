@@ -12,15 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fedstale.cli.inspect import Format
-from fedstale.papers import claims
+from fedstale.runs import metrics
+from fedstale.runs.metrics import WINDOWS, Metric, metric
 from fedstale.runs.pairing import Pair, matched, sides
 from fedstale.runs.query import Group, Run, flat
+from fedstale.runs.statistics import paired_test, spread, uncertainty
 from fedstale.runs.store import RunFolder
 
-LOWER = ("loss", "objective", "distance")  # less is better; of an accuracy, more
-SHOWN = ("last10", "final")
-WORDS = {claims.HOLDS: "B is better", claims.FAILS: "A is better", claims.NOISE: "cannot be told from chance"}
-TITLES = {"last10": "mean of the last 10", "final": "last round"}
+VERDICTS = {1: "B is better", -1: "A is better", 0: "cannot be told from chance"}
 
 
 def compare(
@@ -72,10 +71,6 @@ def result(pair: Pair) -> dict[str, Any]:
     left, right = ({r.seed: r for r in side.group.runs} for side in pair)
     seeds = sorted(left.keys() & right.keys())
     same = [s for s in seeds if _mark(left[s]) is not None and _mark(left[s]) == _mark(right[s])]
-    metrics = []
-    for name in _evaluated(pair):
-        for which in SHOWN:
-            metrics.append({"name": name, "which": which} | _tested(name, which, pair, seeds))
     return {
         "a": pair.a.group.label,
         "b": pair.b.group.label,
@@ -84,7 +79,11 @@ def result(pair: Pair) -> dict[str, Any]:
         "seeds_b": sorted(right),
         "common_seeds": seeds,
         "identical_seeds": same,
-        "metrics": metrics,
+        "metrics": [
+            {"name": m.name, "which": which} | _tested(m, which, pair, seeds)
+            for m in metrics.evaluated(*(side.group.runs[0].result or {} for side in pair))
+            for which in ("last10", "final")
+        ],
     }
 
 
@@ -92,37 +91,23 @@ def _mark(run: Run) -> str | None:
     return (run.result or {}).get("fingerprint")
 
 
-def _evaluated(pair: Pair) -> list[str]:
-    a, b = (side.group.runs[0].result or {} for side in pair)
-    names = ("accuracy", *LOWER)
-    return [name for name in names if name in a and name in b]
-
-
-def _tested(name: str, which: str, pair: Pair, seeds: Sequence[int]) -> dict[str, Any]:
-    a, b = (_values(side.group, name, which) for side in pair)
-    found: dict[str, Any] = {"a": _spread(list(a.values())), "b": _spread(list(b.values()))}
+def _tested(m: Metric, which: str, pair: Pair, seeds: Sequence[int]) -> dict[str, Any]:
+    a, b = (_values(side.group, m.name, which) for side in pair)
+    found: dict[str, Any] = {k: spread(list(v.values()))._asdict() for k, v in (("a", a), ("b", b))}
     if not seeds:
         return found | {"difference": None, "verdict": "not tested: no seed in common"}
     difference = np.array([b[s] - a[s] for s in seeds], np.float64)
     found["difference"] = float(difference.mean())
     if len(seeds) < 2:
         return found | {"verdict": "not tested: one common seed alone proves nothing"}
-    room = claims.uncertainty(difference)
-    verdict = (
-        "equal"
-        if not difference.any()
-        else WORDS[claims.outcome(-difference if name in LOWER else difference).outcome]
-    )
+    room = uncertainty(difference)
+    better = paired_test(difference if m.higher_is_better else -difference)
+    verdict = VERDICTS[better] if difference.any() else "equal"
     return found | {"interval": [found["difference"] - room, found["difference"] + room], "verdict": verdict}
 
 
 def _values(group: Group, name: str, which: str) -> dict[int, float]:
     return {r.seed: float(r.result[name][which]) for r in group.runs if r.result}
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return {"mean": float(np.mean(values)), "std": std, "seeds": len(values)}
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -152,16 +137,12 @@ def _print_pair(pair: dict[str, Any], screen: Console) -> None:
     for k, heading in enumerate(("", "A", "B", "B - A", "verdict")):
         table.add_column(heading, justify="left" if k in (0, 4) else "right")
     for row in pair["metrics"]:
-        scale, unit = (100, " %") if row["name"] == "accuracy" else (1, "")
-        cells = [_number(row[side]["mean"], scale, row[side]["std"]) + unit for side in "ab"]
-        difference = "–" if row["difference"] is None else f"{scale * row['difference']:+.4g}"
+        m = metric(row["name"])
+        cells = [m.text(row[side]["mean"], row[side]["std"] or None) for side in "ab"]
+        difference = "–" if row["difference"] is None else f"{m.scale * row['difference']:+.4g}"
         if "interval" in row and math.isfinite(row["interval"][0]):
-            difference += f" [{scale * row['interval'][0]:+.3g}, {scale * row['interval'][1]:+.3g}]"
-        table.add_row(f"{row['name']}, {TITLES[row['which']]}", *cells, difference, row["verdict"])
+            difference += f" [{m.scale * row['interval'][0]:+.3g}, {m.scale * row['interval'][1]:+.3g}]"
+        table.add_row(f"{m.label}, {WINDOWS[row['which']]}", *cells, difference, row["verdict"])
     screen.print("", table)
     if pair["identical_seeds"] and pair["identical_seeds"] == seeds:
         print("the final parameters are the same to the last bit")
-
-
-def _number(mean: float, scale: float, std: float) -> str:
-    return f"{scale * mean:.4g}" + (f" ± {scale * std:.2g}" if std else "")

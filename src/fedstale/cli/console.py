@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
@@ -12,6 +11,9 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from fedstale.experiments.execute import Progress
+from fedstale.runs import metrics
+from fedstale.runs.metrics import WINDOWS
+from fedstale.runs.statistics import spread
 
 PLAIN_SECONDS = 10.0  # between two lines where there is no terminal
 
@@ -104,16 +106,13 @@ def _name(p: Progress) -> str:
     return f"{p.planned.algorithm.label}, seed {p.planned.seed}"
 
 
-def _value(metrics: Mapping[str, Any]) -> str:
-    """What is worth watching in an evaluated round."""
-    if "accuracy" in metrics:
-        return f"accuracy {metrics['accuracy']:.1%}"
-    return f"objective {metrics['objective']:.4g}" if "objective" in metrics else ""
+def _value(line: Mapping[str, Any]) -> str:
+    """The main metric of an evaluated round."""
+    return next((f"{m.name} {m.text(line[m.name])}" for m in metrics.shown(line)), "")
 
 
 def _done(p: Progress, result: Mapping[str, Any]) -> str:
-    final = {name: result[name]["final"] for name in ("accuracy", "objective") if name in result}
-    values = [_value({name: value}) for name, value in final.items()]
+    values = [f"{m.name} {m.text(result[m.name]['final'])}" for m in metrics.shown(result)]
     refused = [f"{result['refused']} updates refused"] if result["refused"] else []
     return f"{_name(p)}: " + ", ".join([*values, f"{result['rounds_per_second']:.0f} rounds/s", *refused])
 
@@ -123,19 +122,20 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str,
     rows = []
     for label, results in groups.items():
         row: dict[str, Any] = {"algorithm": label, "seeds": len(results)}
-        for name in (n for n in ("accuracy", "loss", "objective", "distance") if n in results[0]):
-            for which in ("final", "last10", "best"):
-                values = [result[name][which] for result in results]
-                row[f"{name}_{which}"] = float(np.mean(values))
-                row[f"{name}_{which}_std"] = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        row["rounds_per_second"] = float(np.mean([result["rounds_per_second"] for result in results]))
+        for m in metrics.evaluated(*results):
+            for which in WINDOWS:
+                mean, std, _ = spread([result[m.name][which] for result in results])
+                row |= {f"{m.name}_{which}": mean, f"{m.name}_{which}_std": std}
+        row["rounds_per_second"] = spread([result["rounds_per_second"] for result in results]).mean
         rows.append(row)
     return rows
 
 
 def table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """The rows as a table: final, mean of the last 10 rounds, best, objective, speed."""
-    main = "accuracy" if "accuracy_final" in rows[0] else "distance" if "distance_final" in rows[0] else "objective"
+    """The rows as a table: three views of the main metric, the final value of the others, and the speed."""
+    found = metrics.shown([key.removesuffix("_final") for key in rows[0]])
+    views = zip(found[:1] * 3, WINDOWS, ("final", "last 10", "best"), strict=False)
+    columns = [*views, *((m, "final", m.name) for m in found[1:])]
     out = Table(
         title=title,
         title_justify="left",
@@ -144,23 +144,15 @@ def table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
         show_edge=False,
         padding=(0, 1, 0, 0),
     )
-    out.caption = f"final, mean of the last 10 rounds and best {main}" + (", in %" if main == "accuracy" else "")
+    out.caption = f"final, mean of the last 10 rounds and best {found[0].label}" if found else ""
     if rows[0]["seeds"] > 1:
         out.caption += f"; mean ± standard deviation over {rows[0]['seeds']} seeds"
     out.add_column("algorithm", no_wrap=True)
-    for heading in ["final", "last 10", "best", *(["objective"] if main != "objective" else []), "rounds/s"]:
+    for heading in [*(heading for *_, heading in columns), "rounds/s"]:
         out.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        cells = [_cell(row, f"{main}_{which}", main == "accuracy") for which in ("final", "last10", "best")]
-        if main != "objective":
-            cells.append(f"{row['objective_final']:.4g}")
+        keys = [f"{m.name}_{which}" for m, which, _ in columns]
+        stds = [row[f"{key}_std"] if k < 3 and row["seeds"] > 1 else None for k, key in enumerate(keys)]
+        cells = [m.text(row[key], std) for (m, *_), key, std in zip(columns, keys, stds, strict=True)]
         out.add_row(str(row["algorithm"]), *cells, f"{row['rounds_per_second']:.0f}")
     return out
-
-
-def _cell(row: Mapping[str, Any], key: str, percent: bool) -> str:
-    mean, std = row[key], row[f"{key}_std"]
-    spread = row["seeds"] > 1
-    if percent:
-        return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if spread else "")
-    return f"{mean:.3g}" + (f" ± {std:.1g}" if spread else "")

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedstale.core import Array, Checkpoint, Ids, Snapshot, Task
 from fedstale.experiments.tracer import Traced
+from fedstale.runs.metrics import metric
 from fedstale.runs.store import RunFolder, fingerprint, write_json
 
 LISTED = 1024  # so many clients are named in the metrics one by one
@@ -155,7 +156,7 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
     for name in names:
         values = [line[name] for line in metrics if name in line]
         found[name] = {"final": values[-1], "last10": float(np.mean(values[-LAST:]))}
-        found[name]["best"] = max(values) if name == "accuracy" else min(values)
+        found[name]["best"] = metric(name).best(values)
     return found
 
 

@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fedstale.core import known, require
+from fedstale.runs.statistics import Floats, difference, paired_test, uncertainty
 
 Row = Mapping[str, Any]
 Claim = Mapping[str, Any]
-Values = npt.NDArray[np.float64]  # (seeds,) larger is better; -inf where a run diverged
-STUDENT = (math.inf, 6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)  # 95 %, 0 … 10 degrees
-HOLDS, NOISE, FAILS = "holds", "within noise", "does not hold"
+HOLDS, NOISE, FAILS = OUTCOMES = "holds", "within noise", "does not hold"
 KEYS = ("text", "check", "metric", "lower", "where", "first", "second", "margin", "along", "up", "order", "of",
         "between", "share", "columns", "rivals")  # fmt: skip
 
@@ -38,7 +36,7 @@ class Verdict(NamedTuple):
 
 class Cell(NamedTuple):
     place: dict[str, Any]  # grid settings, and the panel
-    values: dict[str, Values]  # of each algorithm
+    values: dict[str, Floats]  # of each algorithm (seeds,), larger is better; -inf where a run diverged
     numbers: dict[str, float]  # of each algorithm: its beta, or whatever the claim is of
 
 
@@ -125,50 +123,32 @@ def _inside(cell: Cell, where: Mapping[str, Any]) -> bool:
     return True
 
 
-def outcome(difference: Values, margin: float = 0.0) -> Case:
+def outcome(differences: Floats, margin: float = 0.0) -> Case:
     """Whether a difference, paired over the seeds, is above -margin beyond chance."""
-    mean = float(difference.mean())
-    if math.isnan(mean):  # both diverged
-        return Case(NOISE)
-    if math.isinf(mean):
-        return Case(HOLDS if mean > 0 else FAILS)
-    error = uncertainty(difference)
-    size = mean + margin
-    return Case(HOLDS if size > error else FAILS if size < -error else NOISE, mean)
-
-
-def uncertainty(values: Values) -> float:
-    """What the mean may be off by: Student's quantile times its standard error."""
-    n = len(values)
-    return STUDENT[min(n - 1, 10)] * float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-
-
-def _minus(x: Values, y: Values) -> Values:
-    with np.errstate(invalid="ignore"):
-        return x - y
+    return Case(OUTCOMES[1 - paired_test(differences, margin)], float(differences.mean()))
 
 
 def above(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     """`first` is better than `second`, by more than -margin."""
     for c in found:
-        yield outcome(_minus(c.values[claim["first"]], c.values[claim["second"]]), claim.get("margin", 0.0))
+        yield outcome(difference(c.values[claim["first"]], c.values[claim["second"]]), claim.get("margin", 0.0))
 
 
 def near(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     """`first` and `second` differ by at most `margin`."""
     for c in found:
-        difference = _minus(c.values[claim["first"]], c.values[claim["second"]])
-        mean, room = abs(float(difference.mean())), claim["margin"]
-        ok = HOLDS if mean <= room else NOISE if mean <= room + uncertainty(difference) else FAILS
-        yield Case(ok, float(difference.mean()))
+        gaps = difference(c.values[claim["first"]], c.values[claim["second"]])
+        mean, room = abs(float(gaps.mean())), claim["margin"]
+        ok = HOLDS if mean <= room else NOISE if mean <= room + uncertainty(gaps) else FAILS
+        yield Case(ok, float(gaps.mean()))
 
 
 def near_best(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     """`first` is behind the best algorithm by at most `margin`."""
     for c in found:
-        difference = _minus(c.values[claim["first"]], c.values[best(c)])
-        mean, room = float(difference.mean()), claim["margin"]
-        ok = HOLDS if mean >= -room else NOISE if mean >= -room - uncertainty(difference) else FAILS
+        gaps = difference(c.values[claim["first"]], c.values[best(c)])
+        mean, room = float(gaps.mean()), claim["margin"]
+        ok = HOLDS if mean >= -room else NOISE if mean >= -room - uncertainty(gaps) else FAILS
         yield Case(ok, mean)
 
 
@@ -182,7 +162,7 @@ def ahead(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     """`first` is better than the best of `rivals`, which is chosen with hindsight in each cell."""
     for c in found:
         rivals = c._replace(values={name: c.values[name] for name in claim["rivals"]})
-        yield outcome(_minus(c.values[claim["first"]], c.values[best(rivals)]))
+        yield outcome(difference(c.values[claim["first"]], c.values[best(rivals)]))
 
 
 def within(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
@@ -200,15 +180,15 @@ def trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     sign = 1 if claim["up"] else -1
     for here, there in neighbours(found, claim):
         for name in here.values:
-            yield outcome(sign * _minus(there.values[name], here.values[name]))
+            yield outcome(sign * difference(there.values[name], here.values[name]))
 
 
 def gap_trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     """The lead of `first` over `second` grows (or shrinks) from one value of `along` to the next."""
     sign = 1 if claim["up"] else -1
     for here, there in neighbours(found, claim):
-        leads = [_minus(c.values[claim["first"]], c.values[claim["second"]]) for c in (here, there)]
-        yield outcome(sign * _minus(leads[1], leads[0]))
+        leads = [difference(c.values[claim["first"]], c.values[claim["second"]]) for c in (here, there)]
+        yield outcome(sign * difference(leads[1], leads[0]))
 
 
 def best_trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
@@ -235,8 +215,8 @@ def best_share(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
 def loss_to_best(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
     """`first` is farther behind the best algorithm from one value of `along` to the next."""
     for here, there in neighbours(found, claim):
-        losses = [_minus(c.values[best(c)], c.values[claim["first"]]) for c in (here, there)]
-        yield outcome(_minus(losses[1], losses[0]))
+        losses = [difference(c.values[best(c)], c.values[claim["first"]]) for c in (here, there)]
+        yield outcome(difference(losses[1], losses[0]))
 
 
 CHECKS: Mapping[str, Callable[[Sequence[Cell], Claim], Iterator[Case]]] = {
@@ -262,7 +242,7 @@ def best(cell: Cell) -> str:
 def nearly_best(cell: Cell) -> list[str]:
     """Those that chance does not tell from the best."""
     top = cell.values[best(cell)]
-    return [name for name, values in cell.values.items() if outcome(_minus(top, values)).outcome != HOLDS]
+    return [name for name, values in cell.values.items() if outcome(difference(top, values)).outcome != HOLDS]
 
 
 def neighbours(found: Sequence[Cell], claim: Claim) -> Iterator[tuple[Cell, Cell]]:

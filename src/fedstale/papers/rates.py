@@ -1,6 +1,5 @@
 """The rates that are chosen for a figure, and the rows behind it."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,12 @@ import numpy as np
 
 from fedstale.experiments import execute as experiment
 from fedstale.papers.figure import Cell, Choice, Figure
-from fedstale.runs import store
+from fedstale.runs import metrics, store
+from fedstale.runs.query import training_objective
+from fedstale.runs.statistics import spread, thinned
 from fedstale.simulate import experienced
 
 Row = dict[str, Any]
-NAMES = ("accuracy", "objective", "distance")
 
 
 def planned(cell: Cell, folder: Path) -> dict[str, list[experiment.Planned]]:
@@ -22,13 +22,6 @@ def planned(cell: Cell, folder: Path) -> dict[str, list[experiment.Planned]]:
     for p in experiment.plan(cell.experiment, folder):
         found.setdefault(p.algorithm.label, []).append(p)
     return found
-
-
-def training_objective(runs: Sequence[store.RunFolder]) -> float:
-    """Mean over seeds of the objective of the last 10 rounds; infinite if one diverged."""
-    values = [float(run.result()["objective"]["last10"]) if run.finished else math.inf for run in runs]
-    mean = float(np.mean(values))
-    return mean if math.isfinite(mean) else math.inf
 
 
 def chosen(cell: Cell, objectives: Mapping[str, float]) -> list[Choice]:
@@ -44,7 +37,10 @@ def rows(figure: Figure, found: Sequence[Cell], folder: Path) -> tuple[list[Row]
     results, tuning = [], []
     for cell in found:
         runs = planned(cell, folder)
-        objectives = {label: training_objective([p.folder for p in group]) for label, group in runs.items()}
+        objectives = {
+            label: training_objective(p.folder.result() if p.folder.finished else None for p in group)
+            for label, group in runs.items()
+        }
         best = chosen(cell, objectives)
         where = place(cell)
         for c in cell.choices:
@@ -76,7 +72,7 @@ def values(run: store.RunFolder, at: Sequence[int]) -> Row:
     if not run.finished:
         return {"diverged": True}
     lines, row = run.metrics(), dict[str, Any]({"diverged": False})
-    for name in (n for n in lines[-1] if n in NAMES or "_exit_" in n):
+    for name in (n for n in lines[-1] if metrics.shown([n]) or "_exit_" in n):
         known_at = {line["round"]: line[name] for line in lines if name in line}
         if not known_at:
             continue
@@ -128,16 +124,14 @@ def curves(results: Sequence[Row], folder: Path, points: int = 60) -> list[Row]:
         runs = [store.RunFolder(folder / row["run"]).metrics() for row in group if not row["diverged"]]
         if not runs:
             continue
-        for name in (n for n in ("accuracy", "objective", "distance") if n in runs[0][-1]):
+        for name in (m.name for m in metrics.shown(runs[0][-1])):
             rounds = [line["round"] for line in runs[0] if name in line]
-            table = np.array([[line[name] for line in run if name in line] for run in runs])
-            step = max(1, len(rounds) // points)
-            for k in sorted({*range(0, len(rounds), step), len(rounds) - 1}):
-                mean, std = float(table[:, k].mean()), float(table[:, k].std())
-                out.append(
-                    group[0]["key"]
-                    | {"metric": name, "round": rounds[k], "mean": f"{mean:.6g}", "std": f"{std:.3g}"}
-                )
+            mean, std, _ = spread([[line[name] for line in run if name in line] for run in runs])
+            out += [
+                group[0]["key"]
+                | {"metric": name, "round": rounds[k], "mean": f"{mean[k]:.6g}", "std": f"{std[k]:.3g}"}
+                for k in thinned(len(rounds), points)
+            ]
     return out
 
 

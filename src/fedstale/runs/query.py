@@ -1,5 +1,6 @@
 """Runs in order: a setting is what several algorithms share, a group is one algorithm over its seeds."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import BadInput, require
+from fedstale.runs.metrics import OBJECTIVE
 from fedstale.runs.store import MARKER, RunFolder, canonical, runs
 
 ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local")  # the rest is the setting
@@ -33,8 +35,13 @@ class Group(NamedTuple):
     note: str = ""  # how a rate was chosen, where one was
 
     @property
+    def all(self) -> list[Run]:
+        """Finished or not."""
+        return self.runs + self.broken
+
+    @property
     def config(self) -> dict[str, Any]:
-        return (self.runs or self.broken)[0].config
+        return self.all[0].config
 
     def values(self, name: str, which: str) -> list[float]:
         """Of each seed; `which` is final, last10 or best."""
@@ -136,7 +143,7 @@ def tuned(setting: Setting) -> Setting:
         families.setdefault(canonical({"stem": stem, **rest}), []).append((stem, rate, g))
     chosen = []
     for members in families.values():
-        stem, rate, best = min(members, key=lambda m: _objective(m[2]))
+        stem, rate, best = min(members, key=lambda m: training_objective(r.result for r in m[2].all))
         note = f"{rate}, of {len(members)} the one of least training objective" if len(members) > 1 else rate
         chosen.append(best._replace(label=stem, note=note))
     return setting._replace(groups=_distinct(chosen))
@@ -151,9 +158,11 @@ def stemmed(label: str) -> tuple[str, str]:
     return label, " ".join(rates)
 
 
-def _objective(group: Group) -> float:
-    values = group.values("objective", "last10")
-    return float(np.mean(values)) if values and not group.broken else float("inf")
+def training_objective(results: Iterable[Mapping[str, Any] | None]) -> float:
+    """Mean over the seeds of the objective of the last 10 rounds; infinite if a run has no result."""
+    values = [float(r[OBJECTIVE]["last10"]) if r and OBJECTIVE in r else math.inf for r in results]
+    mean = float(np.mean(values))
+    return mean if math.isfinite(mean) else math.inf
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

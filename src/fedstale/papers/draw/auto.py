@@ -7,9 +7,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from fedstale.papers.claims import HOLDS, outcome
 from fedstale.papers.draw.fedstale import ratio
 from fedstale.papers.draw.style import MARKS, STYLE, Row, by, save, style
+from fedstale.runs.metrics import metric
+from fedstale.runs.statistics import paired_test, spread
 
 METRIC = "objective_last10"
 MOST = 20.0  # percent, where the colours end
@@ -55,8 +56,7 @@ def against_best(group: Sequence[Row], rule: str) -> tuple[float, bool]:
         for (name,), some in by(group, "algorithm").items()
     }
     best = min((name for name in ends if name.startswith("β")), key=lambda name: float(ends[name].mean()))
-    better, worse = (outcome(sign * (ends[best] - ends[rule])).outcome == HOLDS for sign in (1, -1))
-    return 100 * float(ends[rule].mean() / ends[best].mean() - 1), better or worse
+    return 100 * float(ends[rule].mean() / ends[best].mean() - 1), paired_test(ends[best] - ends[rule]) != 0
 
 
 def standings(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
@@ -69,21 +69,14 @@ def standings(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note:
             len(panels), 2, figsize=size, layout="constrained", squeeze=False, sharey=True
         )
         for line, ((panel,), group) in zip(places, panels.items(), strict=True):
-            for axes, (metric, unit, factor) in zip(
-                line,
-                ((METRIC, "training objective", 1), ("accuracy_last10", "test accuracy (%)", 100)),
-                strict=True,
-            ):
+            for axes, m in zip(line, (metric("objective"), metric("accuracy")), strict=True):
                 for k, name in enumerate(names):
-                    ends = [
-                        factor * row[metric] for row in group if row["algorithm"] == name and not row["diverged"]
-                    ]
-                    if ends:
+                    done = [row for row in group if row["algorithm"] == name and not row["diverged"]]
+                    if done:
+                        mean, std, _ = spread([m.scale * row[f"{m.name}_last10"] for row in done])
                         look = style(k) | {"linestyle": "none"}
-                        axes.errorbar(
-                            np.mean(ends), k, xerr=np.std(ends), marker=MARKS[k % len(MARKS)], capsize=2, **look
-                        )
-                axes.set_xlabel(unit)
+                        axes.errorbar(mean, k, xerr=std, marker=MARKS[k % len(MARKS)], capsize=2, **look)
+                axes.set_xlabel(m.axis)
                 axes.grid(alpha=0.25)
             line[0].set_yticks(range(len(names)), names)
             line[0].set_title(panel, fontsize=9, loc="left")

@@ -9,7 +9,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.plots.comparison import COLOURS, DASHES, NAMES
+from fedstale.plots.comparison import COLOURS, DASHES
+from fedstale.runs.metrics import metric
+from fedstale.runs.statistics import spread
 from fedstale.runs.store import RunFolder
 
 Row = Mapping[str, Any]
@@ -65,13 +67,13 @@ def learning_curves(axes: Any, rows: Sequence[Row], folder: Path, name: str, log
         if not rounds:
             axes.plot([], [], label=f"{label} (diverged)", **style(k))
             continue
-        mean, std = values.mean(axis=0), values.std(axis=0)
+        mean, std, _ = spread(values)
         axes.plot(rounds, mean, label=label, **style(k))
         low = np.maximum(mean - std, values.min(axis=0)) if log else mean - std
         axes.fill_between(rounds, low, mean + std, color=style(k)["color"], alpha=0.15, linewidth=0)
     axes.set_xlabel("round")
-    axes.set_ylabel(NAMES[name] + (" (%)" if name == "accuracy" else ""))
-    if name == "accuracy":
+    axes.set_ylabel(metric(name).axis)
+    if metric(name).percent:
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}")
     if log:
         axes.set_yscale("log")
@@ -82,10 +84,10 @@ def points(axes: Any, rows: Sequence[Row], along: str, name: str) -> None:
     """Mean and standard deviation over the seeds of an accuracy, over a setting."""
     for k, ((label,), group) in enumerate(by(rows, "algorithm").items()):
         at = {key: [row[name] for row in some if not row["diverged"]] for (key,), some in by(group, along).items()}
-        kept = {key: 100 * np.array(values) for key, values in sorted(at.items()) if values}
-        means, stds = [v.mean() for v in kept.values()], [v.std() for v in kept.values()]
+        ends = {key: spread(100 * np.array(values)) for key, values in sorted(at.items()) if values}
+        means, stds = [e.mean for e in ends.values()], [e.std for e in ends.values()]
         axes.errorbar(
-            list(kept), means, yerr=stds, label=label, marker=MARKS[k], markersize=4, capsize=2, **style(k)
+            list(ends), means, yerr=stds, label=label, marker=MARKS[k], markersize=4, capsize=2, **style(k)
         )
-    axes.set_ylabel("test accuracy (%)")
+    axes.set_ylabel(metric("accuracy").axis)
     axes.grid(alpha=0.25)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 
 from fedstale.papers.draw.style import STYLE, Row, by, save
+from fedstale.runs.statistics import spread
 
 LINE = 0.21  # inches from one line of a table to the next
 Cells = Mapping[tuple[str, str], Sequence[float]]  # (line, column) → the values over the seeds
@@ -67,7 +67,7 @@ def _draw(blocks: Mapping[str, Cells], title: str, unit: str, note: str, path: P
 def _block(axes: Any, y: float, name: str, cells: Cells, columns: Sequence[str], best: bool) -> float:
     """A heading, a rule and the lines."""
     lines = list(dict.fromkeys(line for line, _ in cells))
-    means = {key: float(np.mean(values)) if len(values) else np.nan for key, values in cells.items()}
+    ends = {key: spread(values) for key, values in cells.items() if len(values)}
     axes.text(0, y, name, fontsize=7.5, va="center", weight="bold")
     for k, column in enumerate(columns):
         axes.text(_x(k), y, column, fontsize=7, va="center", ha="right", color="#444444")
@@ -76,9 +76,9 @@ def _block(axes: Any, y: float, name: str, cells: Cells, columns: Sequence[str],
         axes.text(0, y + j, line, fontsize=7, va="center")
         for k, column in enumerate(columns):
             if (line, column) in cells:
-                values, mean = cells[line, column], means[line, column]
-                top = best and mean >= max(means[other, column] for other in lines if (other, column) in cells)
-                text = f"{mean:.1f} ± {np.std(values):.1f}" if len(values) else "diverged"
+                end = ends.get((line, column))
+                top = best and end and end.mean >= max(ends[o, column].mean for o in lines if (o, column) in ends)
+                text = f"{end.mean:.1f} ± {end.std:.1f}" if end else "diverged"
                 axes.text(_x(k), y + j, text, fontsize=7, va="center", ha="right", weight="bold" if top else None)
     return y + len(lines)
 

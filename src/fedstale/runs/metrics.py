@@ -1,0 +1,76 @@
+"""The metrics of a run: their names, labels, units and directions, the most important one first.
+
+To add a metric, return it from a task's `evaluate` and add a line to METRICS: tables, pictures, the report and
+`fedstale compare` show it from then on.
+"""
+
+import math
+from collections.abc import Container, Iterable
+from typing import NamedTuple
+
+OBJECTIVE = "objective"  # F(w) = Σ a_i F_i(w): learning rates are chosen, and rules ranked, by the least of it
+WINDOWS = {"final": "last round", "last10": "mean of the last 10", "best": "best round"}  # what a result keeps
+
+
+class Metric(NamedTuple):
+    """A number that a task evaluates; `name` is its key in metrics.jsonl and result.json."""
+
+    name: str
+    label: str
+    higher_is_better: bool = False
+    percent: bool = False  # a share of 1, shown as a percentage
+    shown: bool = True  # in tables and pictures; else only in CSV files, JSON and `compare`
+
+    @property
+    def scale(self) -> float:
+        """The factor from the stored number to the one that is shown."""
+        return 100.0 if self.percent else 1.0
+
+    @property
+    def unit(self) -> str:
+        return " %" if self.percent else ""
+
+    @property
+    def axis(self) -> str:
+        """The label of an axis that shows scaled numbers."""
+        return self.label + (" (%)" if self.percent else "")
+
+    def best(self, values: Iterable[float]) -> float:
+        return max(values) if self.higher_is_better else min(values)
+
+    def score(self, value: float) -> float:
+        """The value with a sign such that more is better."""
+        return value if self.higher_is_better else -value
+
+    def text(self, value: float | None, std: float | None = None) -> str:
+        """`93.41 ± 0.20 %` of a percentage, `0.1234 ± 0.002` of anything else, `–` of nothing."""
+        if value is None or not math.isfinite(value):
+            return "–"
+        number, digits = (".2f", ".2f") if self.percent else (".4g", ".1g")
+        spread = "" if std is None else f" ± {self.scale * std:{digits}}"
+        return f"{self.scale * value:{number}}{spread}{self.unit}"
+
+
+METRICS = (
+    Metric("accuracy", "test accuracy", higher_is_better=True, percent=True),
+    Metric("distance", "distance to the optimum"),
+    Metric(OBJECTIVE, "training objective"),
+    Metric("loss", "test loss", shown=False),
+)
+
+
+def metric(name: str) -> Metric:
+    """The metric called `name`; `accuracy_exit_2` is an accuracy, and of an unknown number less is better."""
+    base, exit_, number = name.partition("_exit_")
+    found = next((m for m in METRICS if m.name == base), Metric(base, base.replace("_", " ")))
+    return found._replace(name=name, label=f"{found.label}, exit {number}") if exit_ else found
+
+
+def evaluated(*results: Container[str]) -> list[Metric]:
+    """The metrics that all of the results (or lines of metrics) have, the most important first."""
+    return [m for m in METRICS if results and all(m.name in result for result in results)]
+
+
+def shown(*results: Container[str]) -> list[Metric]:
+    """Those of them that belong in tables and pictures; the first is the main one."""
+    return [m for m in evaluated(*results) if m.shown]

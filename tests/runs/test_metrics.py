@@ -1,0 +1,53 @@
+"""One home for metrics: name, label, unit and direction, and their order."""
+
+import pytest
+
+from fedstale.cli import console
+from fedstale.experiments.recorder import summary
+from fedstale.runs import metrics
+from fedstale.runs.metrics import Metric, metric
+
+
+def test_the_main_metric_of_a_result_is_the_first_that_is_shown() -> None:
+    assert [m.name for m in metrics.evaluated({"loss": 1, "objective": 1, "accuracy": 1})] == [
+        "accuracy", "objective", "loss",
+    ]  # fmt: skip
+    assert metrics.shown({"objective", "distance", "w1"})[0].name == "distance"
+    assert metrics.shown({"accuracy", "objective"}, {"objective"})[0].name == "objective"  # that all have
+    assert metrics.shown() == metrics.shown({"loss"}) == []
+
+
+def test_numbers_as_they_are_shown() -> None:
+    assert metric("accuracy").text(0.93414, 0.002) == "93.41 ± 0.20 %"
+    assert metric("accuracy").text(0.93414) == "93.41 %"
+    assert metric("objective").text(0.123456, 0.0021) == "0.1235 ± 0.002"
+    assert metric("objective").text(None) == metric("accuracy").text(float("nan")) == "–"
+    assert (metric("accuracy").axis, metric("loss").axis) == ("test accuracy (%)", "test loss")
+
+
+def test_direction() -> None:
+    assert metric("accuracy").best([0.1, 0.9]) == 0.9
+    assert metric("objective").best([0.1, 0.9]) == 0.1
+    assert metric("accuracy").score(0.5) == 0.5
+    assert metric("loss").score(0.5) == -0.5
+
+
+def test_an_exit_has_the_direction_of_its_metric() -> None:
+    lines = [{"round": t, "accuracy_exit_2": a, "variance_exit_1": a} for t, a in ((1, 0.9), (2, 0.5))]
+    found = summary(lines)
+    assert found["accuracy_exit_2"]["best"] == 0.9
+    assert found["variance_exit_1"]["best"] == 0.5
+    assert metric("accuracy_exit_2").label == "test accuracy, exit 2"
+
+
+def test_a_new_metric_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    recall = Metric("recall", "recall of rare classes", higher_is_better=True, percent=True)
+    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, recall))
+    lines = [{"round": t, "accuracy": 0.5, "recall": 0.1 * t} for t in (1, 2, 3)]
+    result = summary(lines) | {"rounds_per_second": 1.0}
+    assert result["recall"]["best"] == pytest.approx(0.3)
+    rows = console.summary({"fedavg": [result]})
+    assert rows[0]["recall_final"] == pytest.approx(0.3)
+    table = console.table(rows, "title")
+    assert [str(c.header) for c in table.columns] == ["algorithm", "final", "last 10", "best", "recall", "rounds/s"]
+    assert [*table.columns[4].cells] == ["30.00 %"]
