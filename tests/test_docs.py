@@ -14,8 +14,8 @@ from fedstale import registry as recipes
 from fedstale import theory
 from fedstale.data import DATASETS, PARTITIONS, SWAPS
 from fedstale.engines import ENGINES
-from fedstale.experiments import execute as experiment
 from fedstale.experiments import schema as configuration
+from fedstale.experiments.plan import plan
 from fedstale.tasks.models import MODELS
 
 ROOT = Path(__file__).parents[1]
@@ -112,7 +112,7 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def _check_toml(block: Block, folder: Path) -> None:
     """Every part of the example can be built, with the rest of an experiment where it has none."""
     chosen = configuration.check(REST | tomllib.loads(block.text))
-    planned = experiment.plan(chosen, folder)
+    planned = plan(chosen, folder)
     planned[0].participation.probs(chosen.data["clients"])
 
 

@@ -82,7 +82,8 @@ if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and ed
     from fedstale.engines.batched.engine import Batched
     from fedstale.engines.processes.pool import Pool
     from fedstale.engines.ray.engine import Ray
-    from fedstale.experiments.execute import execute, plan
+    from fedstale.experiments.execute import execute
+    from fedstale.experiments.plan import plan
     from fedstale.experiments.schema import read as read_experiment
     from fedstale.fed_cis.networks import EarlyExit, ExitCNN, ExitResNet18
     from fedstale.fed_cis.task import early_exit_task
@@ -110,7 +111,7 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
     "execute": "fedstale.experiments.execute:execute",
     "image_task": "fedstale.tasks.images:image_task",
     "models": "fedstale.tasks.models",
-    "plan": "fedstale.experiments.execute:plan",
+    "plan": "fedstale.experiments.plan:plan",
     "read_experiment": "fedstale.experiments.schema:read",
     "synthetic": "fedstale.tasks.synthetic:synthetic",
 }

@@ -21,8 +21,9 @@ from fedstale.advise.measures import independent_weights, measure
 from fedstale.advise.rhythm import cycle
 from fedstale.core import BadInput
 from fedstale.estimators import Intervals
-from fedstale.experiments import execute as experiment
 from fedstale.experiments import schema as configuration
+from fedstale.experiments.execute import execute
+from fedstale.experiments.plan import algorithm, plan
 from fedstale.participation import Cyclic, Markov
 from fedstale.rng import stream
 from fedstale.runs import store
@@ -168,7 +169,7 @@ def test_advice_goes_into_an_experiment(quadratic: Path) -> None:
         entry = tomllib.loads(lines[0])["algorithms"][0]
         assert entry == found(*words)["advice"]["entry"]
         raw = tomllib.loads(QUADRATIC) | {"name": "x", "algorithms": [entry]}
-        experiment.algorithm(entry, configuration.check(raw), "algorithms.0")
+        algorithm(entry, configuration.check(raw), "algorithms.0")
 
 
 def entry_of(p: list[float]) -> dict[str, Any]:
@@ -241,8 +242,8 @@ def test_memory_that_does_not_fit_is_written_smaller() -> None:
 
 def played(quadratic: Path, out: Path, rounds: int, kind: str) -> store.RunFolder:
     e = configuration.read(quadratic, [f'algorithms=["{kind}"]', f"rounds={rounds}"])
-    planned = experiment.plan(e, store.open_store(out))
-    for done in experiment.execute(e, planned):
+    planned = plan(e, store.open_store(out))
+    for done in execute(e, planned):
         if done.t == 20 and rounds > 20:
             break  # as if killed
     return planned[0].folder

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedstale.experiments import execute as experiment
 from fedstale.experiments import schema as configuration
+from fedstale.experiments.execute import execute
+from fedstale.experiments.plan import plan
 from fedstale.report import page
 from fedstale.runs import query as reading
 from fedstale.runs import store
@@ -47,7 +48,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     for p_min in (0.5, 0.2):
         e = configuration.check(EXPERIMENT | {"participation": {"kind": "two-groups", "p_min": p_min}})
-        for _ in experiment.execute(e, experiment.plan(e, store.open_store(folder / "runs"))):
+        for _ in execute(e, plan(e, store.open_store(folder / "runs"))):
             pass
     found = reading.settings(store.runs(folder / "runs"))
     (folder / "page.html").write_text(page.page(found, [], "Two settings", 6))

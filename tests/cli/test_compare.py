@@ -13,8 +13,9 @@ import pytest
 from fedstale.cli import compare as comparing
 from fedstale.core import BadInput
 from fedstale.experiments import build as catalogue
-from fedstale.experiments import execute as experiment
 from fedstale.experiments import schema as configuration
+from fedstale.experiments.execute import execute
+from fedstale.experiments.plan import plan
 from fedstale.runs import pairing, store
 
 QUADRATIC: dict[str, Any] = {
@@ -30,7 +31,7 @@ QUADRATIC: dict[str, Any] = {
 
 def compute(folder: Path, **changes: Any) -> Path:
     chosen = configuration.check(QUADRATIC | changes)
-    for _ in experiment.execute(chosen, experiment.plan(chosen, store.open_store(folder))):
+    for _ in execute(chosen, plan(chosen, store.open_store(folder))):
         pass
     return folder
 

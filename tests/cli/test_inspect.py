@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.experiments import execute as experiment
 from fedstale.experiments import schema as configuration
+from fedstale.experiments.execute import execute
+from fedstale.experiments.plan import plan
 from fedstale.plots.decisions import AWAY, HEARD, SPARED, decisions, states
 from fedstale.plots.trace import _at_least
 from fedstale.runs import store
@@ -173,8 +174,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> store.RunFolder:
             "participation": "markov-classes",
         }
     )
-    planned = experiment.plan(chosen, store.open_store(tmp_path_factory.mktemp("runs") / "store"))
-    assert [p.result for p in experiment.execute(chosen, planned)][-1] is not None
+    planned = plan(chosen, store.open_store(tmp_path_factory.mktemp("runs") / "store"))
+    assert [p.result for p in execute(chosen, planned)][-1] is not None
     return planned[0].folder
 
 

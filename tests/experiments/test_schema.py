@@ -10,7 +10,7 @@ import fedstale as fs
 from fedstale import registry as recipes
 from fedstale.core import BadInput
 from fedstale.experiments import build as catalogue
-from fedstale.experiments.execute import algorithm, plan
+from fedstale.experiments.plan import algorithm, plan
 from fedstale.experiments.schema import build, check, describe, read
 
 BASE: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.experiments import execute as experiment
+from fedstale.experiments.plan import plan
 from fedstale.papers import claims
 from fedstale.papers import executors as workers
 from fedstale.papers import figure as sweep
@@ -153,7 +153,7 @@ def test_mistakes_are_told() -> None:
 
 def pretend(cell: sweep.Cell, folder: Path, objective: dict[str, float], accuracy: dict[str, float]) -> None:
     """Finished runs with these training objectives and these test accuracies."""
-    for p in experiment.plan(cell.experiment, store.open_store(folder)):
+    for p in plan(cell.experiment, store.open_store(folder)):
         p.folder.path.mkdir(exist_ok=True)
         last = {"objective": objective[p.algorithm.label] + 0.001 * p.seed, "accuracy": accuracy[p.algorithm.label]}
         (p.folder.path / "metrics.jsonl").write_text(json.dumps({"round": 12} | last) + "\n")

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.experiments import execute as experiment
 from fedstale.experiments import schema as configuration
+from fedstale.experiments.execute import execute
+from fedstale.experiments.plan import plan
 from fedstale.report import beta_map as heat
 from fedstale.report import clients as who
 from fedstale.report import page, tables
@@ -39,8 +40,8 @@ DIGITS: dict[str, Any] = {
 
 def compute(folder: Path, **changes: Any) -> Path:
     planned_from = configuration.check(DIGITS | changes)
-    planned = experiment.plan(planned_from, store.open_store(folder))
-    for _ in experiment.execute(planned_from, planned):
+    planned = plan(planned_from, store.open_store(folder))
+    for _ in execute(planned_from, planned):
         pass
     return folder
 

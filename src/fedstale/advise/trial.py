@@ -13,9 +13,10 @@ from fedstale.advise.evidence import Evidence, task_of
 from fedstale.advise.measures import VISITS, Measures
 from fedstale.advise.rules import LEARNT, Advice
 from fedstale.core import BadInput, require
-from fedstale.experiments import execute as experiment
+from fedstale.experiments.execute import execute
+from fedstale.experiments.interrupts import Interrupted, Stop
+from fedstale.experiments.plan import by_label, plan
 from fedstale.experiments.schema import Experiment, training
-from fedstale.papers.executors import Stop
 from fedstale.runs import store
 from fedstale.runs.metrics import OBJECTIVE
 from fedstale.runs.statistics import difference, paired_test, spread
@@ -67,27 +68,22 @@ def engine(e: Experiment) -> str:
 
 def attempt(e: Experiment, m: Measures, a: Advice, out: Path) -> dict[str, Any]:
     """Simulate what is not there yet, and rank; the runs are kept, so that the same command goes on or reuses."""
-    planned = experiment.plan(e, store.open_store(out))
+    planned = plan(e, store.open_store(out))
     talk = Console(stderr=True)
     budget = f"{len(e.algorithms)} rules × {len(e.seeds)} seeds × {e.rounds} rounds"
     talk.print(f"simulating {budget} (--rounds, --seeds) …", highlight=False)
     try:
         with Stop() as stop, Progress(console=talk, transient=True, disable=not talk.is_terminal) as bars:
             all_rounds = bars.add_task("", total=len(planned) * e.rounds)
-            for done in experiment.execute(e, planned, resume=True, stop=stop):
+            for done in execute(e, planned, resume=True, stop=stop):
                 bars.advance(all_rounds, e.rounds if done.reused else 1)
     except Diverged as error:
         talk.print(f"warning: {error}", style="yellow", markup=False, highlight=False)
-    except experiment.Interrupted:
+    except Interrupted:
         talk.print("fedstale: interrupted; the same command goes on from here")
         raise typer.Exit(130) from None
-    groups: dict[str, list[store.RunFolder]] = {}
-    for p in planned:
-        groups.setdefault(p.algorithm.label, []).append(p.folder)
-    rows, kind = (
-        ranking({label: [score(folder) for folder in folders] for label, folders in groups.items()}),
-        a.entry["kind"],
-    )
+    scores = {label: [score(p.folder) for p in runs] for label, runs in by_label(planned).items()}
+    rows, kind = ranking(scores), a.entry["kind"]
     few = e.rounds < m.enough_rounds
     return {"rounds": e.rounds, "seeds": e.seeds, "engine": e.engine, "advised": kind, "ranking": rows,
             "verdict": verdict(rows, kind, len(e.seeds), few), "cautions": cautions(e, m)}  # fmt: skip

@@ -5,7 +5,6 @@ failed, 130 interrupted (go on with --resume).
 """
 
 import csv
-import hashlib
 import json
 import shlex
 import sys
@@ -28,9 +27,10 @@ from fedstale.cli.report import report
 from fedstale.cli.reproduce import reproduce
 from fedstale.core import BadInput, known, require
 from fedstale.experiments import build as catalogue
-from fedstale.experiments import execute as experiment
 from fedstale.experiments import schema as configuration
-from fedstale.papers.executors import Stop
+from fedstale.experiments.execute import execute
+from fedstale.experiments.interrupts import Interrupted, Stop
+from fedstale.experiments.plan import Planned, by_label, digest, find, plan
 from fedstale.runs import store
 from fedstale.simulate import Diverged
 
@@ -47,7 +47,7 @@ AsFormat = Annotated[Format, typer.Option("--format", help="How results are prin
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="Experiment in TOML.")],
+    file: Annotated[str, typer.Argument(help="Experiment: a TOML file, or the name of a packaged one.")],
     change: Annotated[
         list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Override a key of the file.")
     ] = None,
@@ -62,20 +62,18 @@ def run(
     """Train every algorithm of an experiment with every seed and compare them."""
     short = [f"seeds=[{seeds}]" if seeds else "", f"engine={engine}" if engine else ""]
     overrides = [*(change or []), *filter(None, short)]
-    chosen = configuration.read(file, overrides)
-    planned = experiment.plan(chosen, store.open_store(out))
+    chosen = configuration.read(find(file), overrides)
+    planned = plan(chosen, store.open_store(out))
     stop = Stop()
-    rounds = experiment.execute(
+    rounds = execute(
         chosen, planned, resume=resume, again=again, command=_command(), pause=checkpoint, stop=stop, say=_note
     )
     reused = display.follow(rounds, len(planned), chosen.rounds, talk)
     if reused:
         talk.print(f"{reused} of {len(planned)} runs were there already (--again computes them anew).")
-    groups: dict[str, list[experiment.Planned]] = {}
-    for p in planned:
-        groups.setdefault(p.algorithm.label, []).append(p)
+    groups = by_label(planned)
     rows = display.summary({label: [p.folder.result() for p in ps] for label, ps in groups.items()})
-    stem = chosen.name if not overrides else f"{chosen.name}-{_digest(planned)}"  # a variant has its own files
+    stem = chosen.name if not overrides else f"{chosen.name}-{digest(planned)}"  # a variant has its own files
     figure, numbers = out / f"{stem}.png", out / f"{stem}.csv"
     _write_csv(numbers, rows)
     _draw(groups, _title(chosen), figure)
@@ -196,7 +194,7 @@ def _screen() -> Console:
     return screen
 
 
-def _draw(groups: dict[str, list[experiment.Planned]], title: str, path: Path) -> None:
+def _draw(groups: dict[str, list[Planned]], title: str, path: Path) -> None:
     from fedstale.plots.comparison import comparison  # matplotlib is slow to load
 
     comparison({label: [p.folder for p in ps] for label, ps in groups.items()}, title, path)
@@ -218,11 +216,6 @@ def _title(e: configuration.Experiment) -> str:
     return f"{e.name}: {e.data['dataset']}, {e.data['clients']} clients, {kind}, {seeds}"
 
 
-def _digest(planned: list[experiment.Planned]) -> str:
-    names = "".join(p.folder.path.name for p in planned)
-    return hashlib.sha256(names.encode()).hexdigest()[:6]
-
-
 def _command() -> str:
     return shlex.join(["fedstale", *sys.argv[1:]])
 
@@ -238,7 +231,7 @@ def main() -> None:
         _fail(str(error), 3)
     except OSError as error:
         _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 4)
-    except (experiment.Interrupted, KeyboardInterrupt):
+    except (Interrupted, KeyboardInterrupt):
         _fail("interrupted; the same command with --resume goes on from here", 130)
 
 

@@ -1,4 +1,4 @@
-"""A checked experiment → runs in a store; what is there is reused, what was interrupted goes on."""
+"""Compute the planned runs of an experiment: finished ones are reused, interrupted ones continue."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -7,56 +7,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstale import engines
-from fedstale import registry as recipes
-from fedstale.core import (
-    Channel,
-    Engine,
-    Estimator,
-    Local,
-    Participation,
-    Server,
-    Snapshot,
-    Strategy,
-    known,
-    require,
-)
-from fedstale.experiments import build as catalogue
+from fedstale.core import Engine, Local, Snapshot, Strategy, require
+from fedstale.experiments.build import make_task
+from fedstale.experiments.interrupts import Interrupted
+from fedstale.experiments.plan import Planned
 from fedstale.experiments.recorder import Recorder, Saved, Tally, environment
-from fedstale.experiments.schema import Experiment, Spec, build, describe, training
+from fedstale.experiments.schema import Experiment
 from fedstale.experiments.tracer import Tracer
-from fedstale.rng import stream
 from fedstale.runs import store
 from fedstale.simulate import Diverged, Run, checked, first, informed, play, together
 
 TRACED = 256  # realised weights cost n × n: with more clients they are left out
-LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
-OWN_KEYS = ("kind", "label", "estimator", "server", "channel", *LOCAL_KEYS)  # of an entry of `algorithms`
-
-
-class Interrupted(Exception):
-    """The runs were asked to stop; they can be resumed."""
-
-
-class Algorithm(NamedTuple):
-    """The parts of one entry of `algorithms`."""
-
-    label: str
-    strategy: Strategy
-    estimator: Estimator
-    server: Server
-    channel: Channel
-    local: Local
-
-
-class Planned(NamedTuple):
-    """One run of an experiment, and where it is kept."""
-
-    algorithm: Algorithm
-    participation: Participation
-    seed: int
-    config: dict[str, Any]
-    folder: store.RunFolder
-    warmup: "Planned | None" = None  # the run whose end is this one's start
 
 
 class Progress(NamedTuple):
@@ -67,92 +28,6 @@ class Progress(NamedTuple):
     metrics: dict[str, Any]
     result: dict[str, Any] | None = None
     reused: bool = False
-
-
-def plan(experiment: Experiment, folder: Path) -> list[Planned]:
-    """All runs: for each seed, all algorithms. Every part is built here, so that a mistake costs nothing."""
-    if "partition" in experiment.data:
-        catalogue.division(experiment.data)
-    participation = catalogue.make_participation(experiment.participation, experiment.data)
-    algorithms = [algorithm(spec, experiment, f"algorithms.{k}") for k, spec in enumerate(experiment.algorithms)]
-    labels = [a.label for a in algorithms]
-    twice = [label for label in labels if labels.count(label) > 1]
-    require(not twice, f"every algorithm needs a label of its own, got {twice[:1] * 2}; set `label`")
-    shared = {
-        "rounds": experiment.rounds,
-        "evaluate_every": cadence(experiment),
-        "engine": experiment.engine,
-        "data": experiment.data,
-        "model": experiment.model.model_dump() if experiment.data["dataset"] != "quadratic" else None,
-        "participation": describe(participation, recipes.PARTICIPATION),
-    }
-    planned = []
-    for seed in experiment.seeds:
-        warm = _warmup(experiment, participation, shared, seed, folder)
-        before = {"warmup": warm.folder.path.name} if warm else {}
-        for chosen in algorithms:
-            config = shared | _described(chosen) | {"seed": seed} | before
-            run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
-            planned.append(Planned(chosen, participation, seed, config, run, warm))
-    return planned
-
-
-def _warmup(
-    experiment: Experiment, participation: Participation, shared: dict[str, Any], seed: int, folder: Path
-) -> Planned | None:
-    """The FedAvg run that comes first, with a seed of its own so that no draw is used twice."""
-    if experiment.warmup is None:
-        return None
-    settings = experiment.warmup.model_dump()
-    rounds = settings.pop("rounds")
-    chosen = algorithm({"kind": "fedavg", "label": "warm-up", **settings}, experiment, "warmup")
-    own = int(stream(seed, "warmup").integers(2**31))
-    config = shared | _described(chosen) | {"seed": own, "rounds": rounds}
-    return Planned(
-        chosen, participation, own, config, store.RunFolder(folder / store.run_name("warm-up", seed, config))
-    )
-
-
-def algorithm(spec: Spec, experiment: Experiment, where: str) -> Algorithm:
-    """A recipe's parts; what the entry says wins over the recipe, and the recipe over the file."""
-    entry: dict[str, Any] = {"kind": spec} if isinstance(spec, str) else dict(spec)
-    require("kind" in entry, f"{where}.kind is missing; known: {', '.join(recipes.RECIPES)}")
-    base = recipes.RECIPES[known(entry["kind"], recipes.RECIPES, f"{where}.kind")]
-    settings = {key: value for key, value in entry.items() if key not in OWN_KEYS}
-    fields = {f.name: f for f in dataclasses.fields(base.strategy)}  # type: ignore[arg-type]
-    for key in settings:
-        known(key, fields | dict.fromkeys(OWN_KEYS), f"{where} setting")
-    told = ", ".join(f"{key}={value}" for key, value in settings.items())
-    estimator = entry.get("estimator", base.estimator or experiment.estimator)
-    local = experiment.local.model_dump() | {key: entry[key] for key in LOCAL_KEYS if key in entry}
-    return Algorithm(
-        label=str(entry.get("label", entry["kind"] + (f" {told}" if told else ""))),
-        strategy=build(describe(base.strategy, recipes.STRATEGIES) | settings, recipes.STRATEGIES, where),
-        estimator=_part(estimator, recipes.ESTIMATORS, "estimator"),
-        server=_part(entry.get("server", experiment.server), recipes.SERVERS, "server"),
-        channel=_part(entry.get("channel", experiment.channel), recipes.CHANNELS, "channel"),
-        local=training(local, where),
-    )
-
-
-def _part(spec: Any, table: Any, where: str) -> Any:
-    return build(spec, table, where) if isinstance(spec, str | dict) else spec
-
-
-def _described(a: Algorithm) -> dict[str, Any]:
-    return {
-        "label": a.label,
-        "strategy": describe(a.strategy, recipes.STRATEGIES),
-        "estimator": describe(a.estimator, recipes.ESTIMATORS),
-        "server": describe(a.server, recipes.SERVERS),
-        "channel": describe(a.channel, recipes.CHANNELS),
-        "local": dataclasses.asdict(a.local),
-    }
-
-
-def cadence(experiment: Experiment) -> int:
-    """How many rounds from one evaluation to the next: as asked, or fifty evaluations a run."""
-    return experiment.evaluate_every or max(1, experiment.rounds // 50)
 
 
 def execute(
@@ -194,7 +69,7 @@ def execute(
 
 def _engine(experiment: Experiment, local: Local, begun: Sequence[Planned], stack: ExitStack) -> tuple[Engine, str]:
     """The engine and its name; interrupted runs go on with the one that they began with."""
-    task = catalogue.make_task(experiment.data, experiment.model.model_dump(), experiment.device)
+    task = make_task(experiment.data, experiment.model.model_dump(), experiment.device)
     name = str(begun[0].folder.environment().get("engine", experiment.engine)) if begun else experiment.engine
     engine = engines.make(name, task, local)
     stack.callback(getattr(engine, "close", lambda: None))

@@ -10,10 +10,11 @@ from enum import StrEnum
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 
 from fedstale.core import require
-from fedstale.experiments import execute as experiment
+from fedstale.experiments.execute import execute
+from fedstale.experiments.interrupts import Interrupted, Stop
+from fedstale.experiments.plan import Planned, plan
 from fedstale.papers.figure import Cell
 from fedstale.runs import store
 from fedstale.simulate import Diverged
@@ -22,9 +23,9 @@ DIVERGED = "diverged.json"  # in the folder of a run that cannot be finished
 PAUSE = 60.0  # seconds from one checkpoint to the next
 
 
-def waiting(cell: Cell, folder: Path) -> list[experiment.Planned]:
+def waiting(cell: Cell, folder: Path) -> list[Planned]:
     """The runs of a cell that are neither finished nor known to diverge."""
-    planned = experiment.plan(cell.experiment, folder)
+    planned = plan(cell.experiment, folder)
     return [p for p in planned if not p.folder.finished and not (p.folder.path / DIVERGED).exists()]
 
 
@@ -59,7 +60,7 @@ def compute(
         else:
             _in_processes(todo, jobs, partial(_compute, folder=folder, resume=resume, command=command), done)
     except KeyboardInterrupt:
-        raise experiment.Interrupted from None
+        raise Interrupted from None
 
 
 def _in_processes(todo: list[Cell], jobs: int, work: Callable[..., None], done: Callable[[], None]) -> None:
@@ -94,7 +95,7 @@ def _on_cluster(
     work = partial(_compute, folder=folder.resolve(), resume=True, command=command, parent=None)  # or after a death
     ray, leave = cluster.connect(cpus=jobs)
     try:
-        cluster.spread(ray, work, todo, gpus, experiment.Interrupted, done)
+        cluster.spread(ray, work, todo, gpus, Interrupted, done)
     finally:
         leave()
 
@@ -108,9 +109,9 @@ def _compute(cell: Cell, folder: Path, resume: bool, command: str, parent: int |
     todo, e = waiting(cell, folder), cell.experiment
     try:
         with Stop(parent) as stop:
-            for _ in experiment.execute(e, todo, resume=resume, command=command, pause=PAUSE, stop=stop):
+            for _ in execute(e, todo, resume=resume, command=command, pause=PAUSE, stop=stop):
                 pass
-    except experiment.Interrupted:
+    except Interrupted:
         if parent:
             os._exit(130)  # or a worker would begin the next cell
         raise
@@ -118,31 +119,3 @@ def _compute(cell: Cell, folder: Path, resume: bool, command: str, parent: int |
         for p in todo:
             if not p.folder.finished:
                 store.write_json(p.folder.path / DIVERGED, {"why": str(error)})
-
-
-class Stop:
-    """Asked after every round; the first signal ends the runs in good order, the second at once.
-
-    It listens from the start, inside `with` until the end. A worker also stops when its parent is gone.
-    """
-
-    def __init__(self, parent: int | None = None) -> None:
-        self.asked, self.parent = False, parent
-        self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def __enter__(self) -> "Stop":
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, *_: object) -> None:
-        if self.asked:
-            os._exit(130)
-        self.asked = True
-
-    def __call__(self) -> bool:
-        if self.parent and os.getppid() != self.parent:  # nobody waits for the result
-            os._exit(130)
-        return self.asked

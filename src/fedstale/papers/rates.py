@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.experiments import execute as experiment
+from fedstale.experiments.plan import Planned, by_label, plan
 from fedstale.papers.figure import Cell, Choice, Figure
 from fedstale.runs import metrics, store
 from fedstale.runs.query import training_objective
@@ -16,12 +16,9 @@ from fedstale.simulate import experienced
 Row = dict[str, Any]
 
 
-def planned(cell: Cell, folder: Path) -> dict[str, list[experiment.Planned]]:
+def planned(cell: Cell, folder: Path) -> dict[str, list[Planned]]:
     """The runs of every entry, in the order of the seeds."""
-    found: dict[str, list[experiment.Planned]] = {}
-    for p in experiment.plan(cell.experiment, folder):
-        found.setdefault(p.algorithm.label, []).append(p)
-    return found
+    return by_label(plan(cell.experiment, folder))
 
 
 def chosen(cell: Cell, objectives: Mapping[str, float]) -> list[Choice]:
@@ -85,7 +82,7 @@ def values(run: store.RunFolder, at: Sequence[int]) -> Row:
     return {key: float(f"{value:.8g}") if isinstance(value, float) else value for key, value in row.items()}
 
 
-def beliefs(p: experiment.Planned) -> Row:
+def beliefs(p: Planned) -> Row:
     """How wrong an estimator that has watched beforehand is about π_i and λ_i at the start, mean over clients."""
     if not getattr(p.algorithm.estimator, "watched", 0):
         return {}
@@ -100,7 +97,7 @@ def beliefs(p: experiment.Planned) -> Row:
     return {f"{name}_error": float(f"{np.abs(error).mean():.6g}") for name, error in pairs.items()}
 
 
-def left_out(p: experiment.Planned) -> Row:
+def left_out(p: Planned) -> Row:
     """Of the clients of each cluster that were there, the share that the rule left out; None if none ever was."""
     clusters = getattr(p.participation, "clusters", None)
     if clusters is None or not p.folder.finished:
