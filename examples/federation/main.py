@@ -24,6 +24,7 @@ from fedstale.cli import federation as cli
 from fedstale.engines import ENGINES
 from fedstale.federation import settings
 from fedstale.federation.ops import launcher, runner, template
+from fedstale.federation.state.manifest import read_metrics
 from fedstale.runs.store import fingerprint
 
 HERE = Path(__file__).parent
@@ -83,7 +84,7 @@ def come_and_go(s: settings.Settings, client: int, there: bool) -> None:
 def compare(folder: Path, engine: str) -> None:
     """The same rounds in a simulation with the recorded participation."""
     s = settings.read(folder)
-    last = fs.RunFolder(s.state).metrics()[-1]
+    last = read_metrics(s.state)[-1]
     print((folder / "trace.csv").read_text().strip())
     print(f"federation {last['fingerprint']}")
     if last["fingerprint"] != replay(s, folder / "trace.csv", engine):

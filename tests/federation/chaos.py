@@ -27,8 +27,9 @@ from fedstale.engines import Serial
 from fedstale.federation import settings
 from fedstale.federation.ops import control, launcher, runner
 from fedstale.federation.server.diagnostics import trace
+from fedstale.federation.state.manifest import committed_round, read_metrics
 from fedstale.registry import PARTICIPATION
-from fedstale.runs.store import RunFolder, fingerprint
+from fedstale.runs.store import fingerprint
 from fedstale.simulate import simulate
 from fedstale.tasks.quadratic import Quadratic
 
@@ -85,7 +86,7 @@ def prepare(folder: Path, rounds: int, tls: bool = True) -> settings.Settings:
 
 def replayed(s: settings.Settings) -> str:
     """The fingerprint of a simulation with the recorded participation."""
-    clients, table = trace(RunFolder(s.state).metrics())
+    clients, table = trace(read_metrics(s.state))
     require(clients == list(range(CLIENTS)), f"the trace must be of clients 0 to {CLIENTS - 1}, got {clients}")
     engine, rules = Serial(task(), s.local), s.rules
     *_, end = simulate(
@@ -166,7 +167,7 @@ def chaos(folder: Path, kills: int, seed: int, out: TextIO, pause: float = 6.0) 
             time.sleep(0.5)
             require(not failure, f"the run gave up: {failure}")
             victims.revive()
-            now = runner.committed(s)
+            now = committed_round(s.state)
             require(now >= t, f"round {t} was committed and is lost: {now}")
             if now > t:
                 t, longest, changed, burst = now, max(longest, time.monotonic() - changed), time.monotonic(), 0
@@ -184,7 +185,7 @@ def chaos(folder: Path, kills: int, seed: int, out: TextIO, pause: float = 6.0) 
                 end = t + 3  # and it goes on
     finally:
         launcher.stop(s, *launcher.names(s), patience=2.0, hard=True)
-    lines = RunFolder(s.state).metrics()
+    lines = read_metrics(s.state)
     require([line["round"] for line in lines] == list(range(1, len(lines) + 1)), "a round is missing")
     same = lines[-1]["fingerprint"] == replayed(s)
     require(same, "the end is not that of the undisturbed run with the same participation")

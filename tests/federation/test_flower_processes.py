@@ -11,7 +11,7 @@ from fedstale.core import BadInput
 from fedstale.federation import settings
 from fedstale.federation.ops import launcher, runner
 from fedstale.federation.server.diagnostics import trace
-from fedstale.runs.store import RunFolder
+from fedstale.federation.state.manifest import read_metrics
 from tests.federation import chaos
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls):
             events.append(event.kind)
             if event == ("round", 1, ""):
                 launcher.stop(s, "client-2")  # one goes, and the rounds go on
-        lines = RunFolder(s.state).metrics()
+        lines = read_metrics(s.state)
         assert events.count("submitted") == 1
         assert lines[-1]["fingerprint"] == chaos.replayed(s)
         _, table = trace(lines)

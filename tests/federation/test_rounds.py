@@ -10,6 +10,7 @@ from fedstale.federation.protocol.link import Arrival, Fault, LinkDown
 from fedstale.federation.server import rounds
 from fedstale.federation.server.diagnostics import status, trace, write_trace
 from fedstale.federation.server.rounds import Server, Stalled
+from fedstale.federation.state.manifest import read_metrics
 from fedstale.federation.state.resize import arrays_of, memories
 from fedstale.participation import Trace
 from tests.federation.parts import LOCAL, TASK, N, made, played, server, simulated, table
@@ -217,7 +218,7 @@ def test_joins_and_departures_take_effect_between_rounds(tmp_path):
     assert memory.written.tolist() == [3, 2, 2, 0]
     assert np.allclose(memory.total, np.full(4, 0.25) @ memory.rows, atol=1e-7)
     assert state.counts.rounds.tolist() == [3, 3, 3, 1]
-    assert trace(s.ledger.metrics())[0] == [0, 1, 2, 3, 5]
+    assert trace(read_metrics(s.ledger.path))[0] == [0, 1, 2, 3, 5]
     again = s.ledger.load()
     assert np.array_equal(memory_of(again).rows, memory.rows)
     assert np.array_equal(memory_of(again, shadow=True).rows, memory_of(state, shadow=True).rows)
@@ -296,7 +297,7 @@ def test_the_status_and_the_trace_tell_what_happened(tmp_path):
     assert [c["heard"] for c in clients] == rows.sum(axis=0).tolist()
     assert all(c["p_low"] <= c["heard"] / 8 <= c["p_high"] for c in clients)
     assert [c["weight_target"] for c in clients] == [pytest.approx(1 / 6, abs=1e-6)] * N
-    write_trace(tmp_path / "trace.csv", s.ledger.metrics())
+    write_trace(tmp_path / "trace.csv", read_metrics(s.ledger.path))
     assert np.array_equal(Trace(tmp_path / "trace.csv").matrix, rows)
 
 
@@ -315,7 +316,7 @@ def test_scaffold_sends_its_drift_with_the_order(tmp_path):
         Serial(TASK, Local(**LOCAL)), Scaffold(), Trace(rows), rounds=5, seed=1, estimator=s.rules.estimator
     )
     assert np.array_equal(last.state.checkpoint.params, same.params)
-    assert len(s.ledger.manifest["rows"]["/0/2/0"]) == N  # the controls are kept row by row
+    assert len(s.ledger.rows["/0/2/0"]) == N  # the controls are kept row by row
     again = server(tmp_path, link)
     again.rules = s.rules
     assert np.array_equal(again.ledger.load().checkpoint.state.rows, last.state.checkpoint.state.rows)

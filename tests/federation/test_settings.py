@@ -13,6 +13,7 @@ from fedstale.federation import settings
 from fedstale.federation.client.inprocess import key_of
 from fedstale.federation.ops import control, launcher, runner, template
 from fedstale.federation.state import roster
+from fedstale.federation.state.manifest import committed_round, write_manifest
 from fedstale.runs.store import read_json
 
 RAW = {"name": "x", "rounds": 3, "local": {"lr": 0.1}}
@@ -125,7 +126,7 @@ def test_the_life_of_a_server_is_its_lock(tmp_path):
     with RunFolder(s.state).locked():
         assert runner.alive(s)
     assert not runner.alive(s)
-    assert runner.committed(s) == 0
+    assert committed_round(s.state) == 0
 
 
 class Fake:
@@ -146,7 +147,7 @@ class Fake:
         if to is None:
             raise control.Refused("the link said no")
         s.state.mkdir(exist_ok=True)
-        (s.state / "manifest.json").write_text(json.dumps({"t": to, "run": f"{s.run}-40"}))
+        write_manifest(s.state, {"t": to, "run": f"{s.run}-40"})
         return self.submitted
 
 
@@ -163,7 +164,7 @@ def test_a_state_of_another_configuration_is_refused_before_anything_is_started(
     s = settings.check(tmp_path, RAW)
     fake = Fake(s, [], monkeypatch)
     s.state.mkdir()
-    (s.state / "manifest.json").write_text(json.dumps({"t": 1, "run": "another-40"}))
+    write_manifest(s.state, {"t": 1, "run": "another-40"})
     with pytest.raises(BadInput, match="another configuration"):
         list(runner.run(s))
     assert fake.submitted == 0

@@ -17,7 +17,8 @@ from fedstale.federation.client.inprocess import key_of
 from fedstale.federation.ops import control, launcher, runner, template
 from fedstale.federation.server.diagnostics import write_trace
 from fedstale.federation.state import roster
-from fedstale.runs.store import RunFolder, read_json
+from fedstale.federation.state.manifest import read_metrics
+from fedstale.runs.store import read_json
 
 app = typer.Typer(no_args_is_help=True, help="A real federation on Flower: init, up, join, run, status, down.")
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's folder.")]
@@ -131,7 +132,7 @@ def run(folder: Folder) -> None:
     s = settings.read(folder)
     for event in runner.run(s):
         print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}".rstrip(), flush=True)
-    lines = RunFolder(s.state).metrics()
+    lines = read_metrics(s.state)
     write_trace(folder / "trace.csv", lines)
     print(f"fingerprint {lines[-1]['fingerprint']}; trace: {folder / 'trace.csv'}")
 
@@ -145,7 +146,7 @@ def status(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help=
         report = read_json(folder / "status.json")
     report["processes"] = {name: launcher.pid_of(s, name) for name in launcher.names(s)}
     report["server"] = runner.alive(s)
-    if lines := RunFolder(s.state).metrics()[: runner.committed(s)]:
+    if lines := read_metrics(s.state):
         write_trace(folder / "trace.csv", lines)
     if as_json:
         print(json.dumps(report, indent=2))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fedstale.core import BadInput, require
 from fedstale.federation.ops import control, launcher
 from fedstale.federation.settings import Settings
-from fedstale.runs.store import read_json
+from fedstale.federation.state.manifest import committed_round, read_manifest
 
 STARTUP = 90.0  # seconds that a submitted server may take to lock its state
 LOOK = 1.0  # seconds between looks at lock and manifest
@@ -24,12 +24,6 @@ class Event(NamedTuple):
     kind: str  # submitted, round, crashed, link, done
     t: int
     text: str = ""
-
-
-def committed(s: Settings) -> int:
-    """The last committed round, 0 before the first."""
-    manifest = s.state / "manifest.json"
-    return int(read_json(manifest)["t"]) if manifest.exists() else 0
 
 
 def alive(s: Settings) -> bool:
@@ -49,7 +43,7 @@ def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:
     """Until the last round is committed; every crash costs a pause that doubles until a round is committed."""
     _check_state(s)
     failed, goal = 0, s.file.rounds
-    while (t := committed(s)) < goal:
+    while (t := committed_round(s.state)) < goal:
         try:
             yield from _ensure_link(s)
             number = control.submit(s)
@@ -57,18 +51,18 @@ def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:
             yield from _watch(s, number)
         except control.Refused as why:
             yield Event("crashed", t, str(why))
-        if committed(s) >= goal:
+        if committed_round(s.state) >= goal:
             break
-        failed = failed + 1 if committed(s) == t else 1
+        failed = failed + 1 if committed_round(s.state) == t else 1
         require(failed < tries, f"round {t + 1} failed {tries} times in a row; {s.folder}/logs tells why")
         time.sleep(min(2.0 ** (failed - 1), PAUSE))
-    yield Event("done", committed(s))
+    yield Event("done", committed_round(s.state))
 
 
 def _check_state(s: Settings) -> None:
     """Refuse a state of another configuration here, before any server is started for it."""
-    manifest = s.state / "manifest.json"
-    run = str(read_json(manifest).get("run")) if manifest.exists() else f"{s.run}-"
+    manifest = read_manifest(s.state)
+    run = str(manifest["run"]) if manifest else f"{s.run}-"
     same = run.startswith(f"{s.run}-")
     require(same, f"{s.state} belongs to another configuration ({run}, now {s.run}); use another folder")
 
@@ -80,15 +74,15 @@ def _ensure_link(s: Settings) -> Iterator[Event]:
             launcher.start_link(s)
         except BadInput as why:  # it ended again at once: no reason to give up yet
             raise control.Refused(str(why)) from why
-        yield Event("link", committed(s), "the link was gone and is started again")
+        yield Event("link", committed_round(s.state), "the link was gone and is started again")
     control.wait_until_ready(s)
 
 
 def _watch(s: Settings, number: int) -> Iterator[Event]:
     """The rounds of one run, until its server is gone."""
-    t, seen, began, asked = committed(s), False, time.monotonic(), time.monotonic()
+    t, seen, began, asked = committed_round(s.state), False, time.monotonic(), time.monotonic()
     while True:
-        here, now = alive(s), committed(s)
+        here, now = alive(s), committed_round(s.state)
         for done in range(t + 1, now + 1):
             yield Event("round", done)
         t, seen = now, seen or here

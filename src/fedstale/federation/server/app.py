@@ -18,6 +18,7 @@ from fedstale.federation.protocol.grid import GridLink
 from fedstale.federation.server.diagnostics import write_status, write_trace
 from fedstale.federation.server.rounds import ClosedRound, Server
 from fedstale.federation.state import roster
+from fedstale.federation.state.manifest import read_metrics
 
 
 def server_app(start: Callable[[int], Array]) -> ServerApp:
@@ -49,7 +50,7 @@ def record(folder: Path, server: Server) -> Iterator[ClosedRound]:
     for closed in server.play():
         write_status(folder / "status.json", closed.state, server.rules.estimator)
         yield closed
-    write_trace(folder / "trace.csv", server.ledger.metrics())
+    write_trace(folder / "trace.csv", read_metrics(server.ledger.path))
 
 
 def of_module(make: Callable[[], Any]) -> Callable[[int], Array]:

@@ -21,9 +21,9 @@ from fedstale.federation.protocol.link import Link, LinkDown, Order
 from fedstale.federation.server.close import Closing, close, without_large_norms
 from fedstale.federation.settings import Settings
 from fedstale.federation.state.ledger import Ledger
+from fedstale.federation.state.manifest import read_manifest
 from fedstale.federation.state.roster import Roster
 from fedstale.federation.state.server_state import Rules, ServerState
-from fedstale.runs.store import read_json
 
 log = logging.getLogger("fedstale.federation")
 TRACED = 256  # realised weights cost n × n: with more clients they are left out
@@ -32,8 +32,8 @@ PAUSE = 30.0  # seconds, the longest wait after a void round
 
 def was_traced(folder: Path, default: bool) -> bool:
     """Whether the state on disk holds realised weights: a federation that grows goes on as it began."""
-    manifest = folder / "manifest.json"
-    return str(read_json(manifest).get("run")).endswith("t") if manifest.exists() else default
+    manifest = read_manifest(folder)
+    return str(manifest["run"]).endswith("t") if manifest else default
 
 
 class Stalled(Exception):

@@ -1,179 +1,161 @@
-"""The server's state on disk: one atomic commit a round.
+"""The server's state on disk: one atomic commit per round.
 
     STATE/manifest.json            the commit point: round, configuration, and every file with its checksum
-    STATE/round-T/checkpoint.npz   all but the rows
+    STATE/round-T/checkpoint.npz   everything but the clients' rows
     STATE/rows/ARRAY/CLIENT.T.npy  a client's row, as written in round T
     STATE/metrics.jsonl            one line per committed round
-    STATE/lock                     held by the server that uses it
+    STATE/lock                     held by the server that uses the state
 
-A commit writes the rows that changed under new names, then the manifest that names them, then removes what
-no manifest names. A kill at any moment leaves the last commit whole.
+A commit writes the rows that changed under new names, then the manifest that names them, then removes the files
+that the manifest does not name. A kill at any moment leaves the last commit whole. Only the owner can read it.
 """
 
-import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedstale.core import require
-from fedstale.federation.state.resize import (
-    arrays_of,
-    client_axes,
-    memories,
-    put_rows,
-    with_arrays,
-    with_memories,
-    without_rows,
-)
+from fedstale.federation.state import resize
+from fedstale.federation.state.manifest import RESTORE, checksum, metric_lines, read_manifest, write_manifest
 from fedstale.federation.state.server_state import ServerState
-from fedstale.runs.store import RunFolder, read_json, write, write_json
+from fedstale.runs.store import RunFolder, write
 
-FORMAT = 1
-Files = dict[str, dict[str, list[str]]]  # array → client → name and checksum
+Named = list[str]  # the name of a file and its checksum
+Files = dict[str, dict[str, Named]]  # array → client → file
 
 
 class Ledger:
     """Open with `locked()`; then `load` once and `commit` after every round."""
 
     def __init__(self, path: Path, run: str, initial: Callable[[int], ServerState]) -> None:
-        """`run` is the digest of the configuration, `initial(n)` the state of round 0 with n clients."""
+        """`run` is the digest of the configuration, `initial(n)` the state before round 1 with n clients."""
         self.path, self.run, self.initial = path, run, initial
-        self.manifest: dict[str, Any] = {"ids": [], "rows": {}}
+        self.ids: list[int] = []  # of the last commit, with its row files and the length of its metrics
+        self.rows: Files = {}
+        self.metrics_end = 0
 
     @contextmanager
     def locked(self) -> Iterator[None]:
+        """Use the state alone; it is made if it is not there."""
+        read_manifest(self.path)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with RunFolder(self.path).locked():
             yield
 
     def load(self) -> ServerState | None:
-        """The last commit, checked; None before the first."""
-        if not (self.path / "manifest.json").exists():
+        """The state of the last commit, checked; None before the first."""
+        m = read_manifest(self.path)
+        if m is None:
             return None
-        m = read_json(self.path / "manifest.json")
-        found, place = m.get("format"), self.path
-        require(found == FORMAT, f"{place} has state format {found}, this version reads {FORMAT}")
-        same = m["run"] == self.run
-        require(same, f"{place} belongs to another configuration ({m['run']}, now {self.run}); use another folder")
-        self._verify(m["core"], m["core_sum"])
+        require(
+            m["run"] == self.run,
+            f"{self.path} belongs to another configuration ({m['run']}, now {self.run}); use another folder",
+        )
         like = self.initial(len(m["ids"]))
-        core = RunFolder(place / Path(m["core"]).parent).load_checkpoint(without_rows(like))
-        arrays, kept = arrays_of(core), dict(memories(like))
+        core = RunFolder(self._verified(*m["checkpoint"]).parent).load_checkpoint(resize.without_rows(like))
+        arrays, memories = resize.arrays_of(core), dict(resize.memories(like))
         for path, files in m["rows"].items():
-            rows = {k: self._row(*files[str(i)]) for k, i in enumerate(m["ids"]) if str(i) in files}
-            if path in kept:
-                put_rows(kept[path], rows)
+            rows = {k: np.load(self._verified(*files[str(i)])) for k, i in enumerate(m["ids"]) if str(i) in files}
+            if path in memories:
+                resize.put_rows(memories[path], rows)
             else:
-                arrays[path] = arrays_of(like)[path]
+                arrays[path] = resize.arrays_of(like)[path]
                 for k, row in rows.items():
                     arrays[path][k] = row
-        self.manifest = m
-        state: ServerState = with_memories(with_arrays(core, arrays), like)
+        self.ids, self.rows = m["ids"], m["rows"]
+        self.metrics_end = sum(len(line) + 1 for line in metric_lines(self.path, m["t"]))
+        state: ServerState = resize.with_memories(resize.with_arrays(core, arrays), like)
         return state
 
     def commit(self, state: ServerState, line: dict[str, Any]) -> None:
-        now, t = state.checkpoint, state.checkpoint.t
-        self.path.mkdir(parents=True, exist_ok=True)
-        rows = self._rows(state)
+        """Make the state, and the line of metrics of its round, the ones that `load` finds."""
+        t, rows = state.checkpoint.t, self._write_rows(state)
         folder = RunFolder(self.path / f"round-{t}")
-        folder.path.mkdir(exist_ok=True)
-        folder.save_checkpoint(_cored(state, rows))
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.save_checkpoint(_without_rows(state, rows))
         if t:
-            with RunFolder(self.path).open_metrics(t - 1) as file:
-                file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+            self._append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         core = f"round-{t}/checkpoint.npz"
-        self.manifest = {
-            "format": FORMAT, "run": self.run, "t": t, "ids": state.ids.tolist(), "roster": state.roster,
-            "core": core, "core_sum": _checksum(self.path / core), "rows": rows, "d": len(now.params),
-        }  # fmt: skip
-        write_json(self.path / "manifest.json", self.manifest)
+        manifest = {"run": self.run, "t": t, "ids": state.ids.tolist(), "roster": state.roster, "rows": rows}
+        write_manifest(self.path, manifest | {"checkpoint": [core, checksum(self.path / core)]})
+        self.ids, self.rows = state.ids.tolist(), rows
         self._sweep(t)
 
-    def metrics(self) -> list[dict[str, Any]]:
-        return RunFolder(self.path).metrics()
+    def _append(self, line: bytes) -> None:
+        """Add a line to the committed ones; a line that was written and never committed is cut off."""
+        with (self.path / "metrics.jsonl").open("ab") as file:
+            file.truncate(self.metrics_end)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self.metrics_end += len(line)
 
-    def _rows(self, state: ServerState) -> Files:
+    def _write_rows(self, state: ServerState) -> Files:
         """The files of all rows, after writing those that changed."""
         ids, t, n = state.ids.tolist(), state.checkpoint.t, len(state.ids)
-        fresh, arrays, anew = (
-            arrays_of(self.initial(n)),
-            arrays_of(state),
-            self.manifest["ids"] != state.ids.tolist(),
-        )
-        rows: Files = {}
-        for path, memory in memories(state):
-            look = memory.written > 0 if anew else memory.written == t
-            rows[path] = self._written(
-                path, ids, t, {k: memory.kept.read(k) for k in np.flatnonzero(look).tolist()}
-            )
+        fresh, arrays, rows = resize.arrays_of(self.initial(n)), resize.arrays_of(state), Files()
+        for path, memory in resize.memories(state):
+            changed = memory.written == t if self.ids == ids else memory.written > 0
+            new = {ids[k]: memory.kept.read(k) for k in np.flatnonzero(changed).tolist()}
+            rows[path] = self._files(path, ids, t, new)
         for path in _row_arrays(self.initial, n):
-            other = (k for k in range(n) if not np.array_equal(arrays[path][k], fresh[path][k]))
-            known = (k for k, i in enumerate(ids) if str(i) in self.manifest["rows"].get(path, {}))
-            rows[path] = self._written(path, ids, t, {k: arrays[path][k] for k in {*other, *known}})
+            on_disk, pairs = self.rows.get(path, {}), zip(ids, arrays[path], fresh[path], strict=True)
+            new = {i: row for i, row, zero in pairs if str(i) in on_disk or not np.array_equal(row, zero)}
+            rows[path] = self._files(path, ids, t, new)
         return rows
 
-    def _written(self, path: str, ids: list[int], t: int, changed: dict[int, Any]) -> dict[str, list[str]]:
-        was = self.manifest["rows"].get(path, {})
-        known = {str(i): was[str(i)] for i in ids if str(i) in was}
-        for k, row in sorted(changed.items()):
-            known[str(ids[k])] = self._write_row(path, ids[k], t, row, known.get(str(ids[k])))
-        return known
-
-    def _row(self, name: str, checksum: str) -> Any:
-        return np.load(self._verify(name, checksum), allow_pickle=False)
-
-    def _write_row(self, path: str, client: int, t: int, row: Any, was: list[str] | None) -> list[str]:
-        name = f"rows/{path.strip('/').replace('/', '.')}/{client}.{t}.npy"
-        place = self.path / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write(place, lambda file: np.save(file, row))
-        checksum = _checksum(place)
-        if was is not None and was[1] == checksum:  # the same bytes as before: nothing to remember
-            if was[0] != name:
+    def _files(self, path: str, ids: list[int], t: int, new: dict[int, Any]) -> dict[str, Named]:
+        """The files of the rows of one array: those of the last commit, and of the new rows."""
+        files = {str(i): file for i in ids if (file := self.rows.get(path, {}).get(str(i)))}
+        for i, row in new.items():
+            name = f"rows/{path.strip('/').replace('/', '.')}/{i}.{t}.npy"
+            place, old = self.path / name, files.get(str(i))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write(place, partial(np.save, arr=row))
+            now = checksum(place)
+            if old is None or old[1] != now:
+                files[str(i)] = [name, now]
+            elif old[0] != name:  # the same bytes as before: keep the old file
                 place.unlink()
-            return was
-        return [name, checksum]
+        return files
 
-    def _verify(self, name: str, checksum: str) -> Path:
+    def _verified(self, name: str, expected: str) -> Path:
+        """The path of a file whose content is the one that was committed."""
         place = self.path / name
-        ok = place.is_file() and _checksum(place) == checksum
-        require(ok, f"{place} is damaged or missing, its checksum is not the manifest's; restore it from a backup")
+        same = place.is_file() and checksum(place) == expected
+        require(same, f"{place} is damaged or missing, its checksum is not the manifest's; {RESTORE}")
         return place
 
     def _sweep(self, t: int) -> None:
-        """Remove what the manifest does not name, now that the manifest is safe."""
+        """Remove the files that the manifest does not name, now that the manifest is on the disk."""
         folder = os.open(self.path, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
         for old in self.path.glob("round-*"):
             if old.name != f"round-{t}":
                 shutil.rmtree(old, ignore_errors=True)
-        named = {name for files in self.manifest["rows"].values() for name, _ in files.values()}
+        named = {name for files in self.rows.values() for name, _ in files.values()}
         for file in self.path.glob("rows/*/*"):
             if str(file.relative_to(self.path)) not in named:
                 file.unlink(missing_ok=True)
 
 
 def _row_arrays(initial: Callable[[int], ServerState], n: int) -> list[str]:
-    """The arrays of the strategy's state that hold one row per client."""
-    axes = client_axes(lambda k: initial(k).checkpoint.state, n)
-    shapes = arrays_of(initial(n).checkpoint.state)
-    return [f"/0/2{path}" for path, of in axes.items() if 0 in of and shapes[path].ndim > 1]
+    """The paths of the arrays in the strategy's state that hold one row per client."""
+    axes = resize.client_axes(lambda k: initial(k).checkpoint.state, n)
+    arrays = resize.arrays_of(initial(n).checkpoint.state)
+    return [f"/0/2{path}" for path, of in axes.items() if 0 in of and arrays[path].ndim > 1]
 
 
-def _cored(state: ServerState, rows: Files) -> Any:
-    """The state without its rows."""
-    arrays = arrays_of(state)
-    return with_arrays(without_rows(state), arrays | {path: arrays[path][:0] for path in rows if path in arrays})
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+def _without_rows(state: ServerState, rows: Files) -> Any:
+    """The state without the arrays that are written row by row."""
+    arrays = resize.arrays_of(state)
+    empty = {path: arrays[path][:0] for path in rows if path in arrays}
+    return resize.with_arrays(resize.without_rows(state), arrays | empty)

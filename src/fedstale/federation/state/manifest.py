@@ -1,0 +1,81 @@
+"""The manifest: which round was committed last, and which files belong to it, each with its checksum.
+
+It is written last, so it is the commit point. Whatever does not agree with it is refused with a sentence: a
+federation never goes on from a state that somebody has damaged, and never begins again by itself.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from fedstale.core import BadInput, require
+from fedstale.runs.store import canonical, read_json, write_json
+
+FORMAT = 2
+RESTORE = "restore it from a backup"
+COMMITTED = ("metrics.jsonl", "rows/*/*", "round-[1-9]*")  # files that are written from round 1 on
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The checked manifest of the last commit, or None before the first one."""
+    path = folder / "manifest.json"
+    require(folder.is_dir() or not folder.exists(), f"{folder} must be a folder, got a file")
+    if not path.exists():
+        lost = any(True for pattern in COMMITTED for _ in folder.glob(pattern))
+        require(not lost, f"{path} is missing, but rounds were committed; {RESTORE}, or use another folder")
+        return None
+    manifest = read_json(path)
+    found = manifest.get("format")
+    require(found == FORMAT, f"{folder} has state format {found}, this version reads {FORMAT}")
+    same = manifest.pop("checksum", None) == _digest(manifest)
+    require(same, f"{path} was changed after it was written, its checksum is another; {RESTORE}")
+    return manifest
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Commit what the manifest names; `read_manifest` gives it back."""
+    whole = {"format": FORMAT} | manifest
+    write_json(folder / "manifest.json", whole | {"checksum": _digest(whole)})
+
+
+def committed_round(folder: Path) -> int:
+    """The last committed round, 0 before the first."""
+    manifest = read_manifest(folder)
+    return int(manifest["t"]) if manifest else 0
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """One record for each committed round, from metrics.jsonl."""
+    records = [_record(line) for line in metric_lines(folder, committed_round(folder))]
+    whole = [r.get("round") for r in records] == list(range(1, len(records) + 1))
+    require(whole, f"{folder / 'metrics.jsonl'} is damaged; {RESTORE}")
+    return records
+
+
+def metric_lines(folder: Path, t: int) -> list[bytes]:
+    """The lines of rounds 1 … t in metrics.jsonl; a line that was never committed is left out."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    require(len(lines) >= t, f"{path} has {len(lines)} lines, but {t} rounds were committed; {RESTORE}")
+    return lines[:t]
+
+
+def checksum(path: Path) -> str:
+    """The checksum of a file's content, as manifests hold it."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}); {RESTORE}") from None
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.blake2b(canonical(manifest).encode()).hexdigest()[:32]
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line))
+    except (ValueError, TypeError):
+        return {}
