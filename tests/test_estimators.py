@@ -98,7 +98,7 @@ def test_known_checks_its_probabilities(p: object) -> None:
 
 def test_known_believes_what_it_is_told_unless_it_was_given_its_own() -> None:
     truth, mixing = np.array([0.25, 1], np.float32), np.array([0.5, 0], np.float32)
-    told, own = Known().told(truth, mixing), Known([0.5, 0.5]).told(truth, mixing)
+    told, own = Known().with_truth(truth, mixing), Known([0.5, 0.5]).with_truth(truth, mixing)
     for estimator, wanted in ((told, truth), (own, [0.5, 0.5])):
         belief = estimator.init(2)
         for _ in range(3):

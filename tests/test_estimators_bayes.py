@@ -113,10 +113,10 @@ def test_a_history_is_a_prior(before: Mask, then: Mask) -> None:
     np.testing.assert_allclose(warm, believed(Transitions(), before)[-1], rtol=1e-6)
 
 
-def first_beliefs(watched: int, seed: int = 1, **settings: Any) -> Any:
+def first_beliefs(warmup_rounds: int, seed: int = 1, **settings: Any) -> Any:
     chain = Markov([0.9, 0.5, 0.1], [0.8, 0.0, 0.5])
     engine = Serial(Quadratic.random(3, 2), Local(lr=0.1, steps=1))
-    estimator = Transitions(watched=watched)
+    estimator = Transitions(warmup_rounds=warmup_rounds)
     return next(simulate(engine, Unbiased(), chain, rounds=1, seed=seed, estimator=estimator, **settings)).probs
 
 
@@ -130,11 +130,11 @@ def test_rounds_that_were_watched_come_from_a_stream_of_their_own() -> None:
 
 
 def test_to_have_watched_is_done_once_and_not_over_a_lossy_channel() -> None:
-    ready = Transitions(watched=2).watching(iter(np.array([[True], [False], [True]])))
-    assert ready.watched == 0
-    assert ready.watching(iter([])) is ready
+    ready = Transitions(warmup_rounds=2).warmed_up(iter(np.array([[True], [False], [True]])))
+    assert ready.warmup_rounds == 0
+    assert ready.warmed_up(iter([])) is ready
     assert ready == Transitions().after(np.array([[True], [False]]))
-    with pytest.raises(BadInput, match="watched must be 0 with Loss"):
+    with pytest.raises(BadInput, match="warmup_rounds must be 0 with Loss"):
         first_beliefs(5, channel=Loss(up=0.5))
     first_beliefs(0, channel=Loss(up=0.5))
 
@@ -166,7 +166,7 @@ def test_beliefs_that_were_kept_do_not_change() -> None:
         ),
         (lambda: Transitions([[1, float("nan")], [1, 1]]), "prior must be"),
         (lambda: Transitions([1, 1]), "prior must be"),
-        (lambda: Transitions(watched=-1), "watched must be at least 0 rounds, got -1"),
+        (lambda: Transitions(warmup_rounds=-1), "warmup_rounds must be at least 0, got -1"),
         (lambda: Transitions(np.ones((2, 2, 2))).init(3), "prior must be one or one for each of 3 clients, got 2"),
     ],
 )

@@ -150,3 +150,16 @@ def test_every_module_has_a_name_of_its_own(path: Path) -> None:
     empty = {"utils", "util", "common", "helpers", "helper", "manager", "factory", "misc"}
     words = {word for part in path.relative_to(ROOT).with_suffix("").parts for word in part.split("_")}
     assert not words & empty, f"{path}: say what is in it"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_abilities_are_protocols_and_not_probed_by_name(path: Path) -> None:
+    system = {"sched_getaffinity", "memfd_create", "MADV_HUGEPAGE", "MAP_NORESERVE", "_fields", "_is_protocol"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("getattr", "hasattr")
+        ):
+            name = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
+            assert name in {"", *system}, f"{path.name}, line {node.lineno}: ask for {name!r} by a protocol"

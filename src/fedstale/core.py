@@ -7,12 +7,13 @@ Parts are protocols: your own inherits nothing. Shapes: n clients, m heard from,
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 State = Any  # plain arrays and numbers in tuples, lists, dicts or dataclasses
@@ -187,13 +188,9 @@ class Snapshot(NamedTuple):
 
 
 class Strategy(Protocol):
-    """A server rule: from the updates of a round to a step.
+    """A server rule: it turns the updates of a round into a step.
 
-    Four members are optional. `select(state, availability) -> (Ids, State)` chooses who trains among the
-    available, from the losses they report, and may remember them. `drift(state, clients) -> (m, d)` is
-    added to the gradients of those who train. `inverse_weighting = True` says that the rule divides by
-    p_i, so that a client with p_i = 0 is refused before any work. `informed(task) -> Strategy` is the rule told
-    what it asks to know of a simulation's task.
+    Optional abilities: Selects, Drifts, DividesByProbability, BindsTask.
     """
 
     def init(self, n: int, d: int) -> State: ...
@@ -203,10 +200,7 @@ class Strategy(Protocol):
 
 
 class Participation(Protocol):
-    """Who is available, one row a round.
-
-    Optional: `mixing(n) -> (n,)`, the λ_i of those that remember; others have 0.
-    """
+    """The process that says which clients are available in each round. Optional ability: Mixes."""
 
     def probs(self, n: int) -> Array:
         """(n,) marginals."""
@@ -218,11 +212,10 @@ class Participation(Protocol):
 
 
 class Estimator(Protocol):
-    """A belief about p_i from who was heard; never given the future.
+    """An estimate of p_i from the clients heard so far; it never sees the future.
 
-    Who was available and not chosen counts as heard. Optional: `mixing(belief) -> (n,)`, a belief about
-    λ_i; `told(probs, mixing) -> Estimator`, for the one that is given the truth (Known); `watched`, rounds seen
-    before the first, and `watching(rows) -> Estimator`, which sees them.
+    A client that was available and not chosen counts as heard. Optional abilities: EstimatesMixing,
+    WithTruth, WarmsUp.
     """
 
     def init(self, n: int) -> Belief: ...
@@ -259,7 +252,10 @@ class Server(Protocol):
 
 
 class Task(Protocol):
-    """Model, data and loss of every client, behind flat float32 vectors."""
+    """Model, data and loss of every client, behind flat float32 vectors.
+
+    Optional abilities: ScoresClients, HasOptima, HasDevice, CountsSamples.
+    """
 
     @property
     def n(self) -> int: ...
@@ -280,7 +276,7 @@ class Task(Protocol):
 
 
 class Engine(Protocol):
-    """How local training runs."""
+    """How local training runs. Optional abilities: StepsTogether, ExplainsItself, Closes."""
 
     @property
     def task(self) -> Task: ...
@@ -290,3 +286,188 @@ class Engine(Protocol):
     def losses(self, job: Job) -> Array:
         """(m,) loss of each client's first batch of this round, without training."""
         ...
+
+
+# Abilities: what a part may have beyond its protocol. They are asked for once, when a run is made.
+
+
+@runtime_checkable
+class Selects(Protocol):
+    """A strategy that chooses which of the available clients train, from the losses they report."""
+
+    def select(self, state: State, a: Availability) -> tuple[Ids, State]: ...
+
+
+@runtime_checkable
+class Drifts(Protocol):
+    """A strategy that adds a vector to every local gradient of a client, such as SCAFFOLD's c - c_i."""
+
+    def drift(self, state: State, clients: Ids) -> Array:
+        """(m, d), one row per client that trains."""
+        ...
+
+
+@runtime_checkable
+class DividesByProbability(Protocol):
+    """A strategy that may divide by p_i: if it does, clients with p_i = 0 are refused before any work."""
+
+    @property
+    def inverse_weighting(self) -> bool: ...
+
+
+@runtime_checkable
+class BindsTask(Protocol):
+    """A strategy that takes settings from the task of a simulation, such as each client's least loss."""
+
+    def bind(self, task: "Task") -> "Strategy": ...
+
+
+@runtime_checkable
+class Wraps(Protocol):
+    """A strategy around another one, `strategy`: it selects and drifts only if that one does."""
+
+    @property
+    def strategy(self) -> "Strategy": ...
+
+
+@runtime_checkable
+class Mixes(Protocol):
+    """A participation process with memory: λ_i says how much one round's presence tells of the next."""
+
+    def mixing(self, n: int) -> Array:
+        """(n,) λ_i in [-1, 1]."""
+        ...
+
+
+@runtime_checkable
+class EstimatesMixing(Protocol):
+    """An estimator that also estimates λ_i."""
+
+    def mixing(self, belief: Belief) -> Array: ...
+
+
+@runtime_checkable
+class WithTruth(Protocol):
+    """An estimator that can be given the simulation's real probabilities (Known)."""
+
+    @property
+    def needs_truth(self) -> bool:
+        """Whether it has no probabilities of its own."""
+        ...
+
+    def with_truth(self, probs: Array, mixing: Array) -> "Estimator":
+        """A copy that uses these probabilities and λ_i where it has none of its own."""
+        ...
+
+
+@runtime_checkable
+class WarmsUp(Protocol):
+    """An estimator that observes `warmup_rounds` rounds of the participation before round 1."""
+
+    @property
+    def warmup_rounds(self) -> int: ...
+    def warmed_up(self, rows: Iterator[Mask]) -> "Estimator":
+        """A copy that has observed these rounds and asks for no more."""
+        ...
+
+
+@runtime_checkable
+class ScoresClients(Protocol):
+    """A task with scores of every client, such as its accuracy on its own test samples."""
+
+    def per_client(self, params: Array) -> Mapping[str, npt.NDArray[Any]]: ...
+
+
+@runtime_checkable
+class HasOptima(Protocol):
+    """A task that can compute the least loss that each client could reach alone, F_i*."""
+
+    @property
+    def optima(self) -> npt.NDArray[Any]: ...
+
+
+@runtime_checkable
+class HasDevice(Protocol):
+    """A task that trains with torch on a device."""
+
+    @property
+    def device(self) -> Any: ...
+
+
+@runtime_checkable
+class CountsSamples(Protocol):
+    """A task that knows how many training samples each client has, (n,): the large ones are trained first."""
+
+    @property
+    def samples(self) -> Ids: ...
+
+
+@runtime_checkable
+class HasClusters(Protocol):
+    """A participation process whose clients come and go in clusters of equal size."""
+
+    @property
+    def clusters(self) -> int: ...
+
+
+@runtime_checkable
+class HasBeta(Protocol):
+    """A strategy's state with β, the share of the memory that the next round uses."""
+
+    @property
+    def beta(self) -> float: ...
+
+
+@runtime_checkable
+class SavesItself(Protocol):
+    """An object in a state that chooses its own serialised form, of plain arrays and numbers."""
+
+    def saved(self) -> Any: ...
+    def restored(self, saved: Any) -> Any: ...
+
+
+@runtime_checkable
+class StepsTogether(Protocol):
+    """An engine that is faster with up to `width` runs in step."""
+
+    @property
+    def width(self) -> int: ...
+
+
+@runtime_checkable
+class ExplainsItself(Protocol):
+    """An engine that chose another one: `name` is the choice, `note` says why."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def note(self) -> str: ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """An engine that holds processes or memory until it is closed."""
+
+    def close(self) -> None: ...
+
+
+def selects(strategy: Strategy) -> Selects | None:
+    """The strategy, if it chooses who trains."""
+    return strategy if isinstance(strategy, Selects) and isinstance(_innermost(strategy), Selects) else None
+
+
+def drifts(strategy: Strategy) -> Drifts | None:
+    """The strategy, if it adds to local gradients."""
+    return strategy if isinstance(strategy, Drifts) and isinstance(_innermost(strategy), Drifts) else None
+
+
+def divides(strategy: Strategy) -> bool:
+    """Whether the strategy divides by p_i."""
+    inner = _innermost(strategy)
+    return isinstance(inner, DividesByProbability) and inner.inverse_weighting
+
+
+def _innermost(strategy: Strategy) -> Strategy:
+    while isinstance(strategy, Wraps):
+        strategy = strategy.strategy
+    return strategy

@@ -31,7 +31,11 @@ class Known:
                 given.flags.writeable = False
                 object.__setattr__(self, name, given)
 
-    def told(self, probs: Array, mixing: Array) -> "Known":
+    @property
+    def needs_truth(self) -> bool:
+        return self.p is None
+
+    def with_truth(self, probs: Array, mixing: Array) -> "Known":
         p, λ = self.p, self.correlation
         return Known(probs if p is None else p, mixing if λ is None else λ)
 
@@ -146,16 +150,16 @@ class Transitions:
     P̂(a → b) = (count(a → b) + prior[a][b]) / (count(a) + Σ_b prior[a][b]), off = 0 and on = 1; then
     π̂ = (1-p00) / (2-p00-p11) and λ̂ = p00 + p11 - 1. Right for clients that stay or stay away for a while,
     where BetaBernoulli knows nothing of λ; slow for those that rarely change. `prior` is (2, 2), or
-    (n, 2, 2) for one per client: transitions imagined before the first round. `watched` rounds of the same
-    participation are seen before the first, in a simulation: other draws than those of the run.
+    (n, 2, 2) for one per client: transitions imagined before the first round. In a
+    simulation, `warmup_rounds` rounds of the same participation are observed before round 1.
     Rodio et al., Federated Learning under Heterogeneous and Correlated Client Availability (CA-Fed), 2023.
     """
 
     prior: npt.ArrayLike = ((1.0, 1.0), (1.0, 1.0))
-    watched: int = 0
+    warmup_rounds: int = 0
 
     def __post_init__(self) -> None:
-        require(self.watched >= 0, f"watched must be at least 0 rounds, got {self.watched}")
+        require(self.warmup_rounds >= 0, f"warmup_rounds must be at least 0, got {self.warmup_rounds}")
         prior = _constant(self.prior)
         ok = prior.ndim in (2, 3) and prior.shape[-2:] == (2, 2) and bool((prior > 0).all())
         ok = ok and bool(np.isfinite(prior).all())
@@ -167,13 +171,13 @@ class Transitions:
         before, then = history[:-1], history[1:]
         counts = [[(~before & ~then), (~before & then)], [(before & ~then), (before & then)]]
         seen = np.array([[c.sum(axis=0) for c in row] for row in counts])  # (2, 2, n)
-        return Transitions(self.prior + np.moveaxis(seen, -1, 0), self.watched)
+        return Transitions(self.prior + np.moveaxis(seen, -1, 0), self.warmup_rounds)
 
-    def watching(self, rows: Iterator[Mask]) -> "Transitions":
-        """The estimator that has seen the `watched` rounds it asks for, and asks for no more."""
-        if self.watched == 0:
+    def warmed_up(self, rows: Iterator[Mask]) -> "Transitions":
+        """The estimator after its warm-up rounds, with none left to observe."""
+        if self.warmup_rounds == 0:
             return self
-        return Transitions(self.prior).after(np.array([*islice(rows, self.watched)]))
+        return Transitions(self.prior).after(np.array([*islice(rows, self.warmup_rounds)]))
 
     def init(self, n: int) -> TransitionBelief:
         prior = np.asarray(self.prior)

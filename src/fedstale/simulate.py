@@ -3,21 +3,24 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from fedstale.channels import Lossless
 from fedstale.core import (
     Availability,
+    BindsTask,
     Channel,
     Checkpoint,
     Engine,
+    EstimatesMixing,
     Estimator,
     Ids,
     Job,
     Local,
     Mask,
+    Mixes,
     Participation,
     Reply,
     Round,
@@ -25,7 +28,12 @@ from fedstale.core import (
     Snapshot,
     Strategy,
     Task,
+    WarmsUp,
+    WithTruth,
+    divides,
+    drifts,
     require,
+    selects,
 )
 from fedstale.estimators import Known
 from fedstale.rng import stream
@@ -101,39 +109,39 @@ def play(run: Run, start: Checkpoint | None = None) -> Play:
 
 
 def checked(run: Run) -> Run:
-    """The run if it can be played, its estimator told the truth if it is one that is given it."""
-    n, d, rule = run.engine.task.n, run.engine.task.d, informed(run.strategy, run.engine.task)
+    """The run, if it can be played, with its strategy bound to the task and its estimator ready for round 1."""
+    n, d, rule = run.engine.task.n, run.engine.task.d, bound(run.strategy, run.engine.task)
     require(run.rounds >= 1, f"rounds must be at least 1, got {run.rounds}")
     require(run.seed >= 0, f"seed must be at least 0, got {run.seed}")
     require(not isinstance(rule, type), f"a strategy is an instance, such as FedAvg(), got {rule}")
     marginals = run.participation.probs(n) * run.channel.probs(n, d)
     never = np.flatnonzero(~(marginals > 0))
     require(
-        len(never) == 0 or not getattr(rule, "inverse_weighting", False),
+        len(never) == 0 or not divides(rule),
         f"{rule} divides by the participation probability, which must be above 0 and is 0 for "
         f"{len(never)} of {n} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
     )
-    told, mixing = getattr(run.estimator, "told", None), getattr(run.participation, "mixing", np.zeros)
-    watches, lossy = getattr(run.estimator, "watched", 0) > 0, bool((run.channel.probs(n, d) < 1).any())
+    estimator, process, lossy = run.estimator, run.participation, bool((run.channel.probs(n, d) < 1).any())
     require(
-        not (watches and lossy),
-        f"watched rounds know nothing of a lossy channel: watched must be 0 with {run.channel}",
+        not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and lossy),
+        f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
-    belief = told(marginals, mixing(n)) if told else experienced(run.estimator, run.participation, n, run.seed)
-    return run._replace(strategy=rule, estimator=belief)
+    if isinstance(estimator, WithTruth):
+        mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
+        estimator = estimator.with_truth(marginals, mixing)
+    return run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
 
 
-def informed(strategy: Strategy, task: Task) -> Strategy:
-    """The strategy, told what it asks to know of the task."""
-    inform = getattr(strategy, "informed", None)
-    return cast(Strategy, inform(task)) if inform else strategy
+def bound(strategy: Strategy, task: Task) -> Strategy:
+    """The strategy with the settings that it takes from the task, if any."""
+    return strategy.bind(task) if isinstance(strategy, BindsTask) else strategy
 
 
-def experienced(estimator: Estimator, participation: Participation, n: int, seed: int) -> Estimator:
-    """The estimator after the rounds that it has watched before the first, if it asks for any."""
-    if not getattr(estimator, "watched", 0):
+def warmed_up(estimator: Estimator, participation: Participation, n: int, seed: int) -> Estimator:
+    """The estimator after its warm-up rounds, if it asks for any; they are other draws than those of the run."""
+    if not isinstance(estimator, WarmsUp) or estimator.warmup_rounds == 0:
         return estimator
-    return cast(Estimator, cast(Any, estimator).watching(participation.rows(n, stream(seed, "watched"))))
+    return estimator.warmed_up(participation.rows(n, stream(seed, "watched")))
 
 
 def first(run: Run) -> Checkpoint:
@@ -152,8 +160,8 @@ def first(run: Run) -> Checkpoint:
 def _play(run: Run, now: Checkpoint) -> Play:
     engine, strategy, participation, rounds, seed, server, estimator, channel, local = run
     n, d, weights, local = engine.task.n, engine.task.d, engine.task.weights, local or engine.local
-    select, drift = getattr(strategy, "select", None), getattr(strategy, "drift", None)
-    mixing = getattr(estimator, "mixing", lambda belief: np.zeros(n, np.float32))
+    selecting, drifting = selects(strategy), drifts(strategy)
+    mixes = estimator if isinstance(estimator, EstimatesMixing) else None
     rows = islice(participation.rows(n, stream(seed, "participation")), now.t, None)
     share = channel.share(n, d)
     _, params, state, belief, momentum, link = now
@@ -161,14 +169,15 @@ def _play(run: Run, now: Checkpoint) -> Play:
     for t in range(now.t + 1, rounds + 1):
         available = chosen = np.flatnonzero(next(rows))
         probs = estimator.probs(belief) * share
-        if select:
+        if selecting:
             asked = engine.losses(Job(params, available, seed, t, local))
-            chosen, state = select(state, Availability(t, available, asked, weights, probs, mixing(belief)))
+            mixing = mixes.mixing(belief) if mixes else np.zeros(n, np.float32)
+            chosen, state = selecting.select(state, Availability(t, available, asked, weights, probs, mixing))
 
         streams = partial(stream, seed, "channel", t)
         reached, link = channel.downlink(link, chosen, streams)
         trained = chosen[reached]
-        reply = yield Job(params, trained, seed, t, local, drift(state, trained) if drift else None)
+        reply = yield Job(params, trained, seed, t, local, drifting.drift(state, trained) if drifting else None)
         assert isinstance(reply, Reply), "a job is answered by its reply"
         arrived, link = channel.uplink(link, trained, d, streams)
 
@@ -185,7 +194,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
         if not np.isfinite(params).all():
             raise Diverged(f"round {t}: the parameters are not finite any more; a smaller learning rate may help")
         present = _mask(clients, n)
-        if select:
+        if selecting:
             present |= _mask(available, n) & ~_mask(chosen, n)  # there, but not asked to train
         belief = estimator.observe(belief, present)
 

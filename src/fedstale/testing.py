@@ -30,6 +30,9 @@ from fedstale.core import (
     Server,
     State,
     Strategy,
+    WithTruth,
+    drifts,
+    selects,
 )
 from fedstale.rng import stream
 
@@ -75,8 +78,8 @@ def check_participation(participation: Participation, *, n: int = 6, rounds: int
 def check_estimator(estimator: Estimator, *, n: int = 4, rounds: int = 60) -> None:
     """Probabilities from what was heard before, and from nothing else."""
     with _judged(estimator) as who:
-        if told := getattr(estimator, "told", None):
-            estimator = told(np.full(n, 0.5, np.float32), np.zeros(n, np.float32))
+        if isinstance(estimator, WithTruth):
+            estimator = estimator.with_truth(np.full(n, 0.5, np.float32), np.zeros(n, np.float32))
         heard = stream(0, "check").random((rounds, n)) < np.linspace(0, 1, n)  # one client never, one always
 
         def beliefs(again: Copy) -> Iterator[Array]:
@@ -193,13 +196,13 @@ def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, St
     who, (n, d) = type(strategy).__name__, everybody.updates.shape
     t, _, ids, updates, arrived, losses, weights, probs, _ = everybody
     available = ids
-    if select := getattr(strategy, "select", None):
+    if selecting := selects(strategy):
         mixing = np.linspace(0, 0.9, n).astype(np.float32)
-        ids, state = select(state, Availability(t, ids, losses[ids], weights, probs, mixing))
+        ids, state = selecting.select(state, Availability(t, ids, losses[ids], weights, probs, mixing))
         ok = np.array_equal(ids, np.intersect1d(ids, available))
         _hold(ok, who, "select must give an ascending subset of the available", f"{ids} of {available}")
-    if drift := getattr(strategy, "drift", None):
-        pull = drift(state, ids)
+    if drifting := drifts(strategy):
+        pull = drifting.drift(state, ids)
         _array(who, "the drift", pull, np.float32, [(len(ids), d)], np.isfinite(pull))
     r = everybody._replace(clients=ids, updates=updates[ids], arrived=arrived[ids], losses=losses[ids])
     given = copy.deepcopy(r)

@@ -11,9 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Mask, part, require
-
-Floats = npt.NDArray[np.float64]
+from fedstale.core import Floats, Mask, part, require
 
 
 class Spread(NamedTuple):

@@ -330,3 +330,10 @@ def test_variances_need_batches_that_differ():
         tiny().variances(batch=20)
     with pytest.raises(BadInput, match="at least 2 batches"):
         tiny().variances(batches=1)
+
+
+def test_a_pair_has_the_samples_of_its_node():
+    """A pool orders clients by them; there are more pairs than nodes."""
+    task = tiny(sampling=ExitSampling(TREE.exits, p=0.3))
+    assert task.n > TREE.n
+    assert task.samples.tolist() == [task.train.sizes[node] for node, _ in task.pairs]

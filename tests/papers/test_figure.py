@@ -109,8 +109,11 @@ def test_variants_are_compared_as_algorithms_are(tmp_path: Path) -> None:
 
 def test_rows_tell_what_was_believed_and_who_was_left_out(tmp_path: Path) -> None:
     chain = {"kind": "clustered-markov", "clusters": 2, "availability": 0.5, "eigenvalue": 0.3}
-    entries = [{"kind": "ca-fed", "kappa2": 0.0, "optimum": 0.0, "estimator": {"kind": "transitions", "watched": w},
-                "label": f"w{w}"} for w in (10, 5000)]  # fmt: skip
+    learnt = {w: {"kind": "transitions", "warmup_rounds": w} for w in (10, 5000)}
+    entries = [
+        {"kind": "ca-fed", "kappa2": 0.0, "optimum": 0.0, "estimator": estimator, "label": f"w{w}"}
+        for w, estimator in learnt.items()
+    ]
     made = figure(grid={}, tune={}, participation=chain, algorithms=[*entries, "unbiased"])
     found = sweep.cells(made)
     run(found, tmp_path / "runs")

@@ -252,8 +252,8 @@ class Told:
 
 def test_it_is_told_the_local_optima_where_it_asks() -> None:
     asks = CAFed(kappa2=0.5, tau=0.1, optimum="local")
-    assert asks.informed(Told()) == CAFed(0.5, 0.1, [1.0, 2.0])
-    assert CAFed(optimum=0.0).informed(Told()) == CAFed(optimum=0.0)
+    assert asks.bind(Told()) == CAFed(0.5, 0.1, [1.0, 2.0])
+    assert CAFed(optimum=0.0).bind(Told()) == CAFed(optimum=0.0)
     with pytest.raises(BadInput, match="optimum 'local' is found by a simulation"):
         asks.init(2, 1)
     with pytest.raises(BadInput, match="needs a task with `optima`, got Quadratic"):

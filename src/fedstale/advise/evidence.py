@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale import registry as recipes
-from fedstale.core import BadInput, Mask, Task, require
+from fedstale.core import BadInput, Floats, Mask, Mixes, Task, require
 from fedstale.experiments import build as catalogue
 from fedstale.experiments.schema import Experiment, Spec, build
 from fedstale.participation import Bernoulli, Events, Grid, LabelTied, Markov, MarkovClasses, Trace, TwoGroups
 from fedstale.rng import stream
 
-Floats = npt.NDArray[np.float64]
 APART = (Bernoulli, TwoGroups, LabelTied, Markov, MarkovClasses)  # within a round, clients come independently
 DRAWN = 20_000  # rounds that are drawn of a participation that is not one of these, at most
 ENTRIES = 2**24  # of the table that is drawn
@@ -63,7 +62,7 @@ def of_experiment(experiment: Experiment, weights: Floats | None) -> Evidence:
         weights=even_or(task.weights if weights is None else weights, n),
         here=here,
         recorded=isinstance(part, Trace | Events | Grid),
-        mixing=_float64(part.mixing(n)) if hasattr(part, "mixing") else None,
+        mixing=_float64(part.mixing(n)) if isinstance(part, Mixes) else None,
         arrival=arrival,
         d=task.d,
         planned=experiment.rounds,

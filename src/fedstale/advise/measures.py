@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale import theory
-from fedstale.advise.evidence import Evidence, Floats
+from fedstale.advise.evidence import Evidence
 from fedstale.advise.rhythm import absences, apart, chance, crowding, cycle, mixing, worth
-from fedstale.core import Ids, require
+from fedstale.core import Floats, Ids, require
 
 VISITS = 10  # of the rarest client, the horizon of the experiments of [S]
 BYTES = {"float32": 4, "float16": 2, "int8": 1}

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale import theory
-from fedstale.advise.evidence import Evidence, Floats
-from fedstale.core import Mask
+from fedstale.advise.evidence import Evidence
+from fedstale.core import Floats, Mask
 
 CYCLE = 0.5  # autocorrelation from which a lag is called a cycle
 COMPARED = 2**21  # entries of a table whose autocorrelation is computed, at most

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.link import Floats, at, check_retries, each, luck, send, settle
-from fedstale.core import Array, Ids, Mask, Streams, part, require
+from fedstale.channels.link import at, check_retries, each, luck, send, settle
+from fedstale.core import Array, Floats, Ids, Mask, Streams, part, require
 
 
 class Weather(NamedTuple):

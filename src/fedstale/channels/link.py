@@ -5,9 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Ids, Mask, require
-
-Floats = npt.NDArray[np.float64]
+from fedstale.core import Floats, Ids, Mask, require
 
 
 class Spent(NamedTuple):

@@ -7,8 +7,8 @@ divided by its own arrival probability, which keeps Unbiased and FedStale unbias
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.link import Floats, Spent, at, check_retries, each, send, settle
-from fedstale.core import Array, Ids, Mask, Streams, part, require
+from fedstale.channels.link import Spent, at, check_retries, each, send, settle
+from fedstale.core import Array, Floats, Ids, Mask, Streams, part, require
 
 
 @part

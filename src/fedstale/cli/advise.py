@@ -10,7 +10,6 @@ from fedstale.advise import text as telling
 from fedstale.advise import trial as trying
 from fedstale.advise.evidence import (
     Evidence,
-    Floats,
     checked_probs,
     of_experiment,
     of_probs,
@@ -22,7 +21,7 @@ from fedstale.advise.from_runs import experiment_of, of_run
 from fedstale.advise.measures import measure, plain
 from fedstale.advise.rules import advise as decide
 from fedstale.cli.inspect import Format, read
-from fedstale.core import BadInput, require
+from fedstale.core import BadInput, Floats, require
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.schema import Experiment
 from fedstale.runs import store

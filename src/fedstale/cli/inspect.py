@@ -18,12 +18,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedstale import theory
-from fedstale.core import BadInput, Mask, require
+from fedstale.core import BadInput, Floats, Mask, require
 from fedstale.experiments.schema import build, override
 from fedstale.participation.trace import OPEN
 from fedstale.registry import PARTICIPATION
 
-Floats = npt.NDArray[np.float64]
 FILE = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that is the file
 WATCHED = 5
 

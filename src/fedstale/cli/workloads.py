@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedstale.core import Job, Local
+from fedstale.core import Closes, Job, Local
 from fedstale.engines import make
 from fedstale.tasks.models import MLP, Linear, MnistCNN, Model
 from fedstale.tasks.supervised import Supervised
@@ -109,7 +109,8 @@ def ours(w: Workload, engine: str = "") -> Iterator[Round]:
     try:
         yield play
     finally:
-        getattr(made, "close", lambda: None)()
+        if isinstance(made, Closes):
+            made.close()
 
 
 def fastest_product(side: int) -> float:

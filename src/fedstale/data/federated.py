@@ -8,7 +8,7 @@ import numpy as np
 from fedstale.core import BadInput, Ids, Mask, part, require
 from fedstale.data.datasets import Dataset
 from fedstale.data.formats import Pixels
-from fedstale.data.partition import Partition, check
+from fedstale.data.partition import NeedsWriters, Partition, check
 from fedstale.data.swap import Swap
 from fedstale.rng import stream
 
@@ -113,7 +113,7 @@ def held_out(sizes: Ids, share: float) -> Ids:
 
 def _keys(dataset: Dataset, partition: Partition) -> Ids:
     """What the partition goes by: the label of each sample, or its writer."""
-    if not getattr(partition, "needs_writers", False):
+    if not (isinstance(partition, NeedsWriters) and partition.needs_writers):
         return dataset.y
     if dataset.writers is None:
         raise BadInput(f"this partition needs a dataset with writers, such as mnist-writers, got {dataset.name}")

@@ -5,7 +5,7 @@ give every sample to some client. A client can come out empty where the rule all
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,13 +14,17 @@ from fedstale.data.shares import Shares
 
 
 class Partition(Protocol):
-    """A rule that divides samples among clients.
-
-    One member is optional: `needs_writers = True` says that `split` is to be given who wrote each
-    sample in the place of its label.
-    """
+    """A rule that divides samples among clients. Optional ability: NeedsWriters."""
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]: ...
+
+
+@runtime_checkable
+class NeedsWriters(Protocol):
+    """A partition that, if `needs_writers`, splits by the writer of each sample instead of its label."""
+
+    @property
+    def needs_writers(self) -> bool: ...
 
 
 @part

@@ -7,7 +7,7 @@ from types import TracebackType
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Engine, Job, Local, Reply, Task
+from fedstale.core import Array, BadInput, Engine, Job, Local, Reply, StepsTogether, Task
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.machine import cores, one_thread
 from fedstale.engines.processes.pool import Pool
@@ -34,7 +34,7 @@ class Auto:
         self.name, self.engine = fastest(seconds, task, local)
         told = ", ".join(f"{name} {1000 * value:.3g} ms" for name, value in seconds.items())
         self.note = f"engine {self.name}: a client takes {told}, with {cores()} cores"
-        self.width: int = getattr(self.engine, "width", 1)
+        self.width = self.engine.width if isinstance(self.engine, StepsTogether) else 1
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
         return self.engine.train(jobs)

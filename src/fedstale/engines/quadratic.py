@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Job, Local, Reply, part
+from fedstale.core import Array, Floats, Ids, Job, Local, Reply, part
 from fedstale.rng import stream
-from fedstale.tasks.quadratic import Floats, Quadratic
+from fedstale.tasks.quadratic import Quadratic
 
 
 @part

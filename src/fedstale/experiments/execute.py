@@ -7,15 +7,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstale import engines
-from fedstale.core import Engine, Local, Snapshot, Strategy, require
+from fedstale.core import (
+    Closes,
+    Engine,
+    ExplainsItself,
+    HasDevice,
+    Local,
+    Snapshot,
+    StepsTogether,
+    Strategy,
+    require,
+)
 from fedstale.experiments.build import make_task
 from fedstale.experiments.interrupts import Interrupted
 from fedstale.experiments.plan import Planned
 from fedstale.experiments.recorder import Recorder, Saved, Tally, environment
 from fedstale.experiments.schema import Experiment
 from fedstale.experiments.tracer import Tracer
+from fedstale.memory import KeepsMemory
 from fedstale.runs import store
-from fedstale.simulate import Diverged, Run, checked, first, informed, play, together
+from fedstale.simulate import Diverged, Run, bound, checked, first, play, together
 
 TRACED = 256  # realised weights cost n × n: with more clients they are left out
 
@@ -63,7 +74,7 @@ def execute(
     )
     with ExitStack() as stack:
         engine, name = _engine(experiment, waiting[0].algorithm.local, half if resume else [], stack)
-        say(getattr(engine, "note", ""))
+        say(engine.note if isinstance(engine, ExplainsItself) else "")
         yield from _compute(stages, engine, resume, environment(command) | {"engine": name}, pause, stop)
 
 
@@ -72,12 +83,13 @@ def _engine(experiment: Experiment, local: Local, begun: Sequence[Planned], stac
     task = make_task(experiment.data, experiment.model.model_dump(), experiment.device)
     name = str(begun[0].folder.environment().get("engine", experiment.engine)) if begun else experiment.engine
     engine = engines.make(name, task, local)
-    stack.callback(getattr(engine, "close", lambda: None))
-    if isinstance(engine, engines.Serial) and hasattr(task, "device"):
+    if isinstance(engine, Closes):
+        stack.callback(engine.close)
+    if isinstance(engine, engines.Serial) and isinstance(task, HasDevice):
         from fedstale.engines.machine import one_thread  # torch is slow to load
 
         stack.enter_context(one_thread())  # small batches gain nothing from more, and lose their bits
-    return engine, str(getattr(engine, "name", name))
+    return engine, engine.name if isinstance(engine, ExplainsItself) else name
 
 
 def _compute(
@@ -90,7 +102,7 @@ def _compute(
 ) -> Iterator[Progress]:
     """The stages one after the other, as many runs in step as the engine likes."""
     runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
-    width, diverged = getattr(engine, "width", 1), []
+    width, diverged = engine.width if isinstance(engine, StepsTogether) else 1, []
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
             active = [_Active(p, runs[p.folder], stack, resume, where, pause, len(group)) for p in group]
@@ -102,17 +114,16 @@ def _compute(
 
 def _run(p: Planned, engine: Engine) -> Run:
     a, rounds, strategy = p.algorithm, p.config["rounds"], _at_home(p.algorithm.strategy, p.folder.path)
-    strategy = informed(strategy, engine.task)
+    strategy = bound(strategy, engine.task)
     strategy = Tracer(strategy) if engine.task.n <= TRACED else strategy
     return Run(engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local)
 
 
 def _at_home(strategy: Strategy, folder: Path) -> Strategy:
     """The strategy with the files of its memory, if it has any, in the folder of the run."""
-    memory: Any = getattr(strategy, "memory", None)
-    if getattr(memory, "folder", None) is None:
+    if not isinstance(strategy, KeepsMemory) or strategy.memory.folder is None:
         return strategy
-    rows = dataclasses.replace(memory, folder=str(folder / memory.folder))
+    rows = dataclasses.replace(strategy.memory, folder=str(folder / strategy.memory.folder))
     return dataclasses.replace(strategy, memory=rows)  # type: ignore[type-var]
 
 

@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Checkpoint, Ids, Snapshot, Task
+from fedstale.core import Array, Checkpoint, HasBeta, Ids, ScoresClients, Snapshot, Task
 from fedstale.experiments.tracer import Traced
 from fedstale.runs.metrics import metric
 from fedstale.runs.store import RunFolder, fingerprint, write_json
@@ -87,7 +87,7 @@ class Recorder:
             "staleness": [float(q) for q in stale],
         }
         state = s.checkpoint.state.inner if isinstance(s.checkpoint.state, Traced) else s.checkpoint.state
-        if hasattr(state, "beta"):
+        if isinstance(state, HasBeta):
             line["beta"] = state.beta
         if self.task.n <= LISTED:
             line["heard"] = s.clients.tolist()
@@ -131,7 +131,7 @@ class Recorder:
 
 def per_client(task: Task, params: Array) -> dict[str, list[float | None]]:
     """Of each client its weight and, where the task can tell, its scores; null without test samples."""
-    scores: Any = getattr(task, "per_client", lambda params: {})(params)
+    scores = task.per_client(params) if isinstance(task, ScoresClients) else {}
     values = {"weight": task.weights, **scores}
     return {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
 

@@ -4,12 +4,11 @@ The rule is run a second time on updates that are one-hot, the k-th client's bei
 *is* the weight of every client, fresh and remembered together, whatever the rule.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from fedstale.core import Array, Availability, Ids, Round, State, Strategy, part
+from fedstale.core import Array, Availability, Drifts, Ids, Round, Selects, State, Strategy, part
 
 
 class Traced(NamedTuple):
@@ -31,26 +30,15 @@ class Tracer:
     def __repr__(self) -> str:
         return repr(self.strategy)
 
-    @property
-    def inverse_weighting(self) -> bool:
-        return bool(getattr(self.strategy, "inverse_weighting", False))
+    def select(self, state: Traced, a: Availability) -> tuple[Ids, Traced]:
+        """The inner strategy's choice (see `core.selects`); the shadow remembers it as well."""
+        inner = cast(Selects, self.strategy)
+        chosen, after = inner.select(state.inner, a)
+        return chosen, state._replace(inner=after, shadow=inner.select(state.shadow, a)[1])
 
-    @property
-    def select(self) -> Callable[[Traced, Availability], tuple[Ids, Traced]] | None:
-        inner: Any = getattr(self.strategy, "select", None)
-        if inner is None:
-            return None
-
-        def select(state: Traced, a: Availability) -> tuple[Ids, Traced]:
-            chosen, after = inner(state.inner, a)
-            return chosen, state._replace(inner=after, shadow=inner(state.shadow, a)[1])
-
-        return select
-
-    @property
-    def drift(self) -> Callable[[Traced, Ids], Array] | None:
-        inner: Any = getattr(self.strategy, "drift", None)
-        return (lambda state, clients: inner(state.inner, clients)) if inner else None
+    def drift(self, state: Traced, clients: Ids) -> Array:
+        """The inner strategy's drift (see `core.drifts`)."""
+        return cast(Drifts, self.strategy).drift(state.inner, clients)
 
     def init(self, n: int, d: int) -> Traced:
         return Traced(self.strategy.init(n, d), self.strategy.init(n, n), np.zeros(n, np.float32))

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedstale.core import Array, Local, require
+from fedstale.core import Array, Floats, Local, require
 from fedstale.fed_cis.networks import EarlyExit
 from fedstale.rng import stream
 from fedstale.tasks.flat import Slot, draw
-from fedstale.tasks.split import Floats, minibatches
+from fedstale.tasks.split import minibatches
 from fedstale.tasks.supervised import Batch, Samples, Supervised
 
 

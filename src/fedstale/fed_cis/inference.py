@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Ids, require
+from fedstale.core import Floats, Ids, require
 from fedstale.fed_cis.tree import Tree
 
-Floats = npt.NDArray[np.float64]
 Requests = Callable[
     [Tree, Ids], Floats
 ]  # tree, test samples of each node (n,) -> rate of sample m at node i (n, M)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedstale.core import Array, Ids, Local, require
+from fedstale.core import Array, Floats, Ids, Local, require
 from fedstale.data.federated import Federated
 from fedstale.fed_cis.exits import Exit, exit_of, flops, gradient_variances
 from fedstale.fed_cis.inference import Requests, normalised_entropy, own, serve, served_mean
@@ -24,7 +24,7 @@ from fedstale.rng import stream
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
 from fedstale.tasks.images import scaled
 from fedstale.tasks.quadratic import normalised
-from fedstale.tasks.split import Floats, Split
+from fedstale.tasks.split import Split
 from fedstale.tasks.supervised import EVALUATION_BATCH, Batch, Samples, cross_entropy
 
 
@@ -63,7 +63,7 @@ class EarlyExitTask:
         require(tree.n == nodes, f"the tree must have the {nodes} nodes of the data, got {tree.n}")
         self.exits: tuple[Exit, ...] = (first, *(place(e, self.train, self.test) for e in range(2, E + 1)))
         self.pairs = _checked(pairs, tree)
-        self.n = len(self.pairs)
+        self.n, self.samples = len(self.pairs), self.train.sizes[np.asarray(self.pairs)[:, 0]]  # of the pair's node
         self.requests = requests(tree, self.test.sizes) if len(self.test.y) else np.zeros((nodes, 0))
         self.exit_weights = weighting.weights(Exits(tree.rates(E), self.flops, self.variances))  # Λ̃ (E,)
         self.weights = normalised(_pair_weights(self.pairs, self.train.sizes, self.exit_weights), self.n)

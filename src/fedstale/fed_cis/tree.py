@@ -10,9 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Ids, part, require
-
-Floats = npt.NDArray[np.float64]
+from fedstale.core import Floats, Ids, part, require
 
 
 class Flows(NamedTuple):

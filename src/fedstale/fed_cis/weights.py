@@ -8,11 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from fedstale.core import part, require
-
-Floats = npt.NDArray[np.float64]
+from fedstale.core import Floats, part, require
 
 
 class Exits(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from fedstale import registry as recipes
-from fedstale.core import BadInput, Local, require
+from fedstale.core import BadInput, Local, WithTruth, require
 from fedstale.experiments.schema import Section, Spec, Training, build, describe, validated
 from fedstale.federation.state.server_state import Rules
 from fedstale.runs.store import canonical
@@ -96,7 +96,7 @@ def read(folder: Path) -> Settings:
 def check(folder: Path, raw: dict[str, Any]) -> Settings:
     file = validated(Federation, raw, "")
     estimator = build(file.estimator, recipes.ESTIMATORS, "estimator")
-    blind = getattr(estimator, "p", ()) is None
+    blind = isinstance(estimator, WithTruth) and estimator.needs_truth
     require(not blind, 'estimator "known" needs p, one probability per client: nobody knows them here')
     rules = Rules(
         strategy=build(file.strategy, recipes.STRATEGIES, "strategy"),

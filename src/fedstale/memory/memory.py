@@ -1,16 +1,24 @@
 """The last update of every client, n × d, with its weighted sum kept as it changes."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Mask, Round
+from fedstale.core import Array, Floats, Ids, Mask, Round
 from fedstale.memory.codings import Coding, Float32, keys
 from fedstale.memory.file import File
 from fedstale.memory.ram import Ram
-from fedstale.memory.update import Floats, Passing, Watch, exchange, squared
+from fedstale.memory.update import Passing, Watch, exchange, squared
+
+
+@runtime_checkable
+class KeepsMemory(Protocol):
+    """A strategy with a memory of updates, in this coding."""
+
+    @property
+    def memory(self) -> Coding: ...
 
 
 @dataclass

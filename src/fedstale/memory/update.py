@@ -11,13 +11,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Mask
+from fedstale.core import Array, Floats, Ids, Mask
 from fedstale.kernels import load
 from fedstale.memory.codings import Codes, Coding, Keys
-
-Floats = npt.NDArray[np.float64]
 
 BLOCK = 16384  # numbers at a time: an array of them fits the second-level cache several times
 SHARE = 1 << 19  # numbers that are worth a thread of their own

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fedstale.core import HasClusters, WarmsUp
 from fedstale.experiments.plan import Planned, by_label, plan
 from fedstale.papers.figure import Cell, Choice, Figure
 from fedstale.runs import metrics, store
 from fedstale.runs.query import training_objective
 from fedstale.runs.statistics import spread, thinned
-from fedstale.simulate import experienced
+from fedstale.simulate import warmed_up
 
 Row = dict[str, Any]
 
@@ -83,11 +84,12 @@ def values(run: store.RunFolder, at: Sequence[int]) -> Row:
 
 
 def beliefs(p: Planned) -> Row:
-    """How wrong an estimator that has watched beforehand is about π_i and λ_i at the start, mean over clients."""
-    if not getattr(p.algorithm.estimator, "watched", 0):
+    """How wrong an estimator with warm-up rounds is about π_i and λ_i at the start, mean over clients."""
+    asked = p.algorithm.estimator
+    if not isinstance(asked, WarmsUp) or asked.warmup_rounds == 0:
         return {}
     n: int = p.config["data"]["clients"]
-    estimator: Any = experienced(p.algorithm.estimator, p.participation, n, p.seed)
+    estimator: Any = warmed_up(asked, p.participation, n, p.seed)
     truth: Any = p.participation
     belief = estimator.init(n)
     pairs = {
@@ -99,9 +101,9 @@ def beliefs(p: Planned) -> Row:
 
 def left_out(p: Planned) -> Row:
     """Of the clients of each cluster that were there, the share that the rule left out; None if none ever was."""
-    clusters = getattr(p.participation, "clusters", None)
-    if clusters is None or not p.folder.finished:
+    if not isinstance(p.participation, HasClusters) or not p.folder.finished:
         return {}
+    clusters = p.participation.clusters
     n, spared, there = p.config["data"]["clients"], np.zeros(clusters), np.zeros(clusters)
     for line in p.folder.metrics():
         out = np.array(line.get("spared", []), np.int64)

@@ -1,13 +1,12 @@
 """Clients in groups: who belongs where, and how the clients of one kind of round come and go."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Ids, require
-
-Floats = npt.NDArray[np.float64]
+from fedstale.core import Floats, Ids, require
 
 
 class Kind(NamedTuple):
@@ -21,6 +20,13 @@ class Kind(NamedTuple):
     p: Floats  # (c,)
     group: Ids  # (n,) in 0 … c - 1
     together: bool = False
+
+
+@runtime_checkable
+class ListsKinds(Protocol):
+    """A participation process that can list all its kinds of round."""
+
+    def kinds(self, n: int) -> Iterator[Kind]: ...
 
 
 def independent(p: npt.ArrayLike) -> Kind:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids
-from fedstale.participation.groups import Floats, Kind
+from fedstale.core import Array, Floats, Ids
+from fedstale.participation.groups import Kind
 
 Complex = npt.NDArray[np.complex128]
 NEGLIGIBLE = 36.0  # e⁻³⁶ ≈ 2·10⁻¹⁶

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, part, require
-from fedstale.participation.groups import Floats, Kind, checked_members, group_of, independent
+from fedstale.core import Array, Floats, Mask, part, require
+from fedstale.participation.groups import Kind, checked_members, group_of, independent
 from fedstale.rng import stream
 
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Mask, Participation, part, require
+from fedstale.core import Array, Floats, Ids, Mask, Participation, part, require
 from fedstale.participation import recorded
 from fedstale.participation.bernoulli import Bernoulli, TwoGroups
-from fedstale.participation.groups import Floats, Kind, independent
+from fedstale.participation.groups import Kind, ListsKinds, independent
 from fedstale.participation.marginals import uniform
 from fedstale.participation.trace import Trace
 from fedstale.rng import stream
@@ -118,8 +118,7 @@ def _kinds(base: Participation, n: int) -> list[Kind] | None:
         return [independent(base.probs(n))]
     if isinstance(base, Trace):
         return list(recorded.kinds(base._rounds(n)))
-    listed = getattr(base, "kinds", None)
-    return None if listed is None else list(listed(n))
+    return list(base.kinds(n)) if isinstance(base, ListsKinds) else None
 
 
 def _alike(kinds: list[Kind]) -> bool:

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.colors import LinearSegmentedColormap
 
-from fedstale.core import Mask
+from fedstale.core import Floats, Mask
 
-Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]  # [k] how often k came
 
 ON, OFF, INK = "#0072B2", "#D55E00", "#3B4A5A"  # Okabe and Ito's blue and vermilion; the raster's dark

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fedstale.core import Floats
 from fedstale.report.plots import ROWS, Key, Plot, Table, plain
-from fedstale.report.series import Floats, Lines, clients, per_client, shares, thinned, weights
+from fedstale.report.series import Lines, clients, per_client, shares, thinned, weights
 from fedstale.report.style import COLOURS, DARK, ORANGE, POINTS, Look, layout
 
 CLIENTS = 200  # of a raster; of more, evenly many are shown

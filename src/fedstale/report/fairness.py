@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fedstale.core import Floats
 from fedstale.report.plots import Plot, Table
-from fedstale.report.series import Floats, Lines, per_client, shares, told
+from fedstale.report.series import Lines, per_client, shares, told
 from fedstale.report.style import Look, faint, layout
 
 WRAP = 18  # letters of a name on an axis

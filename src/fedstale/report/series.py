@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedstale.core import BadInput, require
+from fedstale.core import BadInput, Floats, require
 from fedstale.report.style import POINTS
 from fedstale.runs.query import Group, Run
 
-Floats = npt.NDArray[np.float64]
 Line = dict[str, Any]  # of a run's metrics
 NAMES = {
     "accuracy": "test accuracy",

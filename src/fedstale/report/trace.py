@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedstale.core import BadInput
+from fedstale.core import BadInput, Floats
 from fedstale.report.clients import CLIENTS
 from fedstale.report.plots import Key, Plot, Table, plain
-from fedstale.report.series import Floats, thinned
+from fedstale.report.series import thinned
 from fedstale.report.style import POINTS, layout, look
 
 COLUMNS = ("client", "share", "mixing", "longest_absence", "weight", "plain_weight")

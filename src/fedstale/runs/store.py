@@ -27,7 +27,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, require
+from fedstale.core import Array, BadInput, SavesItself, require
 
 MARKER = "fedstale-store.json"
 FORMAT = 1
@@ -182,9 +182,9 @@ def _safe(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
 def pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     """The shape of a tree as JSON; its arrays go to `arrays` under their path.
 
-    What has `saved` and `restored` says itself what is kept of it, in plain arrays and numbers.
+    An object with `saved()` and `restored()` chooses its own serialised form.
     """
-    if hasattr(tree, "restored"):
+    if isinstance(tree, SavesItself):
         tree = tree.saved()
     if isinstance(tree, np.ndarray):
         arrays[path] = tree
@@ -211,7 +211,7 @@ def _children(tree: Any) -> list[tuple[str, Any]] | None:
 
 
 def unpack(shape: Any, like: Any, path: str, array: Callable[[str], Any]) -> Any:
-    if hasattr(like, "restored"):
+    if isinstance(like, SavesItself):
         return like.restored(unpack(shape, like.saved(), path, array))
     if shape == "array":
         return array(f"a{path}")

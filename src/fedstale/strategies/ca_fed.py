@@ -5,14 +5,25 @@ Algorithm 3 of Rodio, Client heterogeneity in federated learning systems, thesis
 """
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Availability, Ids, Mask, Round, part, require, weighted_sum
-
-Floats = npt.NDArray[np.float64]
+from fedstale.core import (
+    Array,
+    Availability,
+    BadInput,
+    Floats,
+    HasOptima,
+    Ids,
+    Mask,
+    Round,
+    Task,
+    part,
+    require,
+    weighted_sum,
+)
 
 
 class Losses(NamedTuple):
@@ -47,11 +58,12 @@ class CAFed:
         if self.optimum is not None and not isinstance(self.optimum, str):
             object.__setattr__(self, "optimum", np.array(self.optimum, np.float64))
 
-    def informed(self, task: Any) -> "CAFed":
-        """The rule that knows the F_i* of a task, if it asks for them."""
+    def bind(self, task: Task) -> "CAFed":
+        """The rule with the F_i* of a task, if it asks for them."""
         if not isinstance(self.optimum, str):
             return self
-        require(hasattr(task, "optima"), f"optimum 'local' needs a task with `optima`, got {type(task).__name__}")
+        if not isinstance(task, HasOptima):
+            raise BadInput(f"optimum 'local' needs a task with `optima`, got {type(task).__name__}")
         return CAFed(self.kappa2, self.tau, task.optima)
 
     def init(self, n: int, d: int) -> Losses:

@@ -9,9 +9,9 @@ from typing import ClassVar, NamedTuple, TypeGuard
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Round, part, require
+from fedstale.core import Array, Floats, Ids, Round, part, require
 from fedstale.memory import Coding, Float32, Memory, checked
-from fedstale.memory.update import Floats, Watch
+from fedstale.memory.update import Watch
 from fedstale.strategies.self_tuning import Tuning
 
 

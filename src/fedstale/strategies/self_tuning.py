@@ -12,11 +12,8 @@ variance it causes, and once more for how seldom it is seen.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedstale.core import Ids, Round
-
-Floats = npt.NDArray[np.float64]
+from fedstale.core import Floats, Ids, Round
 
 ALWAYS = 0.999  # a client with such a p causes no variance worth correcting
 PRIOR_EVENTS = 10  # the first guess, β = 0.5, fades over so many events

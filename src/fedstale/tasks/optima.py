@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedstale.tasks.split import Floats, Split
+from fedstale.core import Floats
+from fedstale.tasks.split import Split
 
 ROUNDS = 200  # of L-BFGS: a linear model with ridge needs about 50
 

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Local, require
+from fedstale.core import Array, Floats, Local, require
 from fedstale.rng import stream
-
-Floats = npt.NDArray[np.float64]
 
 
 class Quadratic:

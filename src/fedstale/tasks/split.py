@@ -8,10 +8,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedstale.core import Ids, Local, require
+from fedstale.core import Floats, Ids, Local, require
 
 Data = Tensor | npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 Weighting = Callable[[Ids], npt.ArrayLike]  # training samples of each client (n,) -> (n,)
 
 

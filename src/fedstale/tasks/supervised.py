@@ -11,14 +11,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import Array, BadInput, Ids, Local, require
+from fedstale.core import Array, BadInput, Floats, Ids, Local, require
 from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
 from fedstale.tasks.layers import dense_sizes
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.quadratic import normalised
-from fedstale.tasks.split import Data, Floats, Split, Weighting, even, minibatches
+from fedstale.tasks.split import Data, Split, Weighting, even, minibatches
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (b, …), targets (b, …) -> (b,)
 Samples = Split | Sequence[tuple[Data, Data]]
@@ -60,8 +60,9 @@ class Supervised:
         require(ridge >= 0, f"ridge must be at least 0, got {ridge}")
         self.loss, self.ridge, self.device = loss, ridge, _usable(device)
         self.train = _split(train).to(self.device)
-        self.n = len(self.train.sizes)
-        _check_sizes(self.train.sizes)
+        self.samples = self.train.sizes  # (n,)
+        self.n = len(self.samples)
+        _check_sizes(self.samples)
         none = Split(self.train.x[:0], self.train.y[:0], np.zeros(self.n + 1, np.int64))
         self.test = none if test is None else _split(test).to(self.device)
         require(len(self.test.sizes) == self.n, f"test must have {self.n} clients, got {len(self.test.sizes)}")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Job, Local, Task
+from fedstale.core import Array, CountsSamples, Ids, Job, Local, Task
 from fedstale.engines.processes.shared import Shared, load
 from fedstale.engines.serial import Serial
 
@@ -60,7 +60,7 @@ class Unit(NamedTuple):
 
 def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> deque[Unit]:
     """The clients of all jobs, some at a time, the largest first."""
-    sizes = task.train.sizes if hasattr(task, "train") else np.ones(task.n, np.int64)
+    sizes = task.samples if isinstance(task, CountsSamples) else np.ones(task.n, np.int64)
     board, first = Board.of(jobs), np.cumsum([0, *(len(job.clients) for job in jobs)])
     together = max(1, board.rows // (workers * SHARES))
     found: list[tuple[int, Unit]] = []

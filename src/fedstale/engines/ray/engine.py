@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Job, Local, Reply, Task, require
+from fedstale.core import Array, BadInput, HasDevice, Job, Local, Reply, Task, require
 from fedstale.engines.machine import runs_that_fit
 from fedstale.engines.processes.shared import Pickler, Shared, dump
 from fedstale.engines.processes.worker import Unit, units
@@ -87,8 +87,7 @@ class Ray:
 
 def needed(task: Task) -> dict[str, int]:
     """What an actor asks the cluster for."""
-    device = getattr(getattr(task, "device", None), "type", "cpu")
-    return {"num_cpus": 1, "num_gpus": int(device == "cuda")}
+    return {"num_cpus": 1, "num_gpus": int(isinstance(task, HasDevice) and task.device.type == "cuda")}
 
 
 def _places(ray: Any, needs: dict[str, int]) -> int:

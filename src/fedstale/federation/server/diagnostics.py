@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Estimator
+from fedstale.core import Estimator, Floats
 from fedstale.federation.state.server_state import ServerState
 from fedstale.runs.store import fingerprint, write, write_json
 
 Z = 1.959963984540054  # 95 %
-Floats = npt.NDArray[np.float64]
 
 
 def wilson(heard: npt.NDArray[np.int64], rounds: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:

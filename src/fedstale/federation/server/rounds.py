@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Availability, Ids, State, require
+from fedstale.core import Array, Availability, EstimatesMixing, Ids, State, drifts, require, selects
 from fedstale.experiments.tracer import Tracer
 from fedstale.federation.protocol.exchange import Exchange, Void
 from fedstale.federation.protocol.link import Link, LinkDown, Order
@@ -128,16 +128,16 @@ class Server:
     def _select(self, state: ServerState, roster: Roster, nodes: Mapping[int, int]) -> Selection:
         """All who are there, unless the strategy chooses among them by their losses."""
         now, here = state.checkpoint, state.positions(nodes)
-        select = getattr(self.rules.strategy, "select", None)
-        if select is None:
+        selecting = selects(self.rules.strategy)
+        if selecting is None:
             return Selection(here, here, now.state, {})
         replies = self.exchange(self._orders(state, nodes, here, train=False))
         available = state.positions(replies.accepted)
         losses = np.array([replies.accepted[i].loss for i in state.ids[available].tolist()], np.float32)
-        mixing = getattr(self.rules.estimator, "mixing", lambda belief: np.zeros(len(state.ids), np.float32))
-        probs = self.rules.estimator.probs(now.belief)
-        a = Availability(now.t + 1, available, losses, roster.weights, probs, mixing(now.belief))
-        chosen, remembered = select(now.state, a)
+        estimator, none = self.rules.estimator, np.zeros(len(state.ids), np.float32)
+        mixing = estimator.mixing(now.belief) if isinstance(estimator, EstimatesMixing) else none
+        a = Availability(now.t + 1, available, losses, roster.weights, estimator.probs(now.belief), mixing)
+        chosen, remembered = selecting.select(now.state, a)
         return Selection(available, chosen, remembered, replies.rejected)
 
     def _present(self, roster: Roster) -> dict[int, int]:
@@ -158,12 +158,12 @@ class Server:
 
     def _orders(self, state: ServerState, nodes: Mapping[int, int], who: Ids, train: bool) -> list[Order]:
         now, s = state.checkpoint, self.settings
-        drift = getattr(self.rules.strategy, "drift", None)
-        drifts = drift(now.state, who) if drift and train else [None] * len(who)
+        drifting = drifts(self.rules.strategy)
+        added = drifting.drift(now.state, who) if drifting and train else [None] * len(who)
         return [
             Order(
                 nodes[i], i, now.t + 1, secrets.token_hex(16), self.ledger.run, s.file.seed, s.local, now.params,
-                drifts[k], train,
+                added[k], train,
             )
             for k, i in enumerate(state.ids[who].tolist())
         ]  # fmt: skip

@@ -91,19 +91,19 @@ def over(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str,
 
 
 def estimates(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
-    """Figure 2.4: how wrong the estimates are, and the accuracy, over the rounds watched beforehand."""
+    """Figure 2.4: how wrong the estimates are, and the accuracy, over the warm-up rounds."""
     with plt.rc_context(SMALL):
         figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
         for k, (column, label) in enumerate(
             (("probs_error", "of $\\hat\\pi$"), ("mixing_error", "of $\\hat\\lambda$"))
         ):
-            at = {key: np.mean([row[column] for row in some]) for (key,), some in by(rows, "watched").items()}
+            at = {key: np.mean([row[column] for row in some]) for (key,), some in by(rows, "warmup_rounds").items()}
             above.plot(list(at), list(at.values()), label=label, marker="os"[k], markersize=3, **style(k))
-        above.set(xlabel="rounds watched beforehand", ylabel="mean absolute error", xscale="log", yscale="log")
+        above.set(xlabel="warm-up rounds", ylabel="mean absolute error", xscale="log", yscale="log")
         above.grid(alpha=0.25)
         above.legend()
-        points(below, rows, "watched", "accuracy_last10")
-        below.set(xlabel="rounds watched beforehand", xscale="log")
+        points(below, rows, "warmup_rounds", "accuracy_last10")
+        below.set(xlabel="warm-up rounds", xscale="log")
         _shared(legend, below)
         save(figure, path, about["title"], note)
 
