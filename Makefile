@@ -1,4 +1,4 @@
-# make demo | test | check | bench | setup, with Flower in an environment of its own: federation | test-flower,
+# make demo | test | check | bench | docs | setup, with Flower in an environment of its own: federation | test-flower,
 # and with Ray in another: test-ray
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 FLOWER := .venv-flower
 RAY := .venv-ray
 
-.PHONY: setup demo test check format bench federation test-flower test-ray clean
+.PHONY: setup demo test check format bench docs federation test-flower test-ray clean
 
 setup: $(VENV)/.ready
 
@@ -35,6 +35,14 @@ format: setup
 
 bench: setup
 	$(BIN)/fedstale bench $(BENCH)
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx --fail-on-warning --quiet docs build/docs
+	@echo build/docs/index.html
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 $(FLOWER)/.ready: pyproject.toml constraints.txt
 	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)

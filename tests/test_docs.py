@@ -1,17 +1,24 @@
 """The documentation is true: its examples run, its tables are complete, its links lead somewhere."""
 
 import dataclasses
+import json
 import re
+import shlex
+import sys
 import tomllib
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import pytest
+import typer
 from pydantic_core import PydanticUndefined
 
 from fedstale import registry as recipes
 from fedstale import theory
+from fedstale.cli.app import app as command_line
 from fedstale.data import DATASETS, PARTITIONS, SWAPS
 from fedstale.engines import ENGINES
 from fedstale.experiments import schema as configuration
@@ -19,7 +26,10 @@ from fedstale.experiments.plan import plan
 from fedstale.tasks.models import MODELS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+GUIDES = [page for page in PAGES if page.parent.name in ("tutorials", "guides")]
+NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 SECTIONS = {  # the parts that have a section of their own, and on which page
     "strategies": recipes.STRATEGIES,
     "participation": recipes.PARTICIPATION,
@@ -49,7 +59,7 @@ REST: dict[str, Any] = {  # what an example leaves out
     "participation": {"kind": "two-groups", "p_min": 0.5},
 }
 SIMPLE = (bool, int, float, str, type(None))
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem if p.parent != ROOT else "front page")
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 parts = pytest.mark.parametrize(("page", "name"), [(page, name) for page in SECTIONS for name in SECTIONS[page]])
 
 
@@ -57,13 +67,20 @@ class Block(NamedTuple):
     language: str
     line: int  # of the file, where its text begins
     text: str
-    run: bool
+    note: str  # of the comment before it: "not run", or "file: NAME" for a text that later commands read
 
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
-    for found in re.finditer(r"(<!-- not run -->\s*\n)?^```(\w+)\n(.*?)^```$", text, re.M | re.S):
-        yield Block(found[2], text[: found.start(3)].count("\n") + 1, found[3], found[1] is None)
+    for found in re.finditer(r"(?:<!-- (.*?) -->\s*\n)?^```(\w+)\n(.*?)^```$", text, re.M | re.S):
+        yield Block(found[2], text[: found.start(3)].count("\n") + 1, found[3], found[1] or "")
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """The arguments of the lines `$ fedstale …` of a block, without comments."""
+    for line in block.text.splitlines():
+        if line.startswith("$ fedstale "):
+            yield shlex.split(line.removeprefix("$ fedstale "), comments=True)
 
 
 def read(page: str) -> str:
@@ -96,17 +113,69 @@ def written(default: Any) -> str:
 
 
 @pages
-def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page, in order, in one namespace; then its TOML blocks, which may name files they wrote."""
-    monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "example"}
+    namespace = _namespace(tmp_path, monkeypatch)
     for block in blocks(page):
-        if block.language == "python" and block.run:
-            code = "\n" * (block.line - 1) + block.text
-            exec(compile(code, str(page), "exec"), namespace)
+        if block.note == "not run":
+            continue
+        if block.note.startswith("file: "):
+            Path(block.note.removeprefix("file: ")).write_text(block.text)
+        elif block.language == "python":
+            _execute(block.text, page, namespace, block.line)
+        elif block.language == "console" and page in GUIDES:
+            for arguments in commands(block):
+                _run(arguments)
     for block in blocks(page):
-        if block.language == "toml" and block.run:
+        if block.language == "toml" and block.note != "not run":
             _check_toml(block, tmp_path)
+
+
+def _namespace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The namespace of a module that can be imported, because some checks pickle classes of an example."""
+    monkeypatch.chdir(folder)
+    module = types.ModuleType("example")
+    monkeypatch.setitem(sys.modules, "example", module)
+    return vars(module)
+
+
+def _execute(text: str, page: Path, namespace: dict[str, Any], line: int = 1) -> None:
+    exec(compile("\n" * (line - 1) + text, str(page), "exec"), namespace)
+
+
+def _run(arguments: list[str]) -> None:
+    """A command of a guide; of training, a few rounds are enough to see that the lines fit together."""
+    short = ["-c", "rounds=3", "--seeds", "1,2"] if arguments[0] == "run" else []
+    command_line([*arguments, *short], standalone_mode=False)
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda p: p.name)
+def test_a_notebook_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells in order, as plain Python: without magics no kernel is needed, which would be ten more packages."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    namespace = _namespace(tmp_path, monkeypatch)
+    cells = [cell for cell in json.loads(page.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert cells
+    for cell in cells:
+        assert cell["outputs"] == [], f"{page.name} is kept without outputs"
+        _execute("".join(cell["source"]), page, namespace)
+    namespace["plt"].close("all")
+
+
+@pages
+def test_commands_exist(page: Path) -> None:
+    """Every `$ fedstale …` line names a command and options that there are."""
+    for block in blocks(page):
+        for arguments in commands(block):
+            _parse(typer.main.get_command(command_line), [*arguments])
+
+
+def _parse(command: click.Command, arguments: list[str]) -> None:
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        name = arguments.pop(0)
+        assert name in command.commands, f"there is no command {name}"
+        command = command.commands[name]
+    command.make_parser(click.Context(command)).parse_args(arguments)
 
 
 def _check_toml(block: Block, folder: Path) -> None:

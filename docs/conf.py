@@ -1,0 +1,31 @@
+"""Settings of the documentation site: `make docs` builds it into build/docs, with warnings as errors.
+
+Sphinx with MyST and furo: pages stay plain Markdown that reads well in the repository, autodoc reads the
+docstrings, and furo needs no remote script or font. Nothing here uses the network.
+"""
+
+import sys
+from pathlib import Path
+
+import fedstale
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+project = "fedstale"
+author = "the fedstale contributors"
+version = release = fedstale.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "site_extension"]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # site_extension turns a notebook into Markdown
+html_theme = "furo"
+html_title = "fedstale"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
+html_copy_source = False
+myst_heading_anchors = 4  # the anchors that GitHub gives to headings
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_links_external_new_tab = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # array types are long once they are resolved; shapes are in the docstrings
+add_module_names = False
+nitpicky = False

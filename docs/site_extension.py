@@ -1,0 +1,252 @@
+"""The generated part of the site: command line, TOML keys, names of parts, API, and notebooks as pages.
+
+A page asks for generated text by a line `<!-- generated: NAME -->`; NAME is a function below that returns
+Markdown. Docstrings are plain text with `code` and indented formulas, not reStructuredText, so they are
+converted before autodoc parses them.
+"""
+
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+import numpy as np
+import typer
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+import fedstale
+from fedstale.cli.app import app as command_line
+from fedstale.experiments import build, schema
+
+ROOMS = {  # room → heading on the API page; the names of a room come from fedstale.__all__
+    "simulate": "The loop",
+    "core": "Records and protocols",
+    "strategies": "Strategies",
+    "participation": "Participation",
+    "estimators": "Estimators",
+    "channels": "Channels",
+    "servers": "Servers",
+    "memory": "Memory",
+    "tasks": "Tasks",
+    "engines": "Engines",
+    "fed_cis": "Fed-CIS",
+}
+OTHER = "Names, seeds, experiments and runs"
+MODULES = ("data", "models", "fed_cis", "theory", "testing")  # public modules with names of their own
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("source-read", fill)
+    app.connect("autodoc-process-docstring", to_rst)
+    app.connect("autodoc-skip-member", skip)
+    return {"parallel_read_safe": True}
+
+
+def fill(app: Any, docname: str, source: list[str]) -> None:
+    """Turn a notebook into Markdown and put generated text in its places."""
+    if str(app.env.doc2path(docname)).endswith(".ipynb"):
+        source[0] = notebook(json.loads(source[0]))
+    source[0] = re.sub(r"^<!-- generated: (\w+) -->$", lambda m: GENERATED[m[1]](), source[0], flags=re.M)
+
+
+def notebook(content: dict[str, Any]) -> str:
+    """The cells of a notebook as Markdown."""
+    cells = []
+    for cell in content["cells"]:
+        text = "".join(cell["source"])
+        cells.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    return "\n\n".join(cells) + "\n"
+
+
+def to_rst(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """A docstring in plain text as reStructuredText: `x` becomes code, an indented block a literal block."""
+    out: list[str] = []
+    block = False
+    for line in lines:
+        if line.startswith("  ") and line.strip() and (block or not out or not out[-1].strip()):
+            if not block:
+                out += ["::", ""]
+            block = True
+        elif line.strip():
+            block = False
+        out.append(line if block else _inline(line))
+    lines[:] = out
+
+
+def _inline(line: str) -> str:
+    code = re.split(r"(`+[^`]+`+)", line)
+    plain = [re.sub(r"([*|_\\])", r"\\\1", text) for text in code[::2]]
+    marked = ["``" + text.strip("`") + "``" for text in code[1::2]]
+    joined = plain[0]
+    for mark, text in zip(marked, plain[1:], strict=True):
+        joined += ("\\ " if joined[-1:].isalnum() else "") + mark + ("\\ " if text[:1].isalnum() else "") + text
+    return joined
+
+
+def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
+    """Leave out the fields that a NamedTuple documents as `Alias for field number 0`."""
+    return True if (inspect.getdoc(obj) or "").startswith("Alias for field number") else None
+
+
+def commands() -> str:
+    """Every command with its arguments and options, from the typer application."""
+    return "\n".join(_command(typer.main.get_command(command_line), "fedstale", 2))
+
+
+def _command(command: click.Command, name: str, level: int) -> Iterator[str]:
+    context = click.Context(command, info_name=name)
+    inner = getattr(command, "commands", {})
+    if level > 2 or not inner:
+        yield f"{'#' * min(level - 1, 3)} `{name}`\n"
+    yield f"{command.help or ''}\n"
+    if not inner:
+        yield f"```text\n{name} {' '.join(command.collect_usage_pieces(context))}\n```\n"
+    rows = [_parameter(p) for p in command.params if not getattr(p, "hidden", False)]
+    if rows:
+        yield _table(("argument or option", "default", "meaning"), rows)
+    for key, child in inner.items():
+        if not child.hidden:
+            yield from _command(child, f"{name} {key}", level + 1)
+
+
+def _parameter(p: click.Parameter) -> tuple[str, str, str]:
+    names = ", ".join(f"`{n}`" for n in [*p.opts, *p.secondary_opts]) if isinstance(p, click.Option) else ""
+    shown = names or f"`{p.human_readable_name}`"
+    missing = p.default is None or callable(p.default) or str(p.default) == "Sentinel.UNSET"
+    default = "required" if p.required else "" if missing or p.default is False else f"`{_default(p.default)}`"
+    return shown, default, getattr(p, "help", None) or ""
+
+
+def _default(value: Any) -> str:
+    return str(getattr(value, "value", value))
+
+
+def keys() -> str:
+    """Every key of an experiment, section by section, from the pydantic models."""
+    out = ["## Top level\n", _fields(schema.Experiment)]
+    for name, field in schema.Experiment.model_fields.items():
+        for model in _models(field.annotation):
+            out += [f"## `[{name}]`\n", _about(model), _fields(model)]
+    for model in dict.fromkeys(schema.DATA.values()):
+        names = [f"`{key}`" for key, value in schema.DATA.items() if value is model]
+        out += [f"## `[data]` with dataset {', '.join(names)}\n", _about(model), _fields(model)]
+        for key, field in model.model_fields.items():
+            for inner in _models(field.annotation):
+                out += [f"### `[data.{key}]`\n", _about(inner), _fields(inner)]
+    return "\n".join(out)
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    found = [annotation, *typing.get_args(annotation)]
+    return [m for m in found if isinstance(m, type) and issubclass(m, BaseModel)]
+
+
+def _about(model: type[BaseModel]) -> str:
+    own = model.__doc__ if model.__doc__ is not model.__mro__[1].__doc__ else None
+    return f"{inspect.cleandoc(own)}\n" if own else ""
+
+
+def _fields(model: type[BaseModel]) -> str:
+    rows = []
+    for name, field in model.model_fields.items():
+        if field.default is PydanticUndefined:
+            default = "required"
+        else:
+            plain = isinstance(field.default, bool | int | float | str | list)
+            default = f"`{json.dumps(field.default)}`" if plain else ""
+        limits = [_limit(m) for m in field.metadata]
+        allowed = ", ".join([_type(field.annotation), *filter(None, limits)])
+        rows.append((f"`{name}`", default, allowed, field.description or ""))
+    return _table(("key", "default", "allowed", "meaning"), rows)
+
+
+def _limit(constraint: Any) -> str:
+    signs = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    found = [f"{word} {getattr(constraint, key)}" for key, word in signs.items() if hasattr(constraint, key)]
+    return " ".join(found)
+
+
+def _type(annotation: Any) -> str:
+    """The TOML word for a Python type."""
+    names = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): ""}
+    inner = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if annotation in names:
+        return names[annotation]
+    if _models(annotation) or annotation == schema.Table:
+        return "section"
+    if annotation == schema.Spec:
+        return "name, or table with `kind`"
+    if origin is typing.Literal:
+        return " or ".join(f'`"{value}"`' for value in inner)
+    if origin is list:
+        return f"list of {_type(inner[0])}"
+    if origin is typing.Annotated:
+        return _type(inner[0])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(filter(None, map(_type, inner))))
+    return "any"
+
+
+def names() -> str:
+    """Every name that an experiment may use, with its settings: what `fedstale list` prints."""
+    out = []
+    for title, rows in build.LISTS.items():
+        cells = [(f"`{name}`", f"`{settings}`" if settings else "", about) for name, settings, about in rows()]
+        out += [
+            f"## {title[0].upper()}{title[1:].replace('-', ' ')}\n",
+            _table(("name", "settings", "what it is"), cells),
+        ]
+    return "\n".join(out)
+
+
+def api() -> str:
+    """The public names of fedstale, room by room."""
+    rooms: dict[str, list[str]] = {title: [] for title in [*ROOMS.values(), OTHER]}
+    for name in sorted(fedstale.__all__, key=str.lower):
+        thing = getattr(fedstale, name)
+        if not isinstance(thing, types.ModuleType):
+            room = (getattr(thing, "__module__", "") + "..").split(".")[1]
+            rooms[ROOMS.get(room, OTHER)].append(name)
+    out = []
+    for title, members in rooms.items():
+        if members:
+            out += [f"## {title}\n", *(_entry(name) for name in members)]
+    for module in MODULES:
+        imported = "\n   :imported-members:" if hasattr(getattr(fedstale, module), "__all__") else ""
+        name = getattr(fedstale, module).__name__
+        out += [f"## fedstale.{module}\n", _rst(f".. automodule:: {name}\n   :members:{imported}")]
+    return "\n".join(out)
+
+
+def _entry(name: str) -> str:
+    thing = getattr(fedstale, name)
+    if typing.get_origin(thing) is np.ndarray:
+        return f"**`fs.{name}`** is a numpy array of {typing.get_args(typing.get_args(thing)[1])[0].__name__}.\n"
+    if not isinstance(thing, type):
+        return _rst(f".. autofunction:: fedstale.{name}")
+    if not (issubclass(thing, tuple) or getattr(thing, "_is_protocol", False)):
+        return _rst(f".. autoclass:: fedstale.{name}\n   :members:")
+    source = inspect.getsource(thing)  # of records and protocols: comments and signatures document them best
+    return _rst(f".. py:class:: fedstale.{name}") + f"\n```python\n{source}```\n"
+
+
+def _rst(text: str) -> str:
+    return f"```{{eval-rst}}\n{text}\n```\n"
+
+
+def _table(head: tuple[str, ...], rows: list[Any]) -> str:
+    lines = [head, ("---",) * len(head), *(tuple(map(_cell, row)) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+GENERATED: dict[str, Callable[[], str]] = {"commands": commands, "keys": keys, "names": names, "api": api}
