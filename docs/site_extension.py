@@ -21,7 +21,8 @@ from pydantic_core import PydanticUndefined
 
 import fedstale
 from fedstale.cli.app import app as command_line
-from fedstale.experiments import build, schema
+from fedstale.experiments import schema
+from fedstale.registry import TABLES
 
 ROOMS = {  # room → heading on the API page; the names of a room come from fedstale.__all__
     "simulate": "The loop",
@@ -196,8 +197,11 @@ def _type(annotation: Any) -> str:
 def names() -> str:
     """Every name that an experiment may use, with its settings: what `fedstale list` prints."""
     out = []
-    for title, rows in build.LISTS.items():
-        cells = [(f"`{name}`", f"`{settings}`" if settings else "", about) for name, settings, about in rows()]
+    for title, names_of_kind in TABLES.items():
+        cells = [
+            (f"`{name}`", f"`{settings}`" if settings else "", about)
+            for name, settings, about in names_of_kind.rows()
+        ]
         out += [
             f"## {title[0].upper()}{title[1:].replace('-', ' ')}\n",
             _table(("name", "settings", "what it is"), cells),

@@ -20,7 +20,7 @@ if __name__ == "__main__":
     for mix in ((80, 15, 5), (5, 15, 80)):  # % of the requests that each exit serves
         tree = fed_cis.layered(nodes, mix)
         sampling = fs.ExitSampling(tree.exits)  # p = 0: every node trains its own exit
-        for name, weighting in fed_cis.WEIGHTINGS.items():
+        for name, weighting in fs.registry.WEIGHTINGS.items():
             task = fs.early_exit_task(
                 digits,
                 fs.ExitCNN(),

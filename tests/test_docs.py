@@ -19,11 +19,9 @@ from pydantic_core import PydanticUndefined
 from fedstale import registry as recipes
 from fedstale import theory
 from fedstale.cli.app import app as command_line
-from fedstale.data import DATASETS, PARTITIONS, SWAPS
-from fedstale.engines import ENGINES
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.plan import plan
-from fedstale.tasks.models import MODELS
+from fedstale.registry import DATASETS, ENGINES, MODELS, PARTITIONS, SWAPS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -1,66 +1,33 @@
-"""Every part by its name, and the papers' names for combinations of parts."""
+"""The one place where a name becomes a part.
 
-from collections.abc import Mapping
+There is a table for every kind of part: RECIPES (algorithms), STRATEGIES, PARTICIPATION, ESTIMATORS, CHANNELS,
+SERVERS, MEMORIES, DATASETS, PARTITIONS, SWAPS, MODELS, EXIT_MODELS, WEIGHTINGS, ENGINES. TABLES holds them all.
+
+    STRATEGIES["fedstale"]                              the class; what needs torch is imported on first use
+    STRATEGIES.find("fedstale", "strategy.kind")        the same; an unknown name is answered with the nearest
+    STRATEGIES.find("package.module:Name", …)           a part of the user's own, checked to be a strategy
+    STRATEGIES.name_of(part)                            the name that finds the class of this part
+    STRATEGIES.rows()                                   (name, settings, one line) for `fedstale list`
+    import_from(folder)                                 own parts are looked for in this folder as well
+    sources(config)                                     {own name: hash of its source file} for a run's key
+
+`fedstale.experiments.spec` goes on from here: it builds a part, or the parts of an algorithm, from their settings.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedstale import channels, estimators, memory, participation, servers, strategies
-from fedstale.core import Estimator, Strategy, known
-from fedstale.fed_cis.sampling import ExitSampling
+from fedstale import channels, data, estimators, fed_cis, memory, participation, servers, strategies
+from fedstale.core import BadInput, Estimator, Strategy, known, require
 
-STRATEGIES: Mapping[str, Any] = {
-    "fedavg": strategies.FedAvg,
-    "unbiased": strategies.Unbiased,
-    "fedstale": strategies.FedStale,
-    "fedvarp-original": strategies.FedVARP,
-    "mifa": strategies.MIFA,
-    "ca-fed": strategies.CAFed,
-    "adafed": strategies.AdaFed,
-    "more-available": strategies.MoreAvailable,
-    "f3ast": strategies.F3AST,
-    "udma": strategies.UDMA,
-    "amplified": strategies.Amplified,
-    "wait": strategies.Wait,
-    "scaffold": strategies.Scaffold,
-}
-PARTICIPATION: Mapping[str, Any] = {
-    "bernoulli": participation.Bernoulli,
-    "two-groups": participation.TwoGroups,
-    "markov": participation.Markov,
-    "markov-classes": participation.MarkovClasses,
-    "clustered-markov": participation.ClusteredMarkov,
-    "cyclic": participation.Cyclic,
-    "diurnal": participation.Diurnal,
-    "label-tied": participation.LabelTied,
-    "trace": participation.Trace,
-    "events": participation.Events,
-    "grid": participation.Grid,
-    "sampling": participation.Sampling,
-    "regularised-sampling": participation.RegularisedSampling,
-    "exits": ExitSampling,
-}
-ESTIMATORS: Mapping[str, Any] = {
-    "known": estimators.Known,
-    "intervals": estimators.Intervals,
-    "beta-bernoulli": estimators.BetaBernoulli,
-    "transitions": estimators.Transitions,
-}
-CHANNELS: Mapping[str, Any] = {
-    "lossless": channels.Lossless,
-    "loss": channels.Loss,
-    "gilbert-elliott": channels.GilbertElliott,
-    "packets": channels.Packets,
-}
-SERVERS: Mapping[str, Any] = {
-    "sgd": servers.Sgd,
-    "momentum": servers.Momentum,
-    "adam": servers.Adam,
-    "yogi": servers.Yogi,
-    "projection": servers.Projection,
-}
-
-
-MEMORIES: Mapping[str, Any] = {"float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8}
-NESTED: Mapping[str, Any] = {**PARTICIPATION, **SERVERS, **MEMORIES}  # parts that are settings of other parts
+OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:Name
+Row = tuple[str, str, str]  # name, settings, one line
 
 
 class Recipe(NamedTuple):
@@ -71,39 +38,275 @@ class Recipe(NamedTuple):
     about: str = ""  # where the strategy alone does not say it
 
 
-RECIPES: Mapping[str, Recipe] = {
-    "fedavg": Recipe(strategies.FedAvg()),
-    "unbiased": Recipe(strategies.Unbiased()),
-    "fedstale": Recipe(strategies.FedStale(0.5)),
-    "auto": Recipe(
-        strategies.FedStale("auto", gain=0.3, clip=1.0, carry=0.5),
-        about="FedStale that tunes itself: β learned online, averaged memory, clipped correction with a carry.",
-    ),
-    "auto-unbiased": Recipe(
-        strategies.FedStale("auto", gain=0.5), about="FedStale that tunes itself and stays unbiased: no clip."
-    ),
-    "fedvarp": Recipe(strategies.FedStale(1.0), about="FedVARP made unbiased: FedStale with the whole memory."),
-    "fedvarp-original": Recipe(strategies.FedVARP()),
-    "mifa": Recipe(strategies.MIFA()),
-    "fedau": Recipe(
-        strategies.Unbiased(), estimators.Intervals(), "Unbiased FedAvg that learns the p_i as it goes."
-    ),
-    "ca-fed": Recipe(strategies.CAFed(), estimators.Transitions()),
-    "adafed": Recipe(strategies.AdaFed()),
-    "more-available": Recipe(strategies.MoreAvailable()),
-    "f3ast": Recipe(strategies.F3AST(clients=10)),
-    "upga-pl": Recipe(strategies.Unbiased(), about="Unbiased FedAvg over lossy links."),
-    "dma-pl": Recipe(
-        strategies.FedAvg(), about="The mean of the models that got through: FedAvg over lossy links."
-    ),
-    "udma-pl": Recipe(strategies.UDMA()),
-    "amplified": Recipe(strategies.Amplified(period=500, factor=10.0)),
-    "wait-minibatch": Recipe(strategies.Wait(period=500)),
-    "wait-full": Recipe(strategies.Wait(period=500), about="wait-minibatch with a batch of all that a client has."),
-    "scaffold": Recipe(strategies.Scaffold()),
-}
+class Names(Mapping[str, Any]):
+    """The names of one kind of part; what is given as "module:Name" is imported when it is asked for."""
+
+    def __init__(self, kind: str, parts: Mapping[str, Any] | str, methods: Sequence[str] = ()) -> None:
+        self.kind, self.methods, self._given = kind, methods, parts
+
+    @property
+    def _parts(self) -> Mapping[str, Any]:
+        return _imported(self._given, "") if isinstance(self._given, str) else self._given
+
+    def __getitem__(self, name: str) -> Any:
+        part = self._parts[name]
+        return _imported(part, "") if isinstance(part, str) and OWN.fullmatch(part) else part
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def find(self, name: object, where: str) -> Any:
+        """The part of that name, or the user's own as "package.module:Name"."""
+        if not (isinstance(name, str) and OWN.fullmatch(name) and self.methods):
+            return self[known(name, self, where)]
+        part = _imported(name, where)
+        lacks = [method for method in self.methods if not callable(getattr(part, method, None))]
+        what = f"{where} {name!r} is not a {self.kind}: it must be a dataclass with {' and '.join(self.methods)}"
+        require(isinstance(part, type) and dataclasses.is_dataclass(part), f"{what}, got {part!r:.60}")
+        require(not lacks, f"{what}, got none of {lacks}")
+        return part
+
+    def name_of(self, part: object) -> str:
+        """The name of a part's class; of the user's own, package.module:Name."""
+        cls = type(part)
+        own = f"{cls.__module__}:{cls.__qualname__}"
+        return next((name for name, value in self._parts.items() if value in (cls, own)), own)
+
+    def rows(self) -> list[Row]:
+        """Name, settings with their defaults, and one line on what it is."""
+        return [(name, *_described(value)) for name, value in self.items()]
+
+
+STRATEGIES = Names(
+    "strategy",
+    {
+        "fedavg": strategies.FedAvg,
+        "unbiased": strategies.Unbiased,
+        "fedstale": strategies.FedStale,
+        "fedvarp-original": strategies.FedVARP,
+        "mifa": strategies.MIFA,
+        "ca-fed": strategies.CAFed,
+        "adafed": strategies.AdaFed,
+        "more-available": strategies.MoreAvailable,
+        "f3ast": strategies.F3AST,
+        "udma": strategies.UDMA,
+        "amplified": strategies.Amplified,
+        "wait": strategies.Wait,
+        "scaffold": strategies.Scaffold,
+    },
+    ("init", "aggregate"),
+)
+RECIPES = Names(
+    "algorithm",
+    {
+        "fedavg": Recipe(strategies.FedAvg()),
+        "unbiased": Recipe(strategies.Unbiased()),
+        "fedstale": Recipe(strategies.FedStale(0.5)),
+        "auto": Recipe(
+            strategies.FedStale("auto", gain=0.3, clip=1.0, carry=0.5),
+            about="FedStale that tunes itself: β learned online, averaged memory, clipped correction with a carry.",
+        ),
+        "auto-unbiased": Recipe(
+            strategies.FedStale("auto", gain=0.5),
+            about="FedStale that tunes itself and stays unbiased: no clip.",
+        ),
+        "fedvarp": Recipe(strategies.FedStale(1.0), about="FedVARP made unbiased: FedStale with the whole memory."),
+        "fedvarp-original": Recipe(strategies.FedVARP()),
+        "mifa": Recipe(strategies.MIFA()),
+        "fedau": Recipe(
+            strategies.Unbiased(), estimators.Intervals(), "Unbiased FedAvg that learns the p_i as it goes."
+        ),
+        "ca-fed": Recipe(strategies.CAFed(), estimators.Transitions()),
+        "adafed": Recipe(strategies.AdaFed()),
+        "more-available": Recipe(strategies.MoreAvailable()),
+        "f3ast": Recipe(strategies.F3AST(clients=10)),
+        "upga-pl": Recipe(strategies.Unbiased(), about="Unbiased FedAvg over lossy links."),
+        "dma-pl": Recipe(
+            strategies.FedAvg(), about="The mean of the models that got through: FedAvg over lossy links."
+        ),
+        "udma-pl": Recipe(strategies.UDMA()),
+        "amplified": Recipe(strategies.Amplified(period=500, factor=10.0)),
+        "wait-minibatch": Recipe(strategies.Wait(period=500)),
+        "wait-full": Recipe(
+            strategies.Wait(period=500), about="wait-minibatch with a batch of all that a client has."
+        ),
+        "scaffold": Recipe(strategies.Scaffold()),
+    },
+)
+PARTICIPATION = Names(
+    "participation",
+    {
+        "bernoulli": participation.Bernoulli,
+        "two-groups": participation.TwoGroups,
+        "markov": participation.Markov,
+        "markov-classes": participation.MarkovClasses,
+        "clustered-markov": participation.ClusteredMarkov,
+        "cyclic": participation.Cyclic,
+        "diurnal": participation.Diurnal,
+        "label-tied": participation.LabelTied,
+        "trace": participation.Trace,
+        "events": participation.Events,
+        "grid": participation.Grid,
+        "sampling": participation.Sampling,
+        "regularised-sampling": participation.RegularisedSampling,
+        "exits": "fedstale.fed_cis.sampling:ExitSampling",
+    },
+    ("probs", "rows"),
+)
+ESTIMATORS = Names(
+    "estimator",
+    {
+        "known": estimators.Known,
+        "intervals": estimators.Intervals,
+        "beta-bernoulli": estimators.BetaBernoulli,
+        "transitions": estimators.Transitions,
+    },
+    ("init", "probs", "observe"),
+)
+CHANNELS = Names(
+    "channel",
+    {
+        "lossless": channels.Lossless,
+        "loss": channels.Loss,
+        "gilbert-elliott": channels.GilbertElliott,
+        "packets": channels.Packets,
+    },
+    ("probs", "share", "init", "downlink", "uplink"),
+)
+SERVERS = Names(
+    "server",
+    {
+        "sgd": servers.Sgd,
+        "momentum": servers.Momentum,
+        "adam": servers.Adam,
+        "yogi": servers.Yogi,
+        "projection": servers.Projection,
+    },
+    ("init", "apply"),
+)
+MEMORIES = Names(
+    "memory coding",
+    {"float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8},
+    ("scales", "encode", "decode"),
+)
+PARTITIONS = Names(
+    "partition",
+    {
+        "iid": data.IID,
+        "shares": data.Shares,
+        "dirichlet": data.Dirichlet,
+        "clustered-dirichlet": data.ClusteredDirichlet,
+        "shards": data.Shards,
+        "majority": data.Majority,
+        "by-writer": data.ByWriter,
+    },
+    ("split",),
+)
+SWAPS = Names(
+    "label swap",
+    {"label-swap": data.LabelSwap, "released-swap": data.ReleasedSwap},
+    ("apply",),
+)
+MODELS = Names(
+    "model",
+    {
+        "linear": "fedstale.tasks.models:Linear",
+        "mlp": "fedstale.tasks.models:MLP",
+        "cnn": "fedstale.tasks.models:CNN",
+        "mnist-cnn": "fedstale.tasks.models:MnistCNN",
+        "cifar-cnn": "fedstale.tasks.models:CifarCNN",
+        "fashion-cnn": "fedstale.tasks.models:FashionCNN",
+        "padded-cifar-cnn": "fedstale.tasks.models:PaddedCifarCNN",
+    },
+    ("build",),
+)
+EXIT_MODELS = Names(
+    "model with exits",
+    {"exit-cnn": "fedstale.fed_cis.networks:ExitCNN", "exit-resnet18": "fedstale.fed_cis.networks:ExitResNet18"},
+    ("build",),
+)
+WEIGHTINGS = Names(
+    "weighting",
+    {
+        "equal": fed_cis.Equal,
+        "flops": fed_cis.FlopsProportional,
+        "serving-rate": fed_cis.ServingRate,
+        "balanced": fed_cis.Balanced,
+    },
+    ("weights",),
+)
+DATASETS = Names("dataset", "fedstale.data.datasets:DATASETS")  # the rest have their names where they are read
+ENGINES = Names("engine", "fedstale.engines:ENGINES")
+TABLES = {
+    "recipes": RECIPES,
+    "strategies": STRATEGIES,
+    "participation": PARTICIPATION,
+    "estimators": ESTIMATORS,
+    "channels": CHANNELS,
+    "servers": SERVERS,
+    "memories": MEMORIES,
+    "engines": ENGINES,
+    "datasets": DATASETS,
+    "partitions": PARTITIONS,
+    "swaps": SWAPS,
+    "models": MODELS,
+    "exit-models": EXIT_MODELS,
+    "weightings": WEIGHTINGS,
+}  # the lists of `fedstale list`
 
 
 def recipe(name: str) -> Recipe:
     """The parts of a named algorithm: `recipe("fedau")` is Unbiased with the Intervals estimator."""
-    return RECIPES[known(name, RECIPES, "recipe")]
+    found: Recipe = RECIPES.find(name, "recipe")
+    return found
+
+
+def import_from(folder: Path) -> None:
+    """Look for own parts in this folder as well, after all that is installed."""
+    if str(folder.resolve()) not in sys.path:
+        sys.path.append(str(folder.resolve()))
+
+
+def sources(config: object) -> dict[str, str]:
+    """The own parts that a configuration names, each with a hash of the file that it is defined in."""
+    if isinstance(config, Mapping):
+        return {name: digest for value in config.values() for name, digest in sources(value).items()}
+    if isinstance(config, list | tuple):
+        return {name: digest for value in config for name, digest in sources(value).items()}
+    if not (isinstance(config, str) and OWN.fullmatch(config)):
+        return {}
+    module = sys.modules.get(config.partition(":")[0])
+    file = None if module is None else module.__file__
+    return {config: hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]} if file else {}
+
+
+def _imported(own: str, where: str) -> Any:
+    """What "package.module:Name" names."""
+    module, _, name = own.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            places = "the folder of the file or among the installed"
+            raise BadInput(f"{where} {own!r}: there is no module {error.name!r} in {places}") from None
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"{where} {own!r}: importing {module} failed with {text}") from error
+    public = {key: value for key, value in vars(found).items() if not key.startswith("_")}
+    return getattr(found, known(name, public, f"{where}: in module {module} the name"))
+
+
+def _described(value: Any) -> tuple[str, str]:
+    """Settings and one line of a part: of its class, recipe, or of what has only an `about`."""
+    if isinstance(value, Recipe):
+        parts = f"{value.strategy!r} with {value.estimator!r}" if value.estimator else repr(value.strategy)
+        return parts, value.about or _described(type(value.strategy))[1]
+    if not dataclasses.is_dataclass(value):
+        return "", value if isinstance(value, str) else value.about
+    filled = vars(value).get("from_data", ())  # settings that an experiment takes from its data
+    fields = [(f.name, "(from the data)" if f.name in filled else f.default) for f in dataclasses.fields(value)]
+    settings = [name if default is dataclasses.MISSING else f"{name} = {default}" for name, default in fields]
+    paper = sys.modules[value.__module__].__doc__ if "strategies" in value.__module__ else value.__doc__
+    return ", ".join(settings), (paper or "").strip().split("\n")[0]

@@ -12,10 +12,10 @@ import pytest
 
 from fedstale.cli import compare as comparing
 from fedstale.core import BadInput
-from fedstale.experiments import build as catalogue
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.execute import execute
 from fedstale.experiments.plan import plan
+from fedstale.registry import TABLES
 from fedstale.runs import pairing, store
 
 QUADRATIC: dict[str, Any] = {
@@ -198,6 +198,6 @@ main()
 
 
 def test_what_is_filled_from_the_data_is_not_listed_as_required() -> None:
-    told = {name: settings for name, settings, _ in catalogue.LISTS["participation"]()}
+    told = {name: settings for name, settings, _ in TABLES["participation"].rows()}
     assert told["label-tied"].startswith("labels = (from the data), ")
     assert told["exits"].startswith("exits = (from the data), p = (from the data)")

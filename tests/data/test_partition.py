@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
-from fedstale.data.partition import IID, PARTITIONS, ByWriter, ClusteredDirichlet, Dirichlet, Majority, Shards
+from fedstale.data.partition import IID, ByWriter, ClusteredDirichlet, Dirichlet, Majority, Shards
 
 RULES = [
     IID(),
@@ -169,15 +169,6 @@ def test_the_largest_writers_are_taken_and_numbered_at_random():
 
 
 def test_rules_are_values():
-    assert list(PARTITIONS) == [
-        "iid",
-        "shares",
-        "dirichlet",
-        "clustered-dirichlet",
-        "shards",
-        "majority",
-        "by-writer",
-    ]
     assert Dirichlet(0.5) == pickle.loads(pickle.dumps(Dirichlet(0.5))) != Dirichlet(0.4)
     assert repr(Shards(3)) == "Shards(per_client=3)"
     assert repr(ByWriter()) == "ByWriter(largest=False)"

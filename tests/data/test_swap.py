@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
-from fedstale.data.swap import SWAPS, LabelSwap, ReleasedSwap
+from fedstale.data.swap import LabelSwap, ReleasedSwap
 
 Y = np.tile(np.arange(10), 70)  # (700,)
 CLIENTS = np.split(np.random.default_rng(1).permutation(700), 5)  # uneven in labels
@@ -72,7 +72,3 @@ def test_the_released_code_swaps_at_every_client_by_parity(fraction):
 def test_what_makes_no_sense_is_refused(make, says):
     with pytest.raises(BadInput, match=says):
         make()
-
-
-def test_swaps_have_names():
-    assert {"label-swap": LabelSwap, "released-swap": ReleasedSwap} == SWAPS

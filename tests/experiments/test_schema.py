@@ -11,7 +11,8 @@ from fedstale import registry as recipes
 from fedstale.core import BadInput
 from fedstale.experiments import build as catalogue
 from fedstale.experiments.plan import algorithm, plan
-from fedstale.experiments.schema import build, check, describe, read
+from fedstale.experiments.schema import check, read
+from fedstale.experiments.spec import build, describe
 
 BASE: dict[str, Any] = {
     "name": "t",

@@ -9,11 +9,13 @@ from typer.testing import CliRunner
 
 from fedstale.cli import federation as cli
 from fedstale.core import BadInput
+from fedstale.estimators import Intervals
 from fedstale.federation import settings
 from fedstale.federation.client.inprocess import key_of
 from fedstale.federation.ops import control, launcher, runner, template
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import committed_round, write_manifest
+from fedstale.registry import RECIPES, recipe
 from fedstale.runs.store import read_json
 
 RAW = {"name": "x", "rounds": 3, "local": {"lr": 0.1}}
@@ -24,6 +26,8 @@ RAW = {"name": "x", "rounds": 3, "local": {"lr": 0.1}}
     [
         ({"round": {"dedline": 3.0}}, "did you mean 'deadline'"),
         ({"strategy": "fedstal"}, "did you mean 'fedstale'"),
+        ({"strategy": "fedou"}, "did you mean 'fedau'"),
+        ({"strategy": {"kind": "auto", "channel": "loss"}}, "setting 'channel' is unknown"),
         ({"strategy": {"kind": "fedstale", "beta": 2.0}}, r"beta must be in \[0, 1\]"),
         ({"round": {"deadline": 0.0}}, "round.deadline"),
         ({"link": {"port": 0}}, "link.port"),
@@ -37,6 +41,18 @@ def test_a_mistake_is_told_in_a_sentence(tmp_path, change, sentence):
     settings.check(tmp_path, RAW)
     with pytest.raises(BadInput, match=sentence):
         settings.check(tmp_path, RAW | change)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_federation_knows_the_names_of_an_experiment(tmp_path, name):
+    rules = settings.check(tmp_path, RAW | {"strategy": name}).rules
+    assert rules.strategy == recipe(name).strategy
+    assert rules.estimator == (recipe(name).estimator or Intervals())
+
+
+def test_the_estimator_of_the_file_wins_over_that_of_the_recipe(tmp_path):
+    raw = RAW | {"strategy": "ca-fed", "estimator": "intervals"}
+    assert settings.check(tmp_path, raw).rules.estimator == Intervals()
 
 
 def test_the_digest_is_of_what_the_state_depends_on(tmp_path):

@@ -3,8 +3,9 @@ import torch
 from torch import nn
 
 from fedstale.core import BadInput
+from fedstale.registry import MODELS
 from fedstale.tasks.flat import seeded
-from fedstale.tasks.models import CNN, MLP, MODELS, ChannelsLast, CifarCNN, Linear, MnistCNN
+from fedstale.tasks.models import CNN, MLP, ChannelsLast, CifarCNN, Linear, MnistCNN
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale import registry as recipes
 from fedstale.core import BadInput, Floats, Mask, Mixes, Task, require
 from fedstale.experiments import build as catalogue
-from fedstale.experiments.schema import Experiment, Spec, build
+from fedstale.experiments.schema import Experiment
+from fedstale.experiments.spec import Spec, build
 from fedstale.participation import Bernoulli, Events, Grid, LabelTied, Markov, MarkovClasses, Trace, TwoGroups
+from fedstale.registry import CHANNELS
 from fedstale.rng import stream
 
 APART = (Bernoulli, TwoGroups, LabelTied, Markov, MarkovClasses)  # within a round, clients come independently
@@ -84,7 +85,7 @@ def task_of(experiment: Experiment) -> Task:
 
 def arrival_of(spec: Spec, n: int, d: int) -> Floats | None:
     """(n,) chance that an update gets through the channel; None if it always does."""
-    arrival = _float64(build(spec, recipes.CHANNELS, "channel").probs(n, d))
+    arrival = _float64(build(spec, CHANNELS, "channel").probs(n, d))
     return arrival if bool((arrival < 1).any()) else None
 
 

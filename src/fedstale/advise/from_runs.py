@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fedstale import registry as recipes
 from fedstale.advise.evidence import Evidence, arrival_of, even_or, of_table, with_task
 from fedstale.core import BadInput, Floats, Mask, WarmsUp, WithTruth, require
 from fedstale.experiments import schema as configuration
-from fedstale.experiments.schema import Experiment, Table, build
+from fedstale.experiments.schema import Experiment
+from fedstale.experiments.spec import Table, build
+from fedstale.registry import ESTIMATORS
 from fedstale.runs import store
 
 
@@ -48,7 +49,7 @@ def presence(lines: list[Table], n: int) -> Mask:
 
 def believed(config: Table, here: Mask) -> Floats | None:
     """(n,) what the estimator holds after these rounds: it sees nothing else. None if it was told the p_i."""
-    estimator: Any = build(config["estimator"], recipes.ESTIMATORS, "estimator")
+    estimator: Any = build(config["estimator"], ESTIMATORS, "estimator")
     if isinstance(estimator, WithTruth) or (isinstance(estimator, WarmsUp) and estimator.warmup_rounds):
         return None
     belief = estimator.init(here.shape[1])

@@ -26,11 +26,11 @@ from fedstale.cli.inspect import Format, inspect
 from fedstale.cli.report import report
 from fedstale.cli.reproduce import reproduce
 from fedstale.core import BadInput, known, require
-from fedstale.experiments import build as catalogue
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.execute import execute
 from fedstale.experiments.interrupts import Interrupted, Stop
 from fedstale.experiments.plan import Planned, by_label, digest, find, plan
+from fedstale.registry import TABLES
 from fedstale.runs import store
 from fedstale.simulate import Diverged
 
@@ -92,7 +92,7 @@ def list_(
     format: AsFormat = Format.text,
 ) -> None:
     """What there is: recipes, strategies, participation, estimators, channels, datasets, models, …, runs."""
-    tables = catalogue.LISTS
+    tables = TABLES
     if what is not None:
         known(what, {**tables, "runs": None}, "the list")
     if what == "runs":
@@ -100,7 +100,7 @@ def list_(
         _print_rows(rows, "runs", format)
         return
     for name in [what] if what else tables:
-        rows = [{"name": key, "settings": settings, "what": about} for key, settings, about in tables[name]()]
+        rows = [{"name": key, "settings": settings, "what": about} for key, settings, about in tables[name].rows()]
         _print_rows(rows, name, format)
 
 

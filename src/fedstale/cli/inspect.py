@@ -19,7 +19,7 @@ from rich.table import Table
 
 from fedstale import theory
 from fedstale.core import BadInput, Floats, Mask, require
-from fedstale.experiments.schema import build, override
+from fedstale.experiments.spec import build, override
 from fedstale.participation.trace import OPEN
 from fedstale.registry import PARTICIPATION
 

@@ -2,11 +2,11 @@
 
 from fedstale.data.datasets import DATASETS, Dataset, load
 from fedstale.data.federated import Federated, federate
-from fedstale.data.partition import IID, PARTITIONS, ByWriter, Dirichlet, Majority, Partition, Shards
+from fedstale.data.partition import IID, ByWriter, ClusteredDirichlet, Dirichlet, Majority, Partition, Shards
 from fedstale.data.shares import Shares, by_layer
-from fedstale.data.swap import SWAPS, LabelSwap, ReleasedSwap, Swap
+from fedstale.data.swap import LabelSwap, ReleasedSwap, Swap
 
 __all__ = [
-    "DATASETS", "IID", "PARTITIONS", "SWAPS", "ByWriter", "Dataset", "Dirichlet", "Federated", "LabelSwap",
+    "DATASETS", "IID", "ByWriter", "ClusteredDirichlet", "Dataset", "Dirichlet", "Federated", "LabelSwap",
     "Majority", "Partition", "ReleasedSwap", "Shards", "Shares", "Swap", "by_layer", "federate", "load",
 ]  # fmt: skip

@@ -4,13 +4,11 @@ A rule has one method, `split(labels, n, rng)`: n arrays of sample indices, disj
 give every sample to some client. A client can come out empty where the rule allows it: `federate` warns.
 """
 
-from collections.abc import Mapping
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from fedstale.core import Ids, part, require
-from fedstale.data.shares import Shares
 
 
 class Partition(Protocol):
@@ -155,17 +153,6 @@ class ByWriter:
         if self.largest:
             people = sorted(people, key=len, reverse=True)[:n]
         return [people[i] for i in rng.permutation(len(people))[:n]]
-
-
-PARTITIONS: Mapping[str, type[Partition]] = {
-    "iid": IID,
-    "shares": Shares,
-    "dirichlet": Dirichlet,
-    "clustered-dirichlet": ClusteredDirichlet,
-    "shards": Shards,
-    "majority": Majority,
-    "by-writer": ByWriter,
-}
 
 
 def check(labels: Ids, n: int) -> None:

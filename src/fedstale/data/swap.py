@@ -4,7 +4,7 @@ A swap has one method, `apply(y, clients, rng)`: new labels (M,), given the indi
 samples. `federate` applies it to the training and to the test samples, so that the fraction holds in each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -68,9 +68,6 @@ class ReleasedSwap:
         for i, samples in enumerate(clients):
             _swap(swapped, samples, self.odd if i % 2 else self.even, self.fraction, rng)
         return swapped
-
-
-SWAPS: Mapping[str, type[Swap]] = {"label-swap": LabelSwap, "released-swap": ReleasedSwap}
 
 
 def _check_fraction(fraction: float) -> None:

@@ -1,21 +1,18 @@
-"""From the names in an experiment to the things they stand for, and the lists of all names."""
+"""The task and the participation that an experiment describes."""
 
-import dataclasses
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedstale import registry as recipes
 from fedstale.core import Participation, Task, require
-from fedstale.data import DATASETS, PARTITIONS, SWAPS, Federated, federate, load
+from fedstale.data import Federated, federate, load
 from fedstale.data.files import roots
-from fedstale.engines import ENGINES
-from fedstale.experiments.schema import Spec, Table, build
-from fedstale.fed_cis import REQUESTS, WEIGHTINGS, Tree, layered
+from fedstale.experiments.spec import Spec, Table, build
+from fedstale.fed_cis import REQUESTS, Tree, layered
 from fedstale.fed_cis.sampling import ExitSampling
+from fedstale.registry import EXIT_MODELS, MODELS, PARTICIPATION, PARTITIONS, SWAPS, WEIGHTINGS
 from fedstale.tasks.quadratic import Quadratic
 
 
@@ -35,7 +32,7 @@ def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "
     own = {key: value for key, value in model.items() if key != "ridge"}
     if data.get("cis"):
         return _cis_task(data, own, model["ridge"], device)
-    network: Any = build(own, _models(), "model")
+    network: Any = build(own, MODELS, "model")
     weights = WEIGHTS[data["weights"]]
     if data["dataset"] == "synthetic":
         return synthetic(
@@ -47,7 +44,7 @@ def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "
 
 def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
     """The participation that `spec` asks for; one tied to labels gets those of the data, if it has none."""
-    part: Participation = build(_with_labels(spec, data), recipes.PARTICIPATION, "participation")
+    part: Participation = build(_with_labels(spec, data), PARTICIPATION, "participation")
     return part
 
 
@@ -57,7 +54,7 @@ def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) 
     cis = data["cis"]
     tree = _tree(cis)
     return early_exit_task(
-        divide(data), build(model, _exit_models(), "model"),
+        divide(data), build(model, EXIT_MODELS, "model"),
         tree=tree, pairs=ExitSampling(tree.exits, cis["p"]).pairs(),
         weighting=build(cis["weighting"], WEIGHTINGS, "data.cis.weighting"), requests=REQUESTS[cis["requests"]],
         watch_variances=cis["variances"], ridge=ridge, device=device,
@@ -109,60 +106,4 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
     return build(data["partition"], PARTITIONS, "data.partition"), swap
 
 
-Row = tuple[str, str, str]  # name, settings, one line
 RECORDINGS = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that names a file
-FILLED = {"label-tied": ("labels",), "exits": ("exits", "p")}  # what `make_participation` takes from the data
-
-
-LISTS: Mapping[str, Callable[[], list[Row]]] = {
-    "recipes": lambda: [
-        (name, _told(r), r.about or _line(type(r.strategy))) for name, r in recipes.RECIPES.items()
-    ],
-    "strategies": lambda: _rows(recipes.STRATEGIES),
-    "participation": lambda: [
-        (name, _settings(cls, FILLED.get(name, ())), _line(cls)) for name, cls in recipes.PARTICIPATION.items()
-    ],
-    "estimators": lambda: _rows(recipes.ESTIMATORS),
-    "channels": lambda: _rows(recipes.CHANNELS),
-    "servers": lambda: _rows(recipes.SERVERS),
-    "engines": lambda: [(name, "", about) for name, about in ENGINES.items()],
-    "datasets": lambda: [(name, "", entry.about) for name, entry in DATASETS.items()],
-    "partitions": lambda: _rows(PARTITIONS),
-    "swaps": lambda: _rows(SWAPS),
-    "models": lambda: _rows(_models()),
-    "exit-models": lambda: _rows(_exit_models()),
-    "weightings": lambda: _rows(WEIGHTINGS),
-}  # every list of names that an experiment can use
-
-
-def _models() -> Mapping[str, Any]:
-    from fedstale.tasks.models import MODELS  # torch is slow to load
-
-    return MODELS
-
-
-def _exit_models() -> Mapping[str, Any]:
-    from fedstale.fed_cis.networks import EXIT_MODELS
-
-    return EXIT_MODELS
-
-
-def _rows(table: Mapping[str, Any]) -> list[Row]:
-    return [(name, _settings(cls), _line(cls)) for name, cls in table.items()]
-
-
-def _line(cls: type) -> str:
-    """What a part is: a strategy's file begins with it, as it is a paper; others say it themselves."""
-    text = sys.modules[cls.__module__].__doc__ if "strategies" in cls.__module__ else cls.__doc__
-    return (text or "").strip().split("\n")[0]
-
-
-def _settings(cls: Any, filled: Sequence[str] = ()) -> str:
-    """`beta = 0.5, cutoff` : the fields with their defaults; those that are `filled` in need not be given."""
-    fields = [f for f in dataclasses.fields(cls) if f.init]
-    told = ((f.name, "(from the data)" if f.name in filled else f.default) for f in fields)
-    return ", ".join(name if value is dataclasses.MISSING else f"{name} = {value}" for name, value in told)
-
-
-def _told(r: recipes.Recipe) -> str:
-    return repr(r.strategy) + (f" with {r.estimator!r}" if r.estimator else "")

@@ -1,33 +1,21 @@
 """Plan an experiment: every run with its parts, its configuration and its folder, before anything is computed."""
 
-import dataclasses
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedstale import registry
-from fedstale.core import Channel, Estimator, Local, Participation, Server, Strategy, known, require
+from fedstale.core import Participation, known, require
 from fedstale.experiments.build import division, make_participation
-from fedstale.experiments.schema import Experiment, Spec, build, describe, training
+from fedstale.experiments.schema import Experiment
+from fedstale.experiments.spec import Algorithm, Spec, describe
+from fedstale.experiments.spec import algorithm as resolve
+from fedstale.registry import PARTICIPATION, sources
 from fedstale.rng import stream
 from fedstale.runs import store
 
 PACKAGED = Path(__file__).parent  # the experiments that come with the package
-LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
-OWN_KEYS = ("kind", "label", "estimator", "server", "channel", *LOCAL_KEYS)  # of an entry of `algorithms`
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
-
-
-class Algorithm(NamedTuple):
-    """The parts of one entry of `algorithms`."""
-
-    label: str
-    strategy: Strategy
-    estimator: Estimator
-    server: Server
-    channel: Channel
-    local: Local
 
 
 class Planned(NamedTuple):
@@ -72,14 +60,14 @@ def plan(experiment: Experiment, folder: Path) -> list[Planned]:
         "engine": experiment.engine,
         "data": experiment.data,
         "model": experiment.model.model_dump() if experiment.data["dataset"] != "quadratic" else None,
-        "participation": describe(participation, registry.PARTICIPATION),
+        "participation": describe(participation, PARTICIPATION),
     }
     planned = []
     for seed in experiment.seeds:
         warmup = _warmup(experiment, participation, shared, seed, folder)
         before = {"warmup": warmup.folder.path.name} if warmup else {}
         for chosen in algorithms:
-            config = shared | _described(chosen) | {"seed": seed} | before
+            config = _keyed(shared | chosen.described() | {"seed": seed} | before)
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
             planned.append(Planned(chosen, participation, seed, config, run, warmup))
     return planned
@@ -114,47 +102,22 @@ def _warmup(
     rounds = settings.pop("rounds")
     chosen = algorithm({"kind": "fedavg", "label": "warm-up", **settings}, experiment, "warmup")
     own = int(stream(seed, "warmup").integers(2**31))
-    config = shared | _described(chosen) | {"seed": own, "rounds": rounds}
+    config = _keyed(shared | chosen.described() | {"seed": own, "rounds": rounds})
     return Planned(
         chosen, participation, own, config, store.RunFolder(folder / store.run_name("warm-up", seed, config))
     )
 
 
-def algorithm(spec: Spec, experiment: Experiment, where: str) -> Algorithm:
-    """The parts of an entry: its own settings win over those of its recipe, and these over the experiment's."""
-    entry: dict[str, Any] = {"kind": spec} if isinstance(spec, str) else dict(spec)
-    require("kind" in entry, f"{where}.kind is missing; known: {', '.join(registry.RECIPES)}")
-    base = registry.RECIPES[known(entry["kind"], registry.RECIPES, f"{where}.kind")]
-    settings = {key: value for key, value in entry.items() if key not in OWN_KEYS}
-    fields = {f.name: f for f in dataclasses.fields(base.strategy)}  # type: ignore[arg-type]
-    for key in settings:
-        known(key, fields | dict.fromkeys(OWN_KEYS), f"{where} setting")
-    changed = ", ".join(f"{key}={value}" for key, value in settings.items())
-    estimator = entry.get("estimator", base.estimator or experiment.estimator)
-    local = experiment.local.model_dump() | {key: entry[key] for key in LOCAL_KEYS if key in entry}
-    return Algorithm(
-        label=str(entry.get("label", entry["kind"] + (f" {changed}" if changed else ""))),
-        strategy=build(describe(base.strategy, registry.STRATEGIES) | settings, registry.STRATEGIES, where),
-        estimator=_part(estimator, registry.ESTIMATORS, "estimator"),
-        server=_part(entry.get("server", experiment.server), registry.SERVERS, "server"),
-        channel=_part(entry.get("channel", experiment.channel), registry.CHANNELS, "channel"),
-        local=training(local, where),
-    )
+def algorithm(spec: Spec, e: Experiment, where: str) -> Algorithm:
+    """The parts of an entry of `algorithms`; what it leaves out is taken from the experiment."""
+    local = e.local.model_dump()
+    return resolve(spec, where, local=local, estimator=e.estimator, server=e.server, channel=e.channel)
 
 
-def _part(spec: Any, table: Any, where: str) -> Any:
-    return build(spec, table, where) if isinstance(spec, str | dict) else spec
-
-
-def _described(a: Algorithm) -> dict[str, Any]:
-    return {
-        "label": a.label,
-        "strategy": describe(a.strategy, registry.STRATEGIES),
-        "estimator": describe(a.estimator, registry.ESTIMATORS),
-        "server": describe(a.server, registry.SERVERS),
-        "channel": describe(a.channel, registry.CHANNELS),
-        "local": dataclasses.asdict(a.local),
-    }
+def _keyed(config: dict[str, Any]) -> dict[str, Any]:
+    """With the source of the user's own parts: a run is computed again when it changes."""
+    own = sources(config)
+    return config | {"sources": own} if own else config
 
 
 def evaluate_every(experiment: Experiment) -> int:

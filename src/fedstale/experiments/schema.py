@@ -1,23 +1,17 @@
-"""From a TOML file to parts: every key is checked, and an unknown one is answered with the nearest known."""
+"""The sections of an experiment: every key is checked, and an unknown one is answered with the nearest known."""
 
-import dataclasses
-import hashlib
 import tomllib
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedstale.core import BadInput, Local, known, require
-from fedstale.data import DATASETS
-from fedstale.registry import NESTED
+from fedstale.experiments.spec import Spec, Table, override
+from fedstale.registry import DATASETS, import_from
 
 S = TypeVar("S", bound="Section")
-Table = dict[str, Any]
-Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
 
 
 class Section(BaseModel):
@@ -138,6 +132,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
         raise BadInput(f"{path} is a folder; an experiment is a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not a TOML file: {error}") from None
+    import_from(path.parent)
     raw.setdefault("name", path.stem)
     for change in overrides:
         override(raw, change)
@@ -156,64 +151,6 @@ def check(raw: Table) -> Experiment:
     if checked.get("cis") is None:
         checked.pop("cis", None)  # an experiment without a tree does not speak of one
     return experiment.model_copy(update={"data": checked})
-
-
-def build(spec: Spec, table: Mapping[str, Any], where: str) -> Any:
-    """The part that a name, or a table with `kind` and settings, asks for."""
-    settings = {"kind": spec} if isinstance(spec, str) else dict(spec)
-    require("kind" in settings, f"{where}.kind is missing; known: {', '.join(table)}")
-    cls = table[known(settings.pop("kind"), table, f"{where}.kind")]
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
-    for key in settings:
-        known(key, fields, f"{where} setting")
-    missing = [f.name for f in fields.values() if f.name not in settings and not _has_default(f)]
-    require(not missing, f"{where} ({cls.__name__}) needs {' and '.join(missing)}")
-    hints = typing.get_type_hints(cls)
-    values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in settings.items()}
-    try:
-        return cls(**values)
-    except BadInput as error:
-        raise BadInput(f"{where}: {error}") from None
-
-
-def describe(part: Any, table: Mapping[str, Any]) -> Table:
-    """The table that builds this part again; an array or a file is named by its content."""
-    name = next(name for name, cls in table.items() if cls is type(part))
-    fields = {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}
-    return {"kind": name} | {key: _plain(value) for key, value in fields.items()}
-
-
-def _plain(value: Any) -> Any:
-    if type(value) in NESTED.values():
-        return describe(value, NESTED)
-    if isinstance(value, np.ndarray) and value.size > 64:
-        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
-        return f"{value.dtype}{list(value.shape)} sha256:{digest}"
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _has_default(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    named = isinstance(value, str) and value in NESTED and str not in typing.get_args(hint)
-    if named or (isinstance(value, dict) and "kind" in value) or getattr(hint, "_is_protocol", False):
-        return value if type(value) in NESTED.values() else build(value, NESTED, where)
-    if not _simple(hint):
-        return value  # the part checks it
-    wants = typing.get_args(hint) or (hint,)
-    require(not isinstance(value, bool) or bool in wants, f"{where} must be a number, got {str(value).lower()}")
-    try:
-        return TypeAdapter(hint).validate_python(value)
-    except ValidationError as error:
-        raise BadInput(f"{where} {_sentence(error.errors()[0])}") from None
-
-
-def _simple(hint: Any) -> bool:
-    """Whether a hint is made of plain types only, which pydantic can check."""
-    inner = typing.get_args(hint)
-    return all(map(_simple, inner)) if inner else hint in (int, float, str, bool, type(None), Ellipsis)
 
 
 def training(settings: Table, where: str) -> Local:
@@ -251,38 +188,3 @@ def _sentence(error: Any) -> str:
         return "must not be empty"
     text = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return f"{text[0].lower()}{text[1:]}, got {error['input']!r}"
-
-
-def override(raw: Table, change: str) -> None:
-    """Put `a.b.0.c=value` in its place; the value is read as TOML, or as a word."""
-    key, eq, text = change.partition("=")
-    require(bool(eq and key), f"an override is key=value, got {change!r}")
-    try:
-        value = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    *path, last = key.strip().split(".")
-    here: Any = raw
-    for name in path:
-        here = _step(here, name, key)
-    if isinstance(here, list):
-        require(
-            last.isdecimal() and int(last) < len(here), f"{key}: the list has {len(here)} entries, got {last!r}"
-        )
-        here[int(last)] = value
-    else:
-        require(isinstance(here, dict), f"{key}: {path[-1] if path else key} has no settings of its own")
-        here[last] = value
-
-
-def _step(here: Any, name: str, key: str) -> Any:
-    if isinstance(here, list):
-        require(
-            name.isdecimal() and int(name) < len(here), f"{key}: the list has {len(here)} entries, got {name!r}"
-        )
-        if isinstance(here[int(name)], str):  # a bare name becomes a table that can take settings
-            here[int(name)] = {"kind": here[int(name)]}
-        return here[int(name)]
-    if isinstance(here.get(name), str):
-        here[name] = {"kind": here[name]}
-    return here.setdefault(name, {})

@@ -10,7 +10,7 @@ Early Exit Networks, 2024 (arXiv 2405.04249); Rodio's thesis, chapter 5.
 
 from fedstale.fed_cis.inference import REQUESTS, everywhere, normalised_entropy, own, serve, served_mean
 from fedstale.fed_cis.tree import DATA_SHARES, MIXES, SEVEN_NODES, SEVENTEEN_NODES, Flows, Tree, layered
-from fedstale.fed_cis.weights import WEIGHTINGS, Balanced, Equal, Exits, FlopsProportional, ServingRate, Weighting
+from fedstale.fed_cis.weights import Balanced, Equal, Exits, FlopsProportional, ServingRate, Weighting
 
 __all__ = [
     "DATA_SHARES",
@@ -18,7 +18,6 @@ __all__ = [
     "REQUESTS",
     "SEVENTEEN_NODES",
     "SEVEN_NODES",
-    "WEIGHTINGS",
     "Balanced",
     "Equal",
     "Exits",

@@ -1,6 +1,6 @@
-"""Networks with early exits: `EXIT_MODELS["exit-cnn"]().build((1, 28, 28), 10)` is an EarlyExit module."""
+"""Networks with early exits: `ExitCNN().build((1, 28, 28), 10)` is an EarlyExit module."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol
 
@@ -138,9 +138,6 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(self.body(x) + self.shortcut(x))
-
-
-EXIT_MODELS: Mapping[str, type[ExitModel]] = {"exit-cnn": ExitCNN, "exit-resnet18": ExitResNet18}
 
 
 def pooled(inputs: int, classes: int, grid: int = 1) -> nn.Sequential:

@@ -5,7 +5,7 @@ Early Exit Networks, 2024 (arXiv 2405.04249), algorithm 1; Rodio's thesis, algor
 """
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ class ExitSampling:
     `nodes` says which nodes are there; all of them, always, if left out.
     """
 
+    from_data: ClassVar[tuple[str, ...]] = ("exits", "p")  # what an experiment takes from its data
     exits: npt.ArrayLike
     p: float = 0.0
     nodes: Participation | None = None

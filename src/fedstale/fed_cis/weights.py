@@ -4,8 +4,8 @@ In the objective Σ_e Λ̃_e F_e, with Λ the rates at which the exits will serv
 weight on noisy exits makes training faster (theorem 5.3.1).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -61,14 +61,6 @@ class Balanced:
         σ2 = exits.variances()
         require(bool((σ2 > 0).all()), f"gradient variances must be above 0 to be inverted, got {σ2}")
         return (normalised(exits.rates) + normalised(1 / σ2)) / 2
-
-
-WEIGHTINGS: Mapping[str, Any] = {
-    "equal": Equal,
-    "flops": FlopsProportional,
-    "serving-rate": ServingRate,
-    "balanced": Balanced,
-}
 
 
 def normalised(values: Floats) -> Floats:

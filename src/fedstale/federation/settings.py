@@ -7,10 +7,11 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from fedstale import registry as recipes
 from fedstale.core import BadInput, Local, WithTruth, require
-from fedstale.experiments.schema import Section, Spec, Training, build, describe, validated
+from fedstale.experiments.schema import Section, Training, validated
+from fedstale.experiments.spec import Algorithm, Spec, algorithm, as_table
 from fedstale.federation.state.server_state import Rules
+from fedstale.registry import import_from, sources
 from fedstale.runs.store import canonical
 
 Positive = Annotated[float, Field(gt=0)]
@@ -40,7 +41,7 @@ class Federation(Section):
     seed: Annotated[int, Field(ge=0)] = 1
     app: str = "app"  # the Flower app's folder, from here
     strategy: Spec = "fedstale"
-    estimator: Spec = "intervals"
+    estimator: Spec | None = None  # the recipe's if left out, else intervals
     server: Spec = "sgd"
     local: Training
     round: RoundSection = RoundSection()
@@ -53,19 +54,20 @@ class Settings(NamedTuple):
     folder: Path
     file: Federation
     rules: Rules
-    local: Local
+    algorithm: Algorithm
+
+    @property
+    def local(self) -> Local:
+        return self.algorithm.local
 
     @property
     def run(self) -> str:
         """Digest of all that the state depends on: with another one it is not resumed."""
-        r = self.rules
-        parts = {
-            "seed": self.file.seed,
-            "strategy": describe(r.strategy, recipes.STRATEGIES),
-            "estimator": describe(r.estimator, recipes.ESTIMATORS),
-            "server": describe(r.server, recipes.SERVERS),
-            "local": self.file.local.model_dump(),
-        }
+        described = self.algorithm.described()
+        kept = ("strategy", "estimator", "server", "local")
+        parts = {"seed": self.file.seed} | {key: described[key] for key in kept}
+        own = sources(parts)
+        parts |= {"sources": own} if own else {}
         return hashlib.sha256(canonical(parts).encode()).hexdigest()[:16]
 
     @property
@@ -90,17 +92,17 @@ def read(folder: Path) -> Settings:
         raise BadInput(f"there is no {path}; `fedstale federation init {folder}` makes one") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not a TOML file: {error}") from None
+    import_from(folder)
     return check(folder, raw)
 
 
 def check(folder: Path, raw: dict[str, Any]) -> Settings:
     file = validated(Federation, raw, "")
-    estimator = build(file.estimator, recipes.ESTIMATORS, "estimator")
-    blind = isinstance(estimator, WithTruth) and estimator.needs_truth
+    entry = as_table(file.strategy, "strategy")
+    if file.estimator is not None:
+        entry.setdefault("estimator", file.estimator)
+    local = file.local.model_dump()
+    a = algorithm(entry, "strategy", local=local, estimator="intervals", server=file.server, channel=None)
+    blind = isinstance(a.estimator, WithTruth) and a.estimator.needs_truth
     require(not blind, 'estimator "known" needs p, one probability per client: nobody knows them here')
-    rules = Rules(
-        strategy=build(file.strategy, recipes.STRATEGIES, "strategy"),
-        estimator=estimator,
-        server=build(file.server, recipes.SERVERS, "server"),
-    )
-    return Settings(folder, file, rules, Local(**file.local.model_dump()))
+    return Settings(folder, file, Rules(a.strategy, a.estimator, a.server), a)

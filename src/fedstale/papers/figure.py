@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from fedstale.core import BadInput, known, require
 from fedstale.experiments import build as catalogue
 from fedstale.experiments import schema as configuration
-from fedstale.experiments.schema import Experiment, Spec, Table
+from fedstale.experiments.schema import Experiment
+from fedstale.experiments.spec import Spec, Table, put
 
 SCALES = ("smoke", "laptop", "paper")
 OWN = ("figure", "panel", "variant", "grid", "tune", "scale", "visits")
@@ -95,17 +96,6 @@ def merge(table: Table, changes: Table) -> None:
             merge(table[key], value)
         else:
             table[key] = value
-
-
-def put(table: Any, key: str, value: Any) -> None:
-    """Set `a.b.0.c`; a part given by its bare name becomes a table that can take settings."""
-    *path, last = key.split(".")
-    for name in path:
-        inner = table[int(name)] if isinstance(table, list) else table.setdefault(name, {})
-        if isinstance(inner, str):
-            inner = table[int(name) if isinstance(table, list) else name] = {"kind": inner}
-        table = inner
-    table[int(last) if isinstance(table, list) else last] = copy.deepcopy(value)
 
 
 def cells(figure: Figure) -> list[Cell]:

@@ -4,6 +4,7 @@ Wang and Ji, A Lightweight Method for Tackling Unknown Participation Statistics 
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ class LabelTied:
     named by `seed`, so that the p_i are known before the first round (see tied_probs).
     """
 
+    from_data: ClassVar[tuple[str, ...]] = ("labels",)  # what an experiment takes from its data
     labels: npt.ArrayLike
     concentration: float = 0.1
     mean: float = 0.1

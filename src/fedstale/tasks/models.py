@@ -1,6 +1,5 @@
-"""Models for images and vectors: `MODELS["mlp"](hidden=(64,)).build((1, 28, 28), 10)` is an nn.Module."""
+"""Models for images and vectors: `MLP(hidden=(64,)).build((1, 28, 28), 10)` is an nn.Module."""
 
-from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
 from typing import Protocol
@@ -90,17 +89,6 @@ class PaddedCifarCNN:
     def build(self, shape: Shape, classes: int) -> nn.Module:
         _check_shape("padded-cifar-cnn", shape, (3, 32, 32))
         return convolutional(shape, (32, 64), kernel=5, padding=2, sizes=(512, 128, classes))
-
-
-MODELS: Mapping[str, type[Model]] = {
-    "linear": Linear,
-    "mlp": MLP,
-    "cnn": CNN,
-    "mnist-cnn": MnistCNN,
-    "cifar-cnn": CifarCNN,
-    "fashion-cnn": FashionCNN,
-    "padded-cifar-cnn": PaddedCifarCNN,
-}
 
 
 class ChannelsLast(nn.Module):

@@ -1,0 +1,278 @@
+"""From a part's settings to the part, and back: build, describe, the parts of an algorithm, dotted overrides."""
+
+import copy
+import dataclasses
+import hashlib
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import (
+    BadInput,
+    Channel,
+    Estimator,
+    Local,
+    Participation,
+    Server,
+    Strategy,
+    known,
+    require,
+)
+from fedstale.memory import Float32
+from fedstale.registry import (
+    CHANNELS,
+    ESTIMATORS,
+    MEMORIES,
+    OWN,
+    PARTICIPATION,
+    RECIPES,
+    SERVERS,
+    STRATEGIES,
+    Names,
+    Recipe,
+)
+
+Table = dict[str, Any]
+Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
+NESTED: Mapping[Any, Names] = {Participation: PARTICIPATION, Server: SERVERS, Float32: MEMORIES}  # by type hint
+ARRAY = {*typing.get_args(npt.ArrayLike)}
+LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
+DEEPEST = 8  # tables and lists inside each other
+
+
+class Algorithm(NamedTuple):
+    """The parts of one algorithm."""
+
+    label: str
+    strategy: Strategy
+    estimator: Estimator
+    server: Server
+    channel: Channel
+    local: Local
+
+    def described(self) -> Table:
+        """The settings of all parts, for a run's key."""
+        return {
+            "label": self.label,
+            "strategy": describe(self.strategy, STRATEGIES),
+            "estimator": describe(self.estimator, ESTIMATORS),
+            "server": describe(self.server, SERVERS),
+            "channel": describe(self.channel, CHANNELS),
+            "local": dataclasses.asdict(self.local),
+        }
+
+
+def algorithm(
+    spec: Spec,
+    where: str,
+    *,
+    local: Table,
+    estimator: Spec,
+    server: Spec = "sgd",
+    channel: Spec | None = "lossless",
+) -> Algorithm:
+    """The parts that an entry such as "auto" or {kind = "fedstale", beta = 0.3, estimator = "intervals"} names.
+
+    What the entry says wins over its recipe, and the recipe over the arguments, which are the file's settings.
+    `channel = None` is for a real network: the entry cannot have one.
+    """
+    entry = as_table(spec, where)
+    rule, base = _rule(entry, f"{where}.kind")
+    parts: Table = {"estimator": base.estimator or estimator, "server": server}
+    parts |= {} if channel is None else {"channel": channel}
+    own = ("kind", "label", *parts, *LOCAL_KEYS)
+    settings = {key: value for key, value in entry.items() if key not in own}
+    fields = [f.name for f in dataclasses.fields(STRATEGIES.find(rule["kind"], where)) if f.init]
+    for key in settings:
+        known(key, dict.fromkeys([*fields, *own]), f"{where} setting")
+    told = ", ".join(f"{key}={value}" for key, value in settings.items())
+    parts |= {key: entry[key] for key in parts if key in entry}
+    return Algorithm(
+        label=str(entry.get("label", entry["kind"] + (f" {told}" if told else ""))),
+        strategy=build(rule | settings, STRATEGIES, where),
+        estimator=build(parts["estimator"], ESTIMATORS, "estimator"),
+        server=build(parts["server"], SERVERS, "server"),
+        channel=build(parts.get("channel", "lossless"), CHANNELS, "channel"),
+        local=make(Local, local | {key: entry[key] for key in LOCAL_KEYS if key in entry}, where),
+    )
+
+
+def _rule(entry: Table, where: str) -> tuple[Table, Recipe]:
+    """The settings of the rule that an entry names, and its recipe, which is empty for a rule without one."""
+    require("kind" in entry, f"{where} is missing; known: {', '.join(RECIPES)}")
+    kind = entry["kind"]
+    if isinstance(kind, str) and OWN.fullmatch(kind):
+        return {"kind": kind}, Recipe(STRATEGIES.find(kind, where))
+    if known(kind, {**RECIPES, **STRATEGIES}, where) in RECIPES:
+        return describe(RECIPES[kind].strategy, STRATEGIES), RECIPES[kind]
+    return {"kind": kind}, Recipe(STRATEGIES[kind])
+
+
+def as_table(spec: object, where: str) -> Table:
+    """A part's name and settings as a table."""
+    if isinstance(spec, str):
+        return {"kind": spec}
+    require(isinstance(spec, Mapping), f"{where} must be a name or a table with `kind`, got {spec!r:.60}")
+    return dict(typing.cast(Mapping[str, Any], spec))
+
+
+def build(spec: object, names: Names, where: str) -> Any:
+    """The part that a name, or a table with `kind` and settings, asks for; a part is returned as it is."""
+    if dataclasses.is_dataclass(spec):
+        return spec
+    settings = as_table(spec, where)
+    require("kind" in settings, f"{where}.kind is missing; known: {', '.join(names)}")
+    return make(names.find(settings.pop("kind"), f"{where}.kind"), settings, where)
+
+
+def make(cls: Any, settings: Table, where: str) -> Any:
+    """A part of this class: every setting is checked against the type of its field, then by the part."""
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    for key in settings:
+        known(key, fields, f"{where} setting")
+    missing = [f.name for f in fields.values() if f.name not in settings and not _has_default(f)]
+    require(not missing, f"{where} ({cls.__name__}) needs {' and '.join(missing)}")
+    hints = typing.get_type_hints(cls)
+    values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in settings.items()}
+    try:
+        return cls(**values)
+    except ValueError as error:  # BadInput, or what a user's own part raises
+        raise BadInput(f"{where}: {' '.join(str(error).split())}") from None
+
+
+def describe(part: Any, names: Names) -> Table:
+    """The table that builds this part again; an array or a file is named by its content."""
+    fields = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.init}
+    return {"kind": names.name_of(part)} | {key: _plain(value) for key, value in fields.items()}
+
+
+def _plain(value: Any) -> Any:
+    for names in NESTED.values():
+        if dataclasses.is_dataclass(value) and all(hasattr(value, method) for method in names.methods):
+            return describe(value, names)
+    if isinstance(value, np.ndarray) and value.size > 64:
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
+        return f"{value.dtype}{list(value.shape)} sha256:{digest}"
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _has_default(field: "dataclasses.Field[Any]") -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """The value of a setting, as its type hint asks for it."""
+    kinds = [hint, *typing.get_args(hint)]
+    for names in (names for kind, names in NESTED.items() if kind in kinds):
+        if not (value is None and type(None) in kinds):
+            return build(value, names, where)
+    found = _converted(hint, value)
+    require(found is not UNFIT, f"{where} must be {_words(hint)}, got {_shown(value)}")
+    return found
+
+
+UNFIT = object()
+
+
+def _converted(hint: Any, value: Any) -> Any:
+    """The value if it is what the hint says, a whole number as a float and a list as a tuple; else UNFIT."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if {*inner} >= ARRAY:
+        allowed = (str, os.PathLike) if any(typing.get_origin(i) is os.PathLike for i in inner) else ()
+        ok = (value is None and type(None) in inner) or isinstance(value, allowed) or _numbers(value, bool(allowed))
+        return value if ok else UNFIT
+    if origin in (typing.Union, types.UnionType):
+        return next((v for v in (_converted(kind, value) for kind in inner) if v is not UNFIT), UNFIT)
+    if origin is tuple:
+        wanted = inner[:1] * len(value) if inner[-1] is Ellipsis and isinstance(value, Sequence) else inner
+        ok = isinstance(value, list | tuple) and len(value) == len(wanted)
+        items = [_converted(kind, item) for kind, item in zip(wanted, value, strict=True)] if ok else [UNFIT]
+        return UNFIT if UNFIT in items else tuple(items)
+    if hint is float:
+        return float(value) if number and _finite(value) else UNFIT
+    if hint is int:
+        return value if number and not isinstance(value, float | np.floating) and abs(value) < 2**63 else UNFIT
+    if hint is str:
+        return value if isinstance(value, str) and "\0" not in value else UNFIT
+    if hint in (bool, type(None)):
+        return value if isinstance(value, hint) else UNFIT
+    return value  # the part checks it
+
+
+def _numbers(value: Any, bits: bool, depth: int = 0) -> bool:
+    """Whether it is a finite number or an array of them, as nested lists of equal lengths or not nested."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "iufb"
+    if isinstance(value, list | tuple):
+        shapes = (
+            {np.shape(item) if isinstance(item, list | tuple) else () for item in value} if depth < 3 else {0, 1}
+        )
+        return len(shapes) <= 1 and all(_numbers(item, bits, depth + 1) for item in value)
+    if isinstance(value, bool | np.bool_):
+        return bits
+    return isinstance(value, int | float | np.number) and _finite(value)
+
+
+def _finite(value: Any) -> bool:
+    return bool(abs(value) < 1e300)  # neither nan nor inf, nor a whole number that no float can hold
+
+
+def _words(hint: Any) -> str:
+    """What a setting with this type hint must be."""
+    inner = [kind for kind in typing.get_args(hint) if kind is not Ellipsis]
+    if {*inner} >= ARRAY:
+        return "a number or an array of numbers" + (", or a file of them" if len(inner) > len(ARRAY) + 1 else "")
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_words(kind) for kind in inner if kind is not type(None))
+    plain = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    if typing.get_origin(hint) is tuple:
+        return "a list of " + " and ".join(dict.fromkeys(_words(kind).removeprefix("a ") + "s" for kind in inner))
+    return plain.get(hint, "something else")
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value!r:.60}"
+
+
+def override(raw: Table, change: str) -> None:
+    """Put `a.b.0.c=value` in its place; the value is read as TOML, or as a word."""
+    key, eq, text = change.partition("=")
+    require(bool(eq and key), f"an override is key=value, got {change!r}")
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        value = text
+    put(raw, key.strip(), value)
+
+
+def put(raw: Table, key: str, value: Any) -> None:
+    """Set `a.b.0.c` in nested tables and lists; a bare name on the way becomes a table that can take settings."""
+    *path, last = key.split(".")
+    here: Any = raw
+    for name in path:
+        place = _place(here, name, key)
+        if isinstance(here, dict):
+            here.setdefault(place, {})
+        if isinstance(here[place], str):
+            here[place] = {"kind": here[place]}
+        here = here[place]
+    here[_place(here, last, key)] = copy.deepcopy(value)
+
+
+def _place(here: Any, name: str, key: str) -> int | str:
+    """Where in a table or a list a step of a dotted key leads."""
+    if isinstance(here, list):
+        ok = name.isdecimal() and int(name) < len(here)
+        require(ok, f"{key}: the list has {len(here)} entries, got {name!r}")
+        return int(name)
+    require(
+        isinstance(here, dict), f"{key}: what stands before {name!r} has no settings of its own, it is {here!r:.40}"
+    )
+    return name
