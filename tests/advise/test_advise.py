@@ -158,7 +158,7 @@ def test_an_experiment_has_a_task(quadratic: Path) -> None:
 def test_a_trace_with_the_task_of_an_experiment(quadratic: Path, tmp_path: Path) -> None:
     table = np.random.default_rng(0).random((50, 6)) < np.linspace(0.1, 1, 6)
     np.save(tmp_path / "who.npy", table)
-    m = found(tmp_path / "who.npy", "--config", quadratic)["measures"]
+    m = found(tmp_path / "who.npy", "--experiment", quadratic)["measures"]
     assert m["memory"]["int8"] == 24
     assert m["rarest"]["value"] == pytest.approx(table.mean(axis=0).min())
 
@@ -306,7 +306,7 @@ def test_a_recording_is_replayed_in_the_simulation(quadratic: Path, tmp_path: Pa
     np.save(tmp_path / "who.npy", table)
     found(
         tmp_path / "who.npy",
-        "--config",
+        "--experiment",
         quadratic,
         "--simulate",
         "--rounds",
@@ -357,7 +357,7 @@ def test_one_seed_proves_nothing() -> None:
         ("--probs 1,0.5 --weights 1", "weights must be 2 numbers"),
         ("--probs 1,0.5 --simulate", "--simulate needs an experiment"),
         ("--probs 1,0.5 who.csv", "not both"),
-        ("--probs 1,0.5 --config quadratic.toml", "of 2 clients, the experiment of 6"),
+        ("--probs 1,0.5 --experiment quadratic.toml", "of 2 clients, the experiment of 6"),
         ("missing.csv", "there is no file or folder missing.csv"),
         ("missing.toml", "there is no experiment file missing.toml"),
         ("empty.csv", "has no rounds in it"),

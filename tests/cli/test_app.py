@@ -1,5 +1,7 @@
 """The command line as a person uses it: in a process of its own, interrupted, killed and fed nonsense."""
 
+import csv
+import importlib.metadata
 import json
 import os
 import random
@@ -11,6 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from fedstale.cli.app import Commands
 
 QUADRATIC = """
 rounds = 60
@@ -41,6 +45,11 @@ def fedstale(*words: object, cwd: Path | None = None) -> subprocess.CompletedPro
     return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, cwd=cwd)
 
 
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return [*csv.DictReader(file)]
+
+
 def run_files(out: Path) -> dict[str, bytes]:
     """What must be the same however often a run was stopped: metrics and final parameters."""
     found = {f"{p.parent.name}/{p.name}": p.read_bytes() for p in out.glob("*/metrics.jsonl")}
@@ -56,9 +65,12 @@ def test_a_comparison_leaves_a_table_a_picture_and_runs(file: Path, tmp_path: Pa
     assert (out / "try.csv").read_text().count("\n") == 4
     assert len(list(out.glob("*/result.json"))) == 6
     again = fedstale("run", file, "--out", out)
-    assert "6 of 6 runs were there already" in again.stderr
+    assert "6 of 6 runs were stored already" in again.stderr
     listed = json.loads(fedstale("list", "runs", "--out", out, "--format", "json").stdout)
     assert {row["state"] for row in listed["runs"]} == {"finished"}
+    assert {(row["round"], row["metric"], row["lr"], type(row["final"])) for row in listed["runs"]} == {
+        (60, "distance", 0.05, float)
+    }
     shown = json.loads(fedstale("show", listed["runs"][0]["name"], "--out", out, "--format", "json").stdout)
     assert shown["config"]["data"]["dataset"] == "quadratic"
     assert shown["result"]["rounds"] == 60
@@ -77,6 +89,10 @@ def test_results_as_json(file: Path, tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     assert [row["algorithm"] for row in result["table"]] == ["fedavg", "fedstale beta=0.8", "fedau"]
     assert all(Path(result[key]).exists() for key in ("figure", "numbers"))
+    numbers = csv_rows(Path(result["numbers"]))
+    assert {(row["rounds"], row["seeds"]) for row in numbers} == {
+        ("12", "1")
+    }  # what was overridden, how many seeds
 
 
 def test_a_warm_up_is_computed_once_and_everybody_starts_from_its_end(file: Path, tmp_path: Path) -> None:
@@ -240,3 +256,65 @@ def test_lists_have_a_line_for_everything(what: str) -> None:
 def test_unknown_list_and_run(tmp_path: Path) -> None:
     assert "did you mean 'strategies'?" in fedstale("list", "stratgies").stderr
     assert fedstale("show", "nothing", "--out", tmp_path).returncode == 2
+
+
+def test_show_is_readable(file: Path, tmp_path: Path) -> None:
+    assert fedstale("run", file, "--seeds", "1", "--out", tmp_path / "runs").returncode == 0
+    text = fedstale("show", "fedstale", "--out", tmp_path / "runs").stdout
+    assert "two-groups(p_min=0.3)" in text
+    assert "{" not in text
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert fedstale("--version").stdout == f"fedstale {importlib.metadata.version('fedstale')}\n"
+
+
+def test_an_unknown_command_is_answered_with_the_nearest() -> None:
+    done = fedstale("rnu")
+    assert done.returncode == 2
+    assert "Did you mean 'run'?" in done.stderr
+
+
+def test_every_command_explains_itself() -> None:
+    text = fedstale("--help").stdout
+    for name, command in Commands().items():
+        assert name in text
+        assert command.help, name
+
+
+def test_options_are_spelled_alike() -> None:
+    spelled: dict[str, set[tuple[str, ...]]] = {}
+    for command in Commands().values():
+        for option in command.params:
+            if option.opts[0].startswith("-"):
+                for name in option.opts:
+                    spelled.setdefault(name, set()).add(tuple(sorted(option.opts)))
+    assert spelled["-c"] == {("--config", "-c")}
+    assert spelled["-o"] == spelled["--out"] == {("--out", "-o")}
+
+
+def test_a_command_loads_no_other_command(file: Path, tmp_path: Path) -> None:
+    words = ["fedstale", "run", str(file), "--seeds", "1", "-c", "rounds=2", "--out", str(tmp_path / "runs")]
+    code = f"""
+import sys
+sys.argv = {words}
+from fedstale.cli.app import main
+try:
+    main()
+finally:
+    print("loaded", *(name for name in sys.modules if name.startswith("fedstale.")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    loaded = {name.split(".")[1] for name in done.stdout.split("loaded ")[1].split()}
+    assert not loaded & {"report", "advise", "federation"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell: str) -> None:
+    asked = {"bash": {"COMP_WORDS": "fedstale re", "COMP_CWORD": "1"}}
+    other = {"_TYPER_COMPLETE_ARGS": "fedstale re", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    code = "import sys; sys.argv = ['fedstale']; from fedstale.cli.app import main; main()"
+    environment = {**os.environ, "_FEDSTALE_COMPLETE": f"complete_{shell}", **asked.get(shell, other)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert [name for name in ("report", "reproduce") if name not in done.stdout] == []
+    assert "inspect" not in done.stdout

@@ -1,6 +1,5 @@
 """The command `fedstale advise`."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +19,8 @@ from fedstale.advise.evidence import (
 from fedstale.advise.from_runs import experiment_of, of_run
 from fedstale.advise.measures import measure, plain
 from fedstale.advise.rules import advise as decide
-from fedstale.cli.inspect import Format, read
+from fedstale.cli.inspect import read
+from fedstale.cli.options import AsFormat, Config, Format, Store, print_json
 from fedstale.core import BadInput, Floats, require
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.schema import Experiment
@@ -30,26 +30,36 @@ SOURCES = "a trace, a run's folder or an experiment, or --probs"
 
 
 def advise(
-    source: Annotated[Path | None, typer.Argument(help="A trace, the folder of a run, or an experiment.")] = None,
-    probs: Annotated[str | None, typer.Option(help="The p_i instead: 0.9,0.05,… or a file of them.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Experiment whose model, data and rounds are yours.")] = None,
+    source: Annotated[
+        Path | None, typer.Argument(help="A recorded trace, the folder of a run, or an experiment file.")
+    ] = None,
+    probs: Annotated[
+        str | None, typer.Option(help="Participation probabilities instead: 0.9,0.05,… or a file of numbers.")
+    ] = None,
+    experiment_file: Annotated[
+        Path | None, typer.Option("--experiment", help="Experiment that gives model, data and rounds.")
+    ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="The a_i, 1,2,… or a file; else the task's, or equal.")
+        str | None, typer.Option(help="Client weights a_i: 1,2,… or a file; the task's, or equal, if omitted.")
     ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-c", metavar="KEY=VALUE", help="A setting of the trace, or else of the experiment."),
+    config: Config = None,
+    clients_first: Annotated[
+        bool, typer.Option("--clients-first", help="The trace has a row per client, not per round.")
+    ] = False,
+    simulate: Annotated[bool, typer.Option("--simulate", help="Simulate a shortlist on the experiment.")] = False,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds to simulate (default: the experiment's, at most 200).")
     ] = None,
-    clients_first: Annotated[bool, typer.Option("--clients-first", help="The trace is clients × rounds.")] = False,
-    simulate: Annotated[bool, typer.Option("--simulate", help="Try the shortlist on your experiment.")] = False,
-    rounds: Annotated[int | None, typer.Option(help="Of the simulation; yours, but at most 200.")] = None,
-    seeds: Annotated[str, typer.Option(help="Of the simulation.")] = "1,2,3",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that keeps the simulated runs.")] = Path("runs"),
-    format: Annotated[Format, typer.Option(help="How results are printed.")] = Format.text,
+    seeds: Annotated[str, typer.Option(help="Comma-separated seeds of the simulation.")] = "1,2,3",
+    out: Store = Path("runs"),
+    format: AsFormat = Format.text,
 ) -> None:
-    """Which rule to use when clients come and go like this, and why."""
-    e, experiment = gather(source, probs, config, weights, change or [], clients_first)
-    require(experiment is not None or not simulate, "--simulate needs an experiment: add --config FILE.toml")
+    """Recommend an algorithm for this participation, with reasons.
+
+    -c overrides a setting of the trace if there is one, else of the experiment.
+    """
+    e, experiment = gather(source, probs, experiment_file, weights, config or [], clients_first)
+    require(experiment is not None or not simulate, "--simulate needs an experiment: add --experiment FILE.toml")
     m = measure(e)
     a = decide(m, e.known)
     trial = trying.shortlisted(experiment, e, a, rounds, seeds) if experiment is not None and simulate else None
@@ -62,7 +72,7 @@ def advise(
         if format == Format.text:
             trying.show(tried)
     if format == Format.json:
-        print(json.dumps(found, indent=2, allow_nan=False))
+        print_json(found)
 
 
 def gather(

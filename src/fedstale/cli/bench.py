@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, NamedTuple
@@ -19,6 +18,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from fedstale.cli.options import Format
 from fedstale.core import known, require
 
 OURS = "fedstale"
@@ -27,11 +27,6 @@ CONTENDERS = {"naive": "a copy of the model and an optimiser per client, plain l
 SIDE = 1024  # of the matrices whose product is the machine's peak
 MOMENT = 0.25  # seconds that a turn takes at least
 Timed = Callable[[], float]  # plays a round, says how many seconds it took
-
-
-class Format(StrEnum):
-    text = "text"
-    json = "json"
 
 
 class Row(NamedTuple):

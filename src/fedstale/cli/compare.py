@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from fedstale.cli.inspect import Format
+from fedstale.cli.options import Format
 from fedstale.runs import metrics
 from fedstale.runs.metrics import WINDOWS, Metric, metric
 from fedstale.runs.pairing import Pair, matched, sides

@@ -1,53 +1,50 @@
 """`fedstale inspect TRACE`: what a recorded participation means for training, before anything is trained."""
 
-import csv
-import json
 import lzma
 import math
 import zipfile
 import zlib
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from fedstale import theory
+from fedstale.cli.console import print_table, screen
+from fedstale.cli.options import AsFormat, Config, Format, out_option, print_json
 from fedstale.core import BadInput, Floats, Mask, require
 from fedstale.experiments.spec import build, override
 from fedstale.participation.trace import OPEN
 from fedstale.registry import PARTICIPATION
+from fedstale.runs.tables import write_csv
 
 FILE = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that is the file
 WATCHED = 5
 
 
-class Format(StrEnum):
-    text = "text"
-    json = "json"
-
-
 def inspect(
     trace: Annotated[Path, typer.Argument(help="A 0/1 table, on/off events or a grid: .csv, .npy, .npz, .json.")],
-    weights: Annotated[str | None, typer.Option(help="The a_i, 1,2,… or a file; equal if left out.")] = None,
-    clients_first: Annotated[bool, typer.Option("--clients-first", help="The table is clients × rounds.")] = False,
+    weights: Annotated[
+        str | None, typer.Option(help="Client weights a_i: 1,2,… or a file of numbers; equal if omitted.")
+    ] = None,
+    clients_first: Annotated[
+        bool, typer.Option("--clients-first", help="The table has a row per client, not per round.")
+    ] = False,
     period: Annotated[
-        int | None, typer.Option(help="Rounds of a window of δ̃²; about 1 / p_min if left out.")
+        int | None, typer.Option(help="Length P, in rounds, of the windows of δ̃²(P); about 1 / p_min if omitted.")
     ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting of events or grid: variant=2_state"),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path("."),
-    format: Annotated[Format, typer.Option(help="How results are printed.")] = Format.text,
+    config: Config = None,
+    out: Annotated[Path, out_option("Folder for the picture and the CSV file.")] = Path("."),
+    format: AsFormat = Format.text,
 ) -> None:
-    """Who comes, how often and for how long, and what that costs: a table, a picture and a CSV file."""
-    here = read(trace, change or [], clients_first)
+    """Measure a recorded participation: how often and for how long clients come, and what that costs training.
+
+    -c sets a setting of the event list or grid, such as variant=2_state.
+    """
+    here = read(trace, config or [], clients_first)
     a = None if weights is None else read_weights(weights)
     seen = theory.summary(here, a)
     clients = per_client(here, seen, a)
@@ -55,11 +52,11 @@ def inspect(
     stem = trace.name.split(".")[0] or "trace"
     picture, numbers = out / f"{stem}-trace.png", out / f"{stem}-trace.csv"
     out.mkdir(parents=True, exist_ok=True)
-    _write_csv(numbers, clients)
+    write_csv(numbers, clients)
     _draw(here, seen, f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds", picture)
     found |= {"file": str(trace), "picture": str(picture), "numbers": str(numbers)}
     if format == Format.json:
-        print(json.dumps(_plain(found), indent=2, allow_nan=False))
+        print_json(_plain(found))
     else:
         _print(trace.name, found)
 
@@ -180,13 +177,6 @@ def _draw(here: Mask, seen: theory.Summary, title: str, path: Path) -> None:
                 staleness=seen.staleness.histogram, title=title, path=path)  # fmt: skip
 
 
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def _print(name: str, found: dict[str, Any]) -> None:
     windows = ", ".join(f"{value:.3g} for P = {P}" for P, value in found["delta2"].items())
     stale, come = dict(found["staleness"]), found["spread_of_those_who_come"]
@@ -209,13 +199,8 @@ def _print(name: str, found: dict[str, Any]) -> None:
     grid = Table.grid(padding=(0, 2))
     for key, value in lines.items():
         grid.add_row(f"  {key}", value)
-    Console(width=110).print(grid, highlight=False, markup=False)
-    table = Table(title="clients to watch: the rarest, numbered from 0", title_justify="left", box=SIMPLE_HEAD)
-    for key in found["watch"][0]:
-        table.add_column(key.replace("_", " "), justify="right")
-    for row in found["watch"]:
-        table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
-    Console(width=100).print("", table)
+    screen().print(grid, highlight=False, markup=False)
+    print_table(found["watch"], "the rarest clients, numbered from 0")
     print(f"picture: {found['picture']}\nnumbers: {found['numbers']}")
 
 

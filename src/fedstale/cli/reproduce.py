@@ -1,7 +1,5 @@
 """`fedstale reproduce NAME`: a figure of a paper, the numbers behind it, and whether its claims came out."""
 
-import csv
-import io
 import os
 import shlex
 import sys
@@ -16,6 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from fedstale.cli.options import out_option
 from fedstale.core import known
 from fedstale.experiments.recorder import environment
 from fedstale.papers import claims
@@ -23,6 +22,7 @@ from fedstale.papers import executors as workers
 from fedstale.papers import figure as sweep
 from fedstale.papers import rates as tuned
 from fedstale.runs import store
+from fedstale.runs.tables import write_csv
 
 PAPERS = Path(__file__).parents[1] / "papers"  # the experiment files come with the package
 talk = Console(stderr=True)
@@ -52,7 +52,7 @@ def reproduce(
         workers.Executor, typer.Option(help="Who computes: processes here, or a Ray cluster.")
     ] = workers.Executor.processes,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with interrupted runs.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for figure, numbers and claims.")] = Path("reproduction"),
+    out: Annotated[Path, out_option("Folder for figure, numbers and claims.")] = Path("reproduction"),
     runs: Annotated[Path | None, typer.Option(help="Folder that keeps the runs; OUT/runs if left out.")] = None,
     figure_format: Annotated[Picture, typer.Option(help="Kind of picture.")] = Picture.png,
     list_: Annotated[bool, typer.Option("--list", help="All figures with their cost.")] = False,
@@ -169,12 +169,3 @@ def told(figure: sweep.Figure, verdicts: Sequence[claims.Verdict]) -> str:
         counts = f"{v.holds} hold, {v.noise} within noise, {v.fails} do not"
         lines.append(f"  {v.verdict.upper():<14} {v.claim}  ({counts}{'; ' + v.detail if v.detail else ''})")
     return "\n".join(lines)
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    store.write(path, lambda f: f.write(text.getvalue().encode()))

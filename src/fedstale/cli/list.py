@@ -1,0 +1,57 @@
+"""`fedstale list [WHAT]`: every name that an experiment can use, or the stored runs."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedstale.cli.console import print_table
+from fedstale.cli.options import AsFormat, Format, Store, print_json
+from fedstale.core import known
+from fedstale.registry import TABLES
+from fedstale.runs import metrics, store
+
+
+def list_names(
+    what: Annotated[
+        str | None,
+        typer.Argument(help="One list, such as `strategies`, `models` or `runs`; all but runs if omitted."),
+    ] = None,
+    out: Store = Path("runs"),
+    format: AsFormat = Format.text,
+) -> None:
+    """List the names that an experiment can use (recipes, strategies, models, …), or the stored runs."""
+    if what is not None:
+        known(what, {**TABLES, "runs": None}, "the list")
+    if what == "runs":
+        found = {what: [run_row(folder) for folder in store.runs(out)]}
+    else:
+        found = {name: name_rows(name) for name in ([what] if what else TABLES)}
+    if format == Format.json:
+        print_json(found)
+        return
+    for name, rows in found.items():
+        print_table(rows, name)
+
+
+def name_rows(what: str) -> list[dict[str, Any]]:
+    """The rows of one list: name, settings with their defaults, one line of description."""
+    return [{"name": name, "settings": settings, "what": about} for name, settings, about in TABLES[what].rows()]
+
+
+def run_row(folder: store.RunFolder) -> dict[str, Any]:
+    """A stored run: what it is, how far it got, and the final value of its main metric."""
+    config = folder.config()
+    result = folder.result() if folder.finished else {}
+    main = next((m.name for m in metrics.shown(result)), None)
+    return {
+        "name": folder.path.name,
+        "algorithm": config.get("label"),
+        "seed": config.get("seed"),
+        "lr": config.get("local", {}).get("lr"),
+        "state": "finished" if result else "interrupted",
+        "round": result["rounds"] if result else len(folder.metrics()),
+        "rounds": config.get("rounds"),
+        "metric": main,
+        "final": None if main is None else result[main]["final"],
+    }

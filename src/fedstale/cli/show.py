@@ -1,0 +1,59 @@
+"""`fedstale show RUN`: the configuration, environment and result of one stored run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedstale.cli.console import in_words, screen
+from fedstale.cli.options import AsFormat, Format, Store, print_json
+from fedstale.core import known, require
+from fedstale.runs import store
+
+
+def show(
+    run: Annotated[str, typer.Argument(help="Name of a run or the beginning of it, or the run's folder.")],
+    out: Store = Path("runs"),
+    decisions: Annotated[
+        Path | None,
+        typer.Option("--decisions", help="Draw which clients were available and selected, to this file."),
+    ] = None,
+    format: AsFormat = Format.text,
+) -> None:
+    """Show the configuration, the environment and the result of one run."""
+    folder = find(run, out)
+    if decisions:
+        kinds = (".png", ".pdf", ".svg")
+        require(decisions.suffix in kinds, f"--decisions must end in {', '.join(kinds)}, got {decisions}")
+        from fedstale.plots.decisions import decisions as draw  # matplotlib is slow to load
+
+        draw(folder, decisions)
+    result, metrics = folder.result() if folder.finished else None, folder.metrics()
+    config = folder.config()
+    parts = {"config": config, "environment": folder.environment(), "result": result}
+    if format == Format.json:
+        print_json(parts | {"last": metrics[-1] if metrics else None})
+        return
+    state = "finished" if result else f"interrupted at round {len(metrics)} of {config['rounds']}"
+    print(f"{folder.path.name}: {state}")
+    for title, part in parts.items():
+        if part:
+            screen().print(f"\n{title}", style="bold")
+            print("\n".join(lines(part)))
+
+
+def lines(part: Mapping[str, Any]) -> list[str]:
+    """One line per key, the values aligned and readable."""
+    width = max(map(len, part))
+    return [f"  {key:{width}}  {in_words(value)}" for key, value in part.items()]
+
+
+def find(run: str, out: Path) -> store.RunFolder:
+    """The run with this path, name or unique beginning of a name."""
+    for path in (Path(run), out / run):
+        if (path / "config.json").exists():
+            return store.RunFolder(path)
+    names = {r.path.name: r for r in store.runs(out)}
+    matches = [name for name in names if name.startswith(run)]
+    return names[matches[0] if len(matches) == 1 else known(run, names, "the run")]

@@ -1,0 +1,24 @@
+import pytest
+
+from fedstale.cli.console import in_words, print_table, text_of
+
+
+def test_settings_are_readable() -> None:
+    spec = {"kind": "sampling", "size": 100, "base": {"kind": "bernoulli", "p": 0.1}, "seed": None}
+    assert in_words(spec) == "sampling(size=100, base=bernoulli(p=0.1))"
+    assert in_words({"kind": "known"}) == "known"
+    assert in_words({"lr": 0.1, "steps": 5}) == "lr=0.1, steps=5"
+    assert in_words([0.5] * 24) == "[0.5, 0.5, 0.5, … 24 values]"
+    assert in_words([True, "a", None]) == "[true, a, none]"
+
+
+def test_cells() -> None:
+    assert [text_of(v) for v in (None, 0.123456, 12345, "x")] == ["", "0.1235", "12345", "x"]
+
+
+def test_a_table_has_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"name": "[a]", "final_value": 0.5}, {"name": "b", "final_value": None}], "things")
+    text = capsys.readouterr().out
+    assert [word for word in ("things", "final value", "[a]", "0.5", "b") if word not in text] == []
+    print_table([])
+    assert "nothing yet" in capsys.readouterr().out
