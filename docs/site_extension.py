@@ -154,16 +154,20 @@ def _about(model: type[BaseModel]) -> str:
 
 def _fields(model: type[BaseModel]) -> str:
     rows = []
+    comments = _comments(model)
     for name, field in model.model_fields.items():
-        if field.default is PydanticUndefined:
-            default = "required"
-        else:
-            plain = isinstance(field.default, bool | int | float | str | list)
-            default = f"`{json.dumps(field.default)}`" if plain else ""
-        limits = [_limit(m) for m in field.metadata]
-        allowed = ", ".join([_type(field.annotation), *filter(None, limits)])
-        rows.append((f"`{name}`", default, allowed, field.description or ""))
-    return _table(("key", "default", "allowed", "meaning"), rows)
+        default = "required" if field.default is PydanticUndefined else ""
+        if isinstance(field.default, bool | int | float | str | list):
+            default = f"`{json.dumps(field.default)}`"
+        allowed = ", ".join(filter(None, [_type(field.annotation), *map(_limit, field.metadata)]))
+        rows.append((f"`{name}`", comments[name], allowed, default))
+    return _table(("key", "meaning", "allowed", "default"), rows)
+
+
+def _comments(model: type[BaseModel]) -> dict[str, str]:
+    """The comment beside each field of a section, which is what the key means."""
+    text = "".join(inspect.getsource(cls) for cls in model.__mro__ if cls.__module__ == model.__module__)
+    return {m[1]: m[2] for m in re.finditer(r"^    (\w+): [^\n#]*# (.*)$", text, re.M)}
 
 
 def _limit(constraint: Any) -> str:
@@ -186,7 +190,7 @@ def _type(annotation: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(f'`"{value}"`' for value in inner)
     if origin is list:
-        return f"list of {_type(inner[0])}"
+        return f"list of {_type(inner[0])}".replace("list of name, or table", "list of names or tables")
     if origin is typing.Annotated:
         return _type(inner[0])
     if origin in (typing.Union, types.UnionType):

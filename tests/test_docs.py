@@ -1,6 +1,8 @@
 """The documentation is true: its examples run, its tables are complete, its links lead somewhere."""
 
+import csv
 import dataclasses
+import importlib.util
 import json
 import re
 import shlex
@@ -9,15 +11,18 @@ import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import click
 import pytest
 import typer
-from pydantic_core import PydanticUndefined
 
+import fedstale as fs
 from fedstale import registry as recipes
 from fedstale import theory
+from fedstale.advise.rules import RULES
 from fedstale.cli.app import app as command_line
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.plan import plan
@@ -38,15 +43,6 @@ SECTIONS = {  # the parts that have a section of their own, and on which page
 ROWS = {  # the names that have a row in some table of a page
     "strategies": recipes.RECIPES,
     "experiments": {**PARTITIONS, **SWAPS, **MODELS, **DATASETS, **ENGINES},
-}
-KEYS = {  # the sections of an experiment and their headings
-    "Top level": configuration.Experiment,
-    "Images": configuration.Images,
-    "Synthetic": configuration.Synthetic,
-    "Quadratic": configuration.Quadratics,
-    "Model": configuration.Model,
-    "Local": configuration.Training,
-    "Warmup": configuration.Warmup,
 }
 REST: dict[str, Any] = {  # what an example leaves out
     "name": "docs",
@@ -205,18 +201,63 @@ def test_a_name_has_a_row(page: str, name: str) -> None:
     assert name in rows(read(page)), f"docs/{page}.md has no row for {name}"
 
 
-@pytest.mark.parametrize("heading", KEYS)
-def test_the_keys_of_an_experiment_are_all_there(heading: str) -> None:
-    told = settings(section(read("experiments"), heading), "key")
-    fields = KEYS[heading].model_fields
-    assert {*told} == {*fields}
-    for name, field in fields.items():
-        if name == "name":
-            continue  # the file's
-        if field.default is PydanticUndefined:
-            assert told[name] == "required"
-        elif isinstance(field.default, (*SIMPLE, list)):
-            assert told[name] == written(field.default), name
+def test_the_generated_pages_are_complete() -> None:
+    """Every public name, key and command is on its page; a key without a comment beside it is a KeyError."""
+    site = _site()
+    written = site.api()
+    public = [name for name in fs.__all__ if not isinstance(getattr(fs, name), types.ModuleType)]
+    assert [name for name in public if not re.search(rf"fedstale\.{name}\b|fs\.{name}\b", written)] == []
+    assert {*configuration.Experiment.model_fields} <= {*rows(site.keys())}
+    for name in typer.main.get_command(command_line).commands:
+        assert f"## `fedstale {name}`" in site.commands()
+    assert {*recipes.RECIPES} <= {*rows(site.names())}
+
+
+def test_a_docstring_becomes_what_sphinx_reads() -> None:
+    lines = ["step = Σ_S a_i* of `x` and |S|.", "", "    a = b_", "", "end"]
+    _site().to_rst(None, "class", "", None, None, lines)
+    assert lines == ["step = Σ\\_S a\\_i\\* of ``x`` and \\|S\\|.", "", "::", "", "    a = b_", "", "end"]
+
+
+def _site() -> Any:
+    """The extension that writes the generated pages; it needs no Sphinx."""
+    spec = importlib.util.spec_from_file_location("site_extension", DOCS / "site_extension.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_which_one_is_what_advise_says() -> None:
+    """One answer: the rules of `advise`, in their order, on both pages."""
+    advised = [rule.use(SimpleNamespace(cycle=10))["kind"] for rule in RULES]
+    short = re.findall(
+        r"\| `([\w-]+)` \|$", section(read("strategies"), "Which one?").split("`auto` is not")[0], re.M
+    )
+    assert short == advised
+    cells = [line.split("|")[2] for line in section(read("advise"), "The rules").splitlines() if line[:2] == "| "]
+    assert [re.findall(r"`([\w-]+)`", cell)[0] for cell in cells if "`" in cell] == advised
+
+
+def test_which_one_has_the_measured_numbers() -> None:
+    behind: dict[str, list[float]] = {}
+    with (DOCS / "advice.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if not row["participation"].startswith("few rounds"):
+                behind.setdefault(row["rule"], []).append(float(row["behind"]))
+    text = section(read("strategies"), "Which one?")
+    found = re.findall(r"^\| `([\w-]+)` \| (\S+) % \| (\S+) % \| (\d+) of (\d+) \|", text, re.M)
+    assert len(found) == 10
+    for rule, middle, worst, near, cases in found:
+        values = behind[rule]
+        told = (
+            f"{100 * median(values):.1f}",
+            f"{100 * max(values):.0f}",
+            sum(v <= 0.1 for v in values),
+            len(values),
+        )
+        assert told == (middle, worst, int(near), int(cases)), rule
 
 
 def test_the_functions_of_the_theory_are_all_there() -> None:

@@ -21,58 +21,58 @@ class Section(BaseModel):
 class Cis(Section):
     """A tree of nodes that answer requests together: layers with a mix, or every node (see cis.Tree)."""
 
-    widths: list[int] | None = None
-    mix: list[float] | None = None
-    parents: list[int] | None = None
-    exits: list[int] | None = None
-    arrivals: list[float] | None = None
-    capacity: list[float] | None = None
-    p: float = 0.0
-    weighting: Spec = "serving-rate"
-    requests: Literal["own", "everywhere"] = "own"
-    variances: bool = False  # whether an evaluation measures how much each exit's gradients vary
+    widths: list[int] | None = None  # nodes in each layer, the devices first
+    mix: list[float] | None = None  # share of the requests that each layer serves
+    parents: list[int] | None = None  # instead of layers: the node above each node, -1 for a root
+    exits: list[int] | None = None  # the deepest exit that each node holds, from 1
+    arrivals: list[float] | None = None  # requests per second that reach each node from outside
+    capacity: list[float] | None = None  # requests per second that each node can pass on
+    p: float = 0.0  # probability that a node trains a given exit below its own
+    weighting: Spec = "serving-rate"  # how much each exit counts in training
+    requests: Literal["own", "everywhere"] = "own"  # test samples that a node is asked about
+    variances: bool = False  # whether an evaluation measures the gradient variance of each exit
 
 
 class Images(Section):
     """Real images, split among clients."""
 
-    dataset: str
-    clients: Annotated[int, Field(ge=1)] = 24
-    seed: int = 0
-    partition: Spec = "iid"
-    swap: Spec | None = None
-    cis: Cis | None = None
-    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
-    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    weights: Literal["per-client", "per-sample"] = "per-client"
+    dataset: str  # name of an image dataset
+    clients: Annotated[int, Field(ge=1)] = 24  # number of clients
+    seed: int = 0  # seed of the split, the same for all seeds of the experiment
+    partition: Spec = "iid"  # which client holds which samples
+    swap: Spec | None = None  # clients that disagree on labels
+    cis: Cis | None = None  # a tree of nodes with early exits
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of the dataset that is used
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each client's samples that is kept for testing
+    weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the samples
 
 
 class Synthetic(Section):
     """LEAF's Synthetic(γ, δ)."""
 
-    dataset: Literal["synthetic"]
-    clients: Annotated[int, Field(ge=1)] = 30
-    seed: int = 0
-    gamma: Annotated[float, Field(ge=0)] = 1.0
-    delta: Annotated[float, Field(ge=0)] = 1.0
-    iid: bool = False
-    max_samples: Annotated[int, Field(ge=2)] | None = None
-    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    weights: Literal["per-client", "per-sample"] = "per-client"
+    dataset: Literal["synthetic"]  # LEAF's Synthetic
+    clients: Annotated[int, Field(ge=1)] = 30  # number of clients
+    seed: int = 0  # seed of the data
+    gamma: Annotated[float, Field(ge=0)] = 1.0  # γ: how much the clients' models differ
+    delta: Annotated[float, Field(ge=0)] = 1.0  # δ: how much the clients' inputs differ
+    iid: bool = False  # true: all clients label by the same model
+    max_samples: Annotated[int, Field(ge=2)] | None = None  # most samples of a client; no limit if left out
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each client's samples that is kept for testing
+    weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the samples
 
 
 class Quadratics(Section):
     """Quadratics with a known optimum: random ones, or those of the given centers and diagonal curvatures."""
 
-    dataset: Literal["quadratic"]
-    clients: Annotated[int, Field(ge=1)] = 24
-    seed: int = 0
-    dimension: Annotated[int, Field(ge=1)] = 10
-    spread: Annotated[float, Field(ge=0)] = 1.0
-    noise: Annotated[float, Field(ge=0)] = 0.0
-    centers: list[list[float]] | None = None
-    curvature: list[list[float]] | None = None
-    start: list[float] | None = None
+    dataset: Literal["quadratic"]  # quadratic functions
+    clients: Annotated[int, Field(ge=1)] = 24  # number of clients
+    seed: int = 0  # seed of the problem
+    dimension: Annotated[int, Field(ge=1)] = 10  # number of parameters d
+    spread: Annotated[float, Field(ge=0)] = 1.0  # how far the clients' optima are apart
+    noise: Annotated[float, Field(ge=0)] = 0.0  # standard deviation of the noise on every gradient
+    centers: list[list[float]] | None = None  # the clients' optima, d numbers each; random if left out
+    curvature: list[list[float]] | None = None  # with centers: the diagonals of the A_i; ones if left out
+    start: list[float] | None = None  # with centers: where runs begin; zero if left out
 
 
 DATA: Mapping[str, type[Section]] = {
@@ -84,42 +84,42 @@ DATA: Mapping[str, type[Section]] = {
 
 class Model(Section):
     model_config = ConfigDict(extra="allow", strict=True)  # the rest are the model's own settings
-    kind: str = "linear"
-    ridge: Annotated[float, Field(ge=0)] = 0.0
+    kind: str = "linear"  # name of a model; its settings stand beside it
+    ridge: Annotated[float, Field(ge=0)] = 0.0  # adds ridge · ‖w‖² / 2 to the loss
 
 
 class Training(Section):
-    lr: Annotated[float, Field(gt=0)]
-    steps: Annotated[int, Field(ge=1)] = 5
-    batch: Annotated[int, Field(ge=1)] = 32
-    decay: Annotated[float, Field(ge=0)] = 0.0
-    prox: Annotated[float, Field(ge=0)] = 0.0
+    lr: Annotated[float, Field(gt=0)]  # η_c, the client learning rate
+    steps: Annotated[int, Field(ge=1)] = 5  # K, SGD steps per round
+    batch: Annotated[int, Field(ge=1)] = 32  # samples of a step
+    decay: Annotated[float, Field(ge=0)] = 0.0  # the rate in round t is lr / (1 + decay · t)
+    prox: Annotated[float, Field(ge=0)] = 0.0  # FedProx's μ: adds μ (w - w_sent) to every gradient
 
 
 class Warmup(Training):
     """FedAvg before the comparison: every algorithm starts from where it ends."""
 
-    rounds: Annotated[int, Field(ge=1)]
+    rounds: Annotated[int, Field(ge=1)]  # rounds of FedAvg
 
 
 class Experiment(Section):
     """One file: several algorithms × seeds over the same data and the same participation."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
-    rounds: Annotated[int, Field(ge=1)]
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1]
-    evaluate_every: Annotated[int, Field(ge=1)] | None = None
-    engine: str = "serial"
-    device: str = "cpu"
-    data: Table
-    model: Model = Model()
-    local: Training
-    warmup: Warmup | None = None
-    participation: Spec
-    estimator: Spec = "known"
-    channel: Spec = "lossless"
-    server: Spec = "sgd"
-    algorithms: Annotated[list[Spec], Field(min_length=1)]
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]  # of the picture and the table; the file's name if left out
+    rounds: Annotated[int, Field(ge=1)]  # rounds of every run
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1]  # one run of an algorithm each
+    evaluate_every: Annotated[int, Field(ge=1)] | None = None  # rounds from one to the next; 50 a run if left out
+    engine: str = "serial"  # how local training is executed
+    device: str = "cpu"  # torch device of tasks that use torch
+    data: Table  # dataset and how it is divided
+    model: Model = Model()  # for images and synthetic data
+    local: Training  # local training of the clients
+    warmup: Warmup | None = None  # FedAvg before the comparison
+    participation: Spec  # which clients are available
+    estimator: Spec = "known"  # how p_i is estimated, if the recipe does not say so
+    channel: Spec = "lossless"  # which messages get through
+    server: Spec = "sgd"  # what is done with a step
+    algorithms: Annotated[list[Spec], Field(min_length=1)]  # recipes, with settings beside kind
 
 
 def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
