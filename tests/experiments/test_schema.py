@@ -99,3 +99,11 @@ def test_a_recording_is_looked_for_in_the_data_folders(tmp_path: Path, monkeypat
     assert catalogue.make_participation(spec, {}).probs(3).sum() == pytest.approx(1)
     with pytest.raises(BadInput, match=r"nobody\.csv"):
         catalogue.make_participation({"kind": "trace", "matrix": "nobody.csv"}, {})
+
+
+def test_a_word_that_a_numeric_setting_knows_is_taken() -> None:
+    entry = {"kind": "ca-fed", "kappa2": 1.0, "estimator": "known"}
+    chosen = algorithm(entry | {"optimum": "local"}, check(BASE), "algorithms.0")
+    assert chosen.strategy.optimum == "local"  # type: ignore[attr-defined]
+    with pytest.raises(BadInput, match="optimum must be a number or an array of numbers, got 'lokal'"):
+        algorithm(entry | {"optimum": "lokal"}, check(BASE), "algorithms.0")

@@ -186,7 +186,11 @@ def _converted(hint: Any, value: Any) -> Any:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if {*inner} >= ARRAY:
         allowed = (str, os.PathLike) if any(typing.get_origin(i) is os.PathLike for i in inner) else ()
-        ok = (value is None and type(None) in inner) or isinstance(value, allowed) or _numbers(value, bool(allowed))
+        words = [
+            word for kind in inner if typing.get_origin(kind) is typing.Literal for word in typing.get_args(kind)
+        ]
+        named = isinstance(value, allowed) or (isinstance(value, str) and value in words)
+        ok = (value is None and type(None) in inner) or named or _numbers(value, bool(allowed))
         return value if ok else UNFIT
     if origin in (typing.Union, types.UnionType):
         return next((v for v in (_converted(kind, value) for kind in inner) if v is not UNFIT), UNFIT)

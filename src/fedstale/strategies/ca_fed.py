@@ -5,7 +5,7 @@ Algorithm 3 of Rodio, Client heterogeneity in federated learning systems, thesis
 """
 
 import math
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ class CAFed:
 
     kappa2: float = 1.0
     tau: float = 0.0
-    optimum: npt.ArrayLike | str | None = None
+    optimum: npt.ArrayLike | Literal["local"] | None = None
     inverse_weighting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
