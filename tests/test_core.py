@@ -52,6 +52,13 @@ def test_copies_of_a_part_are_equal(name: str, table: object) -> None:
         assert repr(again) == repr(thing)
 
 
+def test_an_unknown_setting_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(BadInput, match="Local setting 'epochs' is unknown; known: lr, steps, batch, decay, prox"):
+        Local(lr=0.1, epochs=3)  # type: ignore[call-arg]
+    with pytest.raises(BadInput, match="Thing setting 'tabel' is unknown; did you mean 'table'"):
+        Thing("a", tabel=3)  # type: ignore[call-arg]
+
+
 def test_parts_of_another_kind_differ() -> None:
     assert Thing("a") != OtherThing("a")
     assert Thing("a") != "a"

@@ -424,10 +424,71 @@ def test_a_client_that_never_comes_is_refused_before_any_training() -> None:
     assert len(list(simulate(engine, FedAvg(), TwoGroups(0), rounds=5))) == 5
 
 
-@pytest.mark.parametrize("rounds", [0, -1])
+@pytest.mark.parametrize("rounds", [0, -1, 2.0])
 def test_rounds_are_checked(rounds: int) -> None:
-    with pytest.raises(BadInput, match=f"rounds must be at least 1, got {rounds}"):
+    with pytest.raises(BadInput, match=f"rounds must be a whole number of at least 1, got {rounds}"):
         simulate(ENGINE, FedAvg(), Bernoulli(1.0), rounds=rounds)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        ({"server": Sgd}, r"server must be an object such as Sgd\(1.0\), got the class Sgd"),
+        ({"server": 0.1}, r"server must be an object such as Sgd\(1.0\), got 0.1"),
+        ({"participation": Bernoulli}, r"participation must be an object such as Bernoulli\(0.5\), got the class"),
+        ({"strategy": FedAvg}, r"strategy must be an object such as FedAvg\(\), got the class FedAvg"),
+        ({"engine": TASK}, r"engine must be an object such as Serial\(task, Local\(lr=0.05\)\), got a Quadratic"),
+        ({"engine": Serial(ENGINE, ENGINE.local)}, "the engine's task must be a task such as .*, got a Serial"),
+        ({"estimator": Known}, r"estimator must be an object such as Known\(\), got the class Known"),
+        ({"channel": 0.5}, r"channel must be an object such as Lossless\(\), got 0.5"),
+        ({"seed": 1.5}, "seed must be a whole number of at least 0, got 1.5"),
+        ({"seed": True}, "seed must be a whole number of at least 0, got True"),
+    ],
+)
+def test_a_part_in_the_wrong_place_is_answered_with_one_sentence(mistake: dict[str, object], sentence: str) -> None:
+    parts = {"engine": ENGINE, "strategy": FedAvg(), "participation": Bernoulli(0.5), **mistake}
+    with pytest.raises(BadInput, match=f"^{sentence}"):
+        simulate(**parts, rounds=1)
+
+
+def test_a_client_that_never_comes_needs_no_probability_where_all_are_given() -> None:
+    there = Bernoulli([1, 0, 1, 0.5, 1])
+    given = Known([1, 0, 1, 0.5, 1])
+    assert len(list(simulate(ENGINE, Unbiased(), there, rounds=5, estimator=given))) == 5
+    with pytest.raises(BadInput, match=r"is 0 for 1 of 5 clients \(first: \[3\]\)"):
+        simulate(ENGINE, Unbiased(), there, rounds=5, estimator=Known([1, 0.5, 1, 0, 1]))
+
+
+def test_a_bad_update_that_was_lost_is_not_refused() -> None:
+    """The server never saw it."""
+
+    @part
+    class Muted:
+        def probs(self, n: int, d: int) -> Array:
+            return np.ones(n, np.float32)
+
+        def share(self, n: int, d: int) -> Array:
+            return np.ones(n, np.float32)
+
+        def init(self, n: int, streams: object) -> None:
+            return None
+
+        def downlink(self, state: None, clients: Ids, streams: object) -> tuple[Mask, None]:
+            return np.ones(len(clients), np.bool_), None
+
+        def uplink(self, state: None, clients: Ids, d: int, streams: object) -> tuple[Mask, None]:
+            return (clients != 1)[:, None], None
+
+    engine = Recording(bad={1: ("updates", np.nan), 2: ("updates", np.nan)})
+    (s,) = simulate(engine, FedAvg(), Bernoulli(1.0), rounds=1, channel=Muted())
+    assert s.refused.tolist() == [2]
+
+
+def test_a_snapshot_prints_in_a_line() -> None:
+    (s,) = simulate(ENGINE, FedStale(), Bernoulli(1.0), rounds=1)
+    assert repr(s).startswith("Snapshot(t=1, params=float32[3], step=float32[3], available=[0, 1, 2, 3, 4], ")
+    assert len(repr(s)) < 400
+    assert len(repr(s.checkpoint)) < 150
 
 
 def test_parts_that_do_not_fit_the_task_are_refused_at_once() -> None:

@@ -6,6 +6,7 @@ Parts are protocols: your own inherits nothing. Shapes: n clients, m heard from,
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
@@ -43,8 +44,15 @@ def known(name: object, table: Mapping[str, Any], what: str) -> str:
 
 @dataclass_transform(frozen_default=True)
 def part(cls: type[T]) -> type[T]:
-    """A frozen dataclass that is comparable even where a field is an array."""
+    """A frozen dataclass that is comparable even where a field is an array, and names settings it does not know."""
     made = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    init, names = made.__init__, {f.name: f for f in dataclasses.fields(made) if f.init}  # type: ignore[arg-type]
+
+    @functools.wraps(init)
+    def __init__(self: Any, *values: Any, **settings: Any) -> None:
+        for name in settings:
+            known(name, names, f"{cls.__name__} setting")
+        init(self, *values, **settings)
 
     def values(self: Any) -> list[Any]:
         return [getattr(self, f.name) for f in dataclasses.fields(self)]
@@ -58,6 +66,7 @@ def part(cls: type[T]) -> type[T]:
         plain = ((v.shape, *v.ravel().tolist()) if isinstance(v, np.ndarray) else v for v in values(self))
         return hash((type(self).__name__, *plain))
 
+    made.__init__ = __init__  # type: ignore[method-assign]
     made.__eq__ = __eq__  # type: ignore[method-assign]
     made.__hash__ = __hash__  # type: ignore[method-assign]
     return made
@@ -77,6 +86,19 @@ def weighted_sum(weights: npt.NDArray[Any], rows: Array) -> npt.NDArray[np.float
     return total
 
 
+def _brief(record: Any) -> str:
+    """`Round(t=3, params=float32[10], …)`: long arrays by their shape, states by their type."""
+    told = (f"{name}={_shown(value)}" for name, value in record._asdict().items())
+    return f"{type(record).__name__}({', '.join(told)})"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        short = value.size <= 10 and value.dtype.kind == "i"
+        return str(value.tolist()) if short else f"{value.dtype}{[*value.shape]}"
+    return repr(value) if isinstance(value, int | float | Checkpoint | None) else f"<{type(value).__name__}>"
+
+
 class Round(NamedTuple):
     """What the server holds when round t closes."""
 
@@ -89,6 +111,9 @@ class Round(NamedTuple):
     weights: Array  # (n,)   a_i, sums to 1
     probs: Array  # (n,)   belief that a coordinate of client i's update is here
     total_lr: float = float("nan")  # Σ lr over the local steps: -update / total_lr is a mean gradient
+
+    def __repr__(self) -> str:
+        return _brief(self)
 
     def received(self) -> Array:
         """The updates with zeros where a coordinate did not arrive, whatever is stored there."""
@@ -168,6 +193,9 @@ class Checkpoint(NamedTuple):
     server: State
     channel: State
 
+    def __repr__(self) -> str:
+        return _brief(self)
+
 
 class Snapshot(NamedTuple):
     """Round t as it happened, and what the next one starts from.
@@ -186,7 +214,11 @@ class Snapshot(NamedTuple):
     probs: Array  # (n,)
     checkpoint: Checkpoint
 
+    def __repr__(self) -> str:
+        return _brief(self)
 
+
+@runtime_checkable
 class Strategy(Protocol):
     """A server rule: it turns the updates of a round into a step.
 
@@ -199,6 +231,7 @@ class Strategy(Protocol):
         ...
 
 
+@runtime_checkable
 class Participation(Protocol):
     """The process that says which clients are available in each round. Optional ability: Mixes."""
 
@@ -211,6 +244,7 @@ class Participation(Protocol):
         ...
 
 
+@runtime_checkable
 class Estimator(Protocol):
     """An estimate of p_i from the clients heard so far; it never sees the future.
 
@@ -223,6 +257,7 @@ class Estimator(Protocol):
     def observe(self, belief: Belief, heard: Mask) -> Belief: ...
 
 
+@runtime_checkable
 class Channel(Protocol):
     """What gets through. Draw for all n clients, so that who was chosen does not change who is lost."""
 
@@ -244,6 +279,7 @@ class Channel(Protocol):
         ...
 
 
+@runtime_checkable
 class Server(Protocol):
     """What is done with a step: params + change."""
 
@@ -251,6 +287,7 @@ class Server(Protocol):
     def apply(self, state: State, params: Array, step: Array) -> tuple[Array, State]: ...
 
 
+@runtime_checkable
 class Task(Protocol):
     """Model, data and loss of every client, behind flat float32 vectors.
 
@@ -275,6 +312,7 @@ class Task(Protocol):
     def evaluate(self, params: Array) -> Mapping[str, float]: ...
 
 
+@runtime_checkable
 class Engine(Protocol):
     """How local training runs. Optional abilities: StepsTogether, ExplainsItself, Closes."""
 

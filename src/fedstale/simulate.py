@@ -1,14 +1,15 @@
-"""The one loop: everything that happens in a round, in the order in which it happens."""
+"""The simulation loop: everything that happens in a round, in the order in which it happens."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from fedstale.channels import Lossless
 from fedstale.core import (
+    Array,
     Availability,
     BindsTask,
     Channel,
@@ -39,15 +40,15 @@ from fedstale.estimators import Known
 from fedstale.rng import stream
 from fedstale.servers import Sgd
 
-Play = Generator[Job | Snapshot, Reply | None, None]  # in turn: a job, answered by its reply, and a snapshot
+Play = Generator[Job | Snapshot, Reply | None, None]  # yields a job, is sent its reply, yields a snapshot, …
 
 
 class Diverged(ArithmeticError):
-    """A step that is not finite: the run cannot go on."""
+    """The step, the parameters or all updates of a round are not finite: the run cannot go on."""
 
 
 class Run(NamedTuple):
-    """One simulation, all of it: `simulate` plays one, `together` several in step."""
+    """The parts and settings of one simulation. `simulate` plays one run, `together` plays several in step."""
 
     engine: Engine
     strategy: Strategy
@@ -72,7 +73,7 @@ def simulate(
     channel: Channel = Lossless(),
     start: Checkpoint | None = None,
 ) -> Iterator[Snapshot]:
-    """Rounds 1 … `rounds`, one snapshot each; from a checkpoint, the rounds after it."""
+    """Play rounds 1 … `rounds` and yield a snapshot after each; with `start`, the rounds after that checkpoint."""
     run = Run(engine, strategy, participation, rounds, seed, server, estimator, channel)
     return _alone(engine, play(run, start))
 
@@ -85,10 +86,10 @@ def _alone(engine: Engine, run: Play) -> Iterator[Snapshot]:
 
 
 def together(engine: Engine, plays: Sequence[Play]) -> Iterator[Mapping[int, Snapshot | Diverged]]:
-    """Several runs in step, their training in one batch, with the same bits as alone.
+    """Play several runs in step, with the training of all of them in one call: the same bits as one by one.
 
-    Yields one snapshot for each run that is still going, under its place in `plays`; a run that
-    diverged is named once and left out from then on.
+    Yields, for each round, index in `plays` → snapshot of every run that still goes on. A run that diverges
+    yields its Diverged once and is left out from then on.
     """
     live = dict(enumerate(plays))
     while jobs := {k: cast(Job, job) for k, run in live.items() if (job := next(run, None)) is not None}:
@@ -103,33 +104,61 @@ def together(engine: Engine, plays: Sequence[Play]) -> Iterator[Mapping[int, Sna
 
 
 def play(run: Run, start: Checkpoint | None = None) -> Play:
-    """The run, checked and ready to be played from its start or from a checkpoint."""
+    """Check the run, and return it ready to be played from its start or from a checkpoint."""
     run = checked(run)
     return _play(run, start or first(run))
 
 
 def checked(run: Run) -> Run:
     """The run, if it can be played, with its strategy bound to the task and its estimator ready for round 1."""
-    n, d, rule = run.engine.task.n, run.engine.task.d, bound(run.strategy, run.engine.task)
-    require(run.rounds >= 1, f"rounds must be at least 1, got {run.rounds}")
-    require(run.seed >= 0, f"seed must be at least 0, got {run.seed}")
-    require(not isinstance(rule, type), f"a strategy is an instance, such as FedAvg(), got {rule}")
-    marginals = run.participation.probs(n) * run.channel.probs(n, d)
-    never = np.flatnonzero(~(marginals > 0))
+    _check_kinds(run)
+    n, d, estimator, process = run.engine.task.n, run.engine.task.d, run.estimator, run.participation
+    arrival, rule = run.channel.probs(n, d), bound(run.strategy, run.engine.task)
     require(
-        len(never) == 0 or not divides(rule),
-        f"{rule} divides by the participation probability, which must be above 0 and is 0 for "
-        f"{len(never)} of {n} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
-    )
-    estimator, process, lossy = run.estimator, run.participation, bool((run.channel.probs(n, d) < 1).any())
-    require(
-        not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and lossy),
+        not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
+    marginals, explicit = process.probs(n) * arrival, isinstance(estimator, WithTruth) and not estimator.needs_truth
     if isinstance(estimator, WithTruth):
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
+    if divides(rule):  # a client that never comes needs no p_i if all p_i are given
+        zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
+        never = np.flatnonzero(zero)
+        require(
+            len(never) == 0,
+            f"{rule} divides by the participation probability, which must be above 0 and is 0 for "
+            f"{len(never)} of {n} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
+        )
     return run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
+
+
+def _check_kinds(run: Run) -> None:
+    """Refuse a class in the place of an instance, a number in the place of a server, a task as the engine, …"""
+    kinds: dict[str, tuple[Any, Any, str]] = {
+        "engine": (run.engine, Engine, "Serial(task, Local(lr=0.05))"),
+        "strategy": (run.strategy, Strategy, "FedAvg()"),
+        "participation": (run.participation, Participation, "Bernoulli(0.5)"),
+        "server": (run.server, Server, "Sgd(1.0)"),
+        "estimator": (run.estimator, Estimator, "Known()"),
+        "channel": (run.channel, Channel, "Lossless()"),
+    }
+    for name, (value, protocol, example) in kinds.items():
+        ok = isinstance(value, protocol) and not isinstance(value, type)
+        require(ok, f"{name} must be an object such as {example}, got {_named(value)}")
+    task = run.engine.task
+    require(
+        isinstance(task, Task), f"the engine's task must be a task such as Quadratic([[1.0]]), got {_named(task)}"
+    )
+    for name, number, least in (("rounds", run.rounds, 1), ("seed", run.seed, 0)):
+        ok = isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= least
+        require(ok, f"{name} must be a whole number of at least {least}, got {number!r}")
+
+
+def _named(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return repr(value) if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
 
 
 def bound(strategy: Strategy, task: Task) -> Strategy:
@@ -145,7 +174,7 @@ def warmed_up(estimator: Estimator, participation: Participation, n: int, seed: 
 
 
 def first(run: Run) -> Checkpoint:
-    """Where the run begins: the checkpoint of round 0."""
+    """The checkpoint of round 0, where the run begins."""
     task = run.engine.task
     return Checkpoint(
         t=0,
@@ -160,56 +189,62 @@ def first(run: Run) -> Checkpoint:
 def _play(run: Run, now: Checkpoint) -> Play:
     engine, strategy, participation, rounds, seed, server, estimator, channel, local = run
     n, d, weights, local = engine.task.n, engine.task.d, engine.task.weights, local or engine.local
-    selecting, drifting = selects(strategy), drifts(strategy)
+    selecting, drifting, share = selects(strategy), drifts(strategy), channel.share(n, d)
     mixes = estimator if isinstance(estimator, EstimatesMixing) else None
     rows = islice(participation.rows(n, stream(seed, "participation")), now.t, None)
-    share = channel.share(n, d)
-    _, params, state, belief, momentum, link = now
 
     for t in range(now.t + 1, rounds + 1):
-        available = chosen = np.flatnonzero(next(rows))
-        probs = estimator.probs(belief) * share
+        params, available = now.params, np.flatnonzero(next(rows))
+        chosen, probs = available, estimator.probs(now.belief) * share
         if selecting:
             asked = engine.losses(Job(params, available, seed, t, local))
-            mixing = mixes.mixing(belief) if mixes else np.zeros(n, np.float32)
-            chosen, state = selecting.select(state, Availability(t, available, asked, weights, probs, mixing))
+            mixing = mixes.mixing(now.belief) if mixes else np.zeros(n, np.float32)
+            chosen, state = selecting.select(now.state, Availability(t, available, asked, weights, probs, mixing))
+            now = now._replace(state=state)
 
         streams = partial(stream, seed, "channel", t)
-        reached, link = channel.downlink(link, chosen, streams)
+        reached, link = channel.downlink(now.channel, chosen, streams)
         trained = chosen[reached]
-        reply = yield Job(params, trained, seed, t, local, drifting.drift(state, trained) if drifting else None)
+        drift = drifting.drift(now.state, trained) if drifting else None
+        reply = yield Job(params, trained, seed, t, local, drift)
         assert isinstance(reply, Reply), "a job is answered by its reply"
         arrived, link = channel.uplink(link, trained, d, streams)
 
-        heard, sound = arrived.any(axis=1), _finite(reply, len(trained), d)
-        keep = slice(None) if (heard & sound).all() else heard & sound  # a slice copies nothing
-        clients, losses, total_lr = trained[keep], reply.losses[keep], local.steps * local.rate(t)
+        heard, finite = arrived.any(axis=1), _finite(reply, len(trained), d)
+        keep = slice(None) if (heard & finite).all() else heard & finite  # a slice copies nothing
+        clients, losses, refused = trained[keep], reply.losses[keep], trained[heard & ~finite]
+        if len(refused) > 1 and len(clients) == 0:
+            raise Diverged(f"round {t}: all updates are not finite; a smaller learning rate may help")
+        total_lr = local.steps * local.rate(t)
         r = Round(t, params, clients, reply.updates[keep], arrived[keep], losses, weights, probs, total_lr)
-        step, state = strategy.aggregate(state, r)
-        refused = trained[heard & ~sound]
-        if not np.isfinite(step).all() or (len(refused) > 1 and len(clients) == 0):
-            raise Diverged(f"round {t}: the step or every update is not finite; a smaller learning rate may help")
-        change, momentum = server.apply(momentum, params, step)
-        params = params + change
-        if not np.isfinite(params).all():
-            raise Diverged(f"round {t}: the parameters are not finite any more; a smaller learning rate may help")
-        present = _mask(clients, n)
-        if selecting:
-            present |= _mask(available, n) & ~_mask(chosen, n)  # there, but not asked to train
-        belief = estimator.observe(belief, present)
-
-        now = Checkpoint(t, params, state, belief, momentum, link)
-        yield Snapshot(t, params, step, available, chosen, clients, refused, losses, probs, now)
+        idle = np.setdiff1d(available, chosen, assume_unique=True) if selecting else available[:0]
+        step, now = close_round(strategy, server, estimator, now._replace(channel=link), r, idle)
+        yield Snapshot(t, now.params, step, available, chosen, clients, refused, losses, probs, now)
 
 
-def _mask(clients: Ids, n: int) -> Mask:
-    mask = np.zeros(n, np.bool_)
-    mask[clients] = True
-    return mask
+def close_round(
+    strategy: Strategy, server: Server, estimator: Estimator, now: Checkpoint, r: Round, idle: Ids
+) -> tuple[Array, Checkpoint]:
+    """Close round r.t: the step, and the checkpoint after it. A simulation and a federation share this.
+
+    `now` is the checkpoint of the round before, with what `select` and the channel have changed since.
+    `idle` clients were available and not selected: the estimator counts them as heard.
+    """
+    step, state = strategy.aggregate(now.state, r)
+    if not np.isfinite(step).all():
+        raise Diverged(f"round {r.t}: the step is not finite; a smaller learning rate may help")
+    change, momentum = server.apply(now.server, now.params, step)
+    params = now.params + change
+    if not np.isfinite(params).all():
+        raise Diverged(f"round {r.t}: the parameters are not finite any more; a smaller learning rate may help")
+    present = np.zeros(len(r.weights), np.bool_)
+    present[r.clients] = present[idle] = True
+    belief = estimator.observe(now.belief, present)
+    return step, Checkpoint(r.t, params, state, belief, momentum, now.channel)
 
 
 def _finite(reply: Reply, m: int, d: int) -> Mask:
-    """(m,) whose update and loss are finite: the others are refused and the round goes on without them."""
+    """(m,) which updates and losses are finite; the others are refused and the round goes on without them."""
     require(reply.updates.shape == (m, d), f"the engine's updates must be ({m}, {d}), got {reply.updates.shape}")
     require(reply.losses.shape == (m,), f"the engine's losses must be ({m},), got {reply.losses.shape}")
     with np.errstate(invalid="ignore"):

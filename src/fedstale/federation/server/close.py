@@ -10,7 +10,7 @@ from fedstale.federation.protocol.exchange import Outcome
 from fedstale.federation.protocol.validation import limit, remembered
 from fedstale.federation.state.server_state import Rules, ServerState
 from fedstale.runs.store import fingerprint
-from fedstale.simulate import Diverged
+from fedstale.simulate import close_round
 
 
 class Closing(NamedTuple):
@@ -49,15 +49,7 @@ def _stepped(
     probs, arrived = rules.estimator.probs(now.belief), np.ones((len(heard), 1), np.bool_)
     total_lr = local.steps * local.rate(t)
     r = Round(t, now.params, heard, updates, arrived, losses, c.weights, probs, total_lr)
-    step, memory = rules.strategy.aggregate(now.state, r)
-    change, momentum = rules.server.apply(now.server, now.params, step)
-    params = now.params + change
-    if not (np.isfinite(step).all() and np.isfinite(params).all()):
-        raise Diverged(f"round {t}: the step is not finite; round {now.t} is the last good one")
-    present = np.zeros(len(state.ids), np.bool_)
-    present[heard] = present[c.idle] = True
-    belief = rules.estimator.observe(now.belief, present)
-    after = now._replace(t=t, params=params, state=memory, belief=belief, server=momentum)
+    step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, c.idle)
     return state._replace(checkpoint=after), step
 
 
