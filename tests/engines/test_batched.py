@@ -4,7 +4,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -20,7 +20,7 @@ from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import key, stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
-from fedstale.tasks.models import MLP, Linear
+from fedstale.tasks.models import CNN, MLP, Linear
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.tasks.split import Split, minibatches
 from fedstale.tasks.supervised import Batch, Supervised
@@ -204,17 +204,40 @@ def test_chunks_hold_similar_draws_and_have_room_for_them() -> None:
 def test_draws_are_filled_up_by_less_than_a_third(size: int, batch: int) -> None:
     size = min(size, batch)
     wide = filled(size, batch)
-    assert size <= wide <= batch
-    assert 3 * wide // 4 < size
-    assert filled(batch, batch) == batch
+    assert max(size, 2) <= wide <= max(batch, 2)
+    assert 3 * wide // 4 < size or wide == 2
+    assert filled(batch, batch) == max(batch, 2)
 
 
-def test_numbers_do_not_depend_on_the_other_clients() -> None:
-    task = vectors(MLP((7,)), 0.1)
-    job = Job(task.init(0), np.arange(6), 0, 1, LOCAL)
-    everybody = Batched(task, LOCAL).train([job])[0]
-    few = Batched(task, LOCAL).train([job._replace(clients=np.array([1, 2, 4]))])[0]
-    np.testing.assert_array_equal(few.updates, everybody.updates[[1, 2, 4]])
+COMPANY = {
+    "cnn": images(),
+    "wide cnn": images(CNN(channels=(16, 32), hidden=(64,))),
+    "mlp": vectors(MLP((7,)), 0.1),
+    "linear": vectors(Linear()),
+}
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("name", COMPANY)
+@settings(max_examples=10)
+@given(data=st.data(), batch=st.sampled_from([1, 2, 5, 16]))
+def test_numbers_do_not_depend_on_company(name: str, compiled: bool, data: st.DataObject, batch: int) -> None:
+    """A client's bits are the same alone and beside any other clients and jobs, whatever their sizes."""
+    task, local = COMPANY[name], Local(0.05, steps=2, batch=batch)
+    clients = st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True).map(
+        lambda ids: np.array(sorted(ids))
+    )
+    groups = data.draw(st.lists(st.tuples(st.integers(0, 1), clients), min_size=1, max_size=5))
+    jobs = [Job(task.init(k), who, seed, 1, local) for k, (seed, who) in enumerate(groups)]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (batched, cohort) if not compiled else ():
+            patch.setattr(module, "load", lambda name: None)
+        engine = Batched(task, local)
+        for job, reply in zip(jobs, engine.train(jobs), strict=True):
+            for k, client in enumerate(job.clients):
+                alone = engine.train([job._replace(clients=np.array([client]))])[0]
+                np.testing.assert_array_equal(alone.updates[0], reply.updates[k])
+                assert alone.losses[0] == reply.losses[k]
 
 
 def test_numbers_do_not_depend_on_threads() -> None:

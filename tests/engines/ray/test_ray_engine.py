@@ -144,7 +144,9 @@ def test_nothing_is_left_behind(killed: bool) -> None:
 
 
 def test_a_cluster_that_is_not_there() -> None:
-    code = "from slow_tasks import *; from fedstale.engines import make; make('ray', Slow(0.0), LOCAL)"
+    code = (
+        "from tests.engines.slow_tasks import *; from fedstale.engines import make; make('ray', Slow(0.0), LOCAL)"
+    )
     path = os.pathsep.join([str(HERE.parents[2]), *filter(None, sys.path)])
     env = os.environ | {"PYTHONPATH": path, "RAY_ADDRESS": "127.0.0.1:1"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)

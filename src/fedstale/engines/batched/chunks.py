@@ -85,11 +85,15 @@ def chunks(jobs: Sequence[Job], offsets: Ids, room: Room, wide: Wide) -> Iterato
 
 
 def filled(size: int, batch: int) -> int:
-    """The least of batch, ¾ batch, ¾ of that, … that holds a draw: the same whoever else is in the round."""
+    """The padded batch size: the least of batch, ¾ batch, ¾ of that, … that holds `size`, and at least 2.
+
+    It depends on nothing else in the round, and one sample alone would be a matrix times a vector, which
+    libraries sum in an order that depends on how many of them there are.
+    """
     wide = batch
     while size <= 3 * wide // 4:
         wide = 3 * wide // 4
-    return wide
+    return max(wide, 2)
 
 
 def _alike(jobs: Sequence[Job], sizes: Ids, wide: Wide) -> dict[tuple[int, int, int], list[Draw]]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from fedstale.engines.batched.chunks import Chunk, filled
 from fedstale.engines.batched.rows import Rows
 from fedstale.tasks.supervised import Supervised
 
+TALL, TINY = 16, 400  # rows of a matrix, and multiplications of a product, that take the usual path
 CACHE = 4 << 20  # bytes of matrices in a chunk: measured, larger ones fall out of the cache
 
 
@@ -58,9 +60,11 @@ class Dense:
         return max(1, CACHE // (4 * floats))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
-        J, device = chunk.sharers, self.x.device
-        index, samples = (torch.from_numpy(a).to(device) for a in (chunk.rows, chunk.samples()))
+        device, samples = self.x.device, torch.from_numpy(chunk.samples()).to(self.x.device)
         steps, G, b = samples.shape
+        J = max(chunk.sharers, self._fewest(b))
+        repeated = chunk.rows.reshape(G, -1)[:, np.arange(J) % chunk.sharers]  # written twice alike
+        index = torch.from_numpy(repeated.ravel()).to(device)
         counts = torch.from_numpy(chunk.counts()).to(device).view(G, 1, 1, b)
         scale = counts * rows.rate[index].neg().view(G, J, 1, 1)
         layers, inputs = self._load(rows, index, b), self._keep("inputs", G, b, self.sizes[0])
@@ -79,6 +83,11 @@ class Dense:
                 _backward(layers, inputs)
         if training:
             self._store(layers, rows, index)
+
+    def _fewest(self, b: int) -> int:
+        """Rows of a draw below which libraries sum the first layer's products in another order."""
+        inputs, outputs = self.sizes[:2]
+        return max(-(-TALL // outputs), -(-TINY // (inputs * outputs * b)))
 
     def _load(self, rows: Rows, index: Tensor, b: int) -> list[Layer]:
         jobs, decay, shift, layers = rows.job[index], rows.decay(index), rows.shift(index), []

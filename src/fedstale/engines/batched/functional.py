@@ -1,5 +1,6 @@
-"""Any other small module: torch.func's batched gradients over flat parameter vectors."""
+"""Small modules without a closed form: torch.func's batched gradients over flat parameter vectors."""
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
@@ -8,49 +9,51 @@ from fedstale.engines.batched.chunks import Chunk
 from fedstale.engines.batched.rows import Rows
 from fedstale.tasks.supervised import Supervised
 
+FEWEST = 4  # rows of a call: convolutions over one or two stacked models take other algorithms, with other bits
 MEMORY = 64 << 20  # bytes of parameters and inputs in a chunk; activations come on top
 
 
 class Functional:
-    """Rows (G, J, d) of flat vectors; those that share their samples share the inputs.
+    """R rows of flat vectors (R, d), each with samples of its own.
 
-    Draws are not filled up: a module may mix the samples of its batch.
+    Rows do not share a convolution with their samples, and a small chunk repeats its rows up to FEWEST:
+    otherwise the bits of a row would depend on how many others are computed with it. Batches are not
+    padded, because a module may mix the samples of its batch.
     """
 
     def __init__(self, task: Supervised) -> None:
-        self.train, self.loss, self.slots, self.module = (
-            task.train,
-            task.loss,
-            task.slots,
-            task.module().to(task.device),
-        )
+        self.train, self.slots = task.train, task.slots
+        module = task.module().to(task.device)
 
         def loss(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            params = {slot.name: w[slot.where].view(slot.shape) for slot in self.slots}
-            return self.loss(functional_call(self.module, params, (x,)), y).mean()
+            params = {slot.name: w[slot.where].view(slot.shape) for slot in task.slots}
+            return task.loss(functional_call(module, params, (x,)), y).mean()
 
-        sharers = vmap(grad_and_value(loss), in_dims=(0, None, None))
-        self.gradients = vmap(sharers)  # (G, J, d), (G, b, …), (G, b) -> (G, J, d), (G, J)
+        self.gradients = vmap(grad_and_value(loss))  # (R, d), (R, b, …), (R, b, …) -> (R, d), (R,)
 
     def wide(self, size: int, batch: int) -> int:
+        """The batch as it is."""
         return size
 
     def room(self, b: int, sharers: int) -> int:
-        floats: int = 4 * sharers * self.slots[-1].where.stop + 16 * b * self.train.x[0].numel()
+        """Draws whose rows fit MEMORY."""
+        floats: int = sharers * (4 * self.slots[-1].where.stop + 16 * b * self.train.x[0].numel())
         return max(1, MEMORY // (4 * floats))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
-        J, device = chunk.sharers, self.train.x.device
-        index, samples = (torch.from_numpy(a).to(device) for a in (chunk.rows, chunk.samples()))
-        steps, G, _ = samples.shape
+        """Train the rows of a chunk, or only compute their losses; repeated rows are written twice alike."""
+        R, device = len(chunk.rows), self.train.x.device
+        which = np.arange(max(R, FEWEST)) % R
+        index = torch.from_numpy(chunk.rows[which]).to(device)
+        samples = torch.from_numpy(chunk.samples()[:, which // chunk.sharers]).to(device)  # (steps, R, b)
         decay, shift, rate = rows.decay(index), rows.shift(index), rows.rate[index, None]
         sent = rows.params[rows.job[index]]
         w = sent.clone()
-        for step in range(steps if training else 1):
-            grad, loss = self.gradients(w.view(G, J, -1), self.train.x[samples[step]], self.train.y[samples[step]])
+        for step, batch in enumerate(samples if training else samples[:1]):
+            grad, loss = self.gradients(w, self.train.x[batch], self.train.y[batch])
             if step == 0:
-                rows.losses[index] = loss.flatten() + rows.penalty[index]
-            change = grad.view(G * J, -1).mul_(-rate)
+                rows.losses[index] = loss + rows.penalty[index]
+            change = grad.mul_(-rate)
             if decay is not None:
                 change.addcmul_(w, decay[:, None])
             w.add_(change if shift is None else change.add_(shift))
