@@ -15,12 +15,11 @@ from typing import Any
 
 import click
 import numpy as np
-import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import fedstale
-from fedstale.cli.app import app as command_line
+from fedstale.cli.app import command as command_line
 from fedstale.experiments import schema
 from fedstale.registry import TABLES
 
@@ -96,7 +95,7 @@ def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) 
 
 def commands() -> str:
     """Every command with its arguments and options, from the typer application."""
-    return "\n".join(_command(typer.main.get_command(command_line), "fedstale", 2))
+    return "\n".join(_command(command_line(), "fedstale", 2))
 
 
 def _command(command: click.Command, name: str, level: int) -> Iterator[str]:

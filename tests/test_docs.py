@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 
 import click
 import pytest
-import typer
 
 import fedstale as fs
 from fedstale import registry as recipes
 from fedstale import theory
 from fedstale.advise.rules import RULES
-from fedstale.cli.app import app as command_line
+from fedstale.cli.app import command as command_line
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.plan import plan
 from fedstale.registry import DATASETS, ENGINES, MODELS, PARTITIONS, SWAPS
@@ -140,7 +139,7 @@ def _execute(text: str, page: Path, namespace: dict[str, Any], line: int = 1) ->
 def _run(arguments: list[str]) -> None:
     """A command of a guide; of training, a few rounds are enough to see that the lines fit together."""
     short = ["-c", "rounds=3", "--seeds", "1,2"] if arguments[0] == "run" else []
-    command_line([*arguments, *short], standalone_mode=False)
+    command_line()([*arguments, *short], standalone_mode=False)
 
 
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda p: p.name)
@@ -161,7 +160,7 @@ def test_commands_exist(page: Path) -> None:
     """Every `$ fedstale …` line names a command and options that there are."""
     for block in blocks(page):
         for arguments in commands(block):
-            _parse(typer.main.get_command(command_line), [*arguments])
+            _parse(command_line(), [*arguments])
 
 
 def _parse(command: click.Command, arguments: list[str]) -> None:
@@ -208,7 +207,7 @@ def test_the_generated_pages_are_complete() -> None:
     public = [name for name in fs.__all__ if not isinstance(getattr(fs, name), types.ModuleType)]
     assert [name for name in public if not re.search(rf"fedstale\.{name}\b|fs\.{name}\b", written)] == []
     assert {*configuration.Experiment.model_fields} <= {*rows(site.keys())}
-    for name in typer.main.get_command(command_line).commands:
+    for name in command_line().commands:
         assert f"## `fedstale {name}`" in site.commands()
     assert {*recipes.RECIPES} <= {*rows(site.names())}
 
