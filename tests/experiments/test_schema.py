@@ -105,5 +105,5 @@ def test_a_word_that_a_numeric_setting_knows_is_taken() -> None:
     entry = {"kind": "ca-fed", "kappa2": 1.0, "estimator": "known"}
     chosen = algorithm(entry | {"optimum": "local"}, check(BASE), "algorithms.0")
     assert chosen.strategy.optimum == "local"  # type: ignore[attr-defined]
-    with pytest.raises(BadInput, match="optimum must be a number or an array of numbers, got 'lokal'"):
+    with pytest.raises(BadInput, match="optimum must be a number or an array of numbers or 'local', got 'lokal'"):
         algorithm(entry | {"optimum": "lokal"}, check(BASE), "algorithms.0")

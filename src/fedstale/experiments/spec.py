@@ -186,10 +186,7 @@ def _converted(hint: Any, value: Any) -> Any:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if {*inner} >= ARRAY:
         allowed = (str, os.PathLike) if any(typing.get_origin(i) is os.PathLike for i in inner) else ()
-        words = [
-            word for kind in inner if typing.get_origin(kind) is typing.Literal for word in typing.get_args(kind)
-        ]
-        named = isinstance(value, allowed) or (isinstance(value, str) and value in words)
+        named = isinstance(value, allowed) or (isinstance(value, str) and repr(value) in _choices(inner))
         ok = (value is None and type(None) in inner) or named or _numbers(value, bool(allowed))
         return value if ok else UNFIT
     if origin in (typing.Union, types.UnionType):
@@ -232,13 +229,20 @@ def _words(hint: Any) -> str:
     """What a setting with this type hint must be."""
     inner = [kind for kind in typing.get_args(hint) if kind is not Ellipsis]
     if {*inner} >= ARRAY:
-        return "a number or an array of numbers" + (", or a file of them" if len(inner) > len(ARRAY) + 1 else "")
+        files = any(typing.get_origin(kind) is os.PathLike for kind in inner)
+        return "a number or an array of numbers" + (", or a file of them" if files else "") + _choices(inner)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(_words(kind) for kind in inner if kind is not type(None))
     plain = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     if typing.get_origin(hint) is tuple:
         return "a list of " + " and ".join(dict.fromkeys(_words(kind).removeprefix("a ") + "s" for kind in inner))
     return plain.get(hint, "something else")
+
+
+def _choices(kinds: Sequence[Any]) -> str:
+    """The words that a setting knows, those of a Literal in its hint: ` or 'local'`."""
+    literal = [kind for kind in kinds if typing.get_origin(kind) is typing.Literal]
+    return "".join(f" or {word!r}" for kind in literal for word in typing.get_args(kind))
 
 
 def _shown(value: object) -> str:
