@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import tempfile
-import tomllib
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from fedstale.runs.store import fingerprint
 
 HERE = Path(__file__).parent
 CLIENTS = 6
+STRATEGY = '{ kind = "fedstale", beta = 0.5 }'
 
 
 def main() -> None:
@@ -47,8 +47,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.folder or Path(temporary) / "federation"
         cli.init(
-            folder, clients=CLIENTS, rounds=chosen.rounds, deadline=60.0, host="127.0.0.1",
-            port=launcher.free_port(), names="", app=HERE / "app", tls=not chosen.insecure,
+            folder, clients=CLIENTS, rounds=chosen.rounds, strategy=STRATEGY, deadline=60.0,
+            port=launcher.free_port(), app=HERE / "app", tls=not chosen.insecure,
         )  # fmt: skip
         try:
             cli.up(folder)
@@ -110,11 +110,11 @@ def replay(s: settings.Settings, trace: Path, engine: str) -> str:
 
 
 def of(rounds: int) -> settings.Settings:
-    """The settings that a federation begins with."""
-    link = {"host": "127.0.0.1", "port": 9100, "tls": "false", "deadline": 60.0}
-    return settings.check(
-        HERE, tomllib.loads(template.FEDERATION.format(name="f", rounds=rounds, app='"app"', **link))
+    """The settings of the federation that this example makes."""
+    text = template.federation(
+        name="f", rounds=rounds, strategy=STRATEGY, app="app", deadline=60.0, host="", port=9100, tls=False
     )
+    return settings.parse(HERE, text)
 
 
 if __name__ == "__main__":

@@ -72,8 +72,8 @@ def prepare(folder: Path, rounds: int, tls: bool = True) -> settings.Settings:
         (folder / "app" / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / "app" / path).write_text(text)
     cli.init(
-        folder, clients=CLIENTS, rounds=rounds, deadline=DEADLINE, host="127.0.0.1", port=launcher.free_port(),
-        names="", app=folder / "app", tls=tls,
+        folder, clients=CLIENTS, rounds=rounds, deadline=DEADLINE, port=launcher.free_port(), app=folder / "app",
+        tls=tls,
     )  # fmt: skip
     s = settings.read(folder)
     launcher.start_link(s)

@@ -29,9 +29,7 @@ pytestmark = pytest.mark.slow
 def federation(tmp_path_factory):
     folder = tmp_path_factory.mktemp("secure") / "federation"
     port = launcher.free_port()
-    cli.init(
-        folder, clients=2, rounds=1, deadline=5.0, host="127.0.0.1", port=port, names="", app=None, tls=True
-    )  # fmt: skip
+    cli.init(folder, clients=2, rounds=1, deadline=5.0, port=port)
     s = settings.read(folder)
     try:
         launcher.start_link(s)
@@ -155,6 +153,14 @@ def test_old_tls_is_refused(federation):
 def test_private_keys_are_for_their_owner_only(federation):
     for name in ("ca.key", "server.key", "client-0", "client-1"):
         assert (federation.folder / "keys" / name).stat().st_mode & 0o077 == 0
+
+
+def test_what_the_link_writes_is_for_its_owner_only(federation):
+    """The database holds clients' updates while they are on their way, and logs name the clients."""
+    database, *others = [*federation.folder.glob("link.sqlite*"), federation.folder / "logs" / "link.log"]
+    assert database.name == "link.sqlite"
+    for path in (database, *others, federation.folder / "logs", federation.folder / "flwr"):
+        assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_a_link_without_encryption_admits_no_keys(federation, tmp_path):

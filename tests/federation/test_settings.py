@@ -81,6 +81,27 @@ def test_init_without_tls_writes_a_federation_that_can_be_read(tmp_path):
         invoke("init", tmp_path / "f")
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--strategy", "fedstal", "did you mean 'fedstale'"),
+        ("--strategy", '{ kind = "fedstale", ', "not a TOML file"),
+        ("--deadline", 0, "round.deadline"),
+    ],
+)
+def test_a_mistake_in_init_is_an_error_before_anything_is_written(tmp_path, option, value, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        invoke("init", tmp_path / "f", "--insecure", option, value)
+    assert not (tmp_path / "f").exists()
+
+
+def test_init_takes_a_strategy_and_any_folder_name(tmp_path):
+    table = '{ kind = "fedstale", beta = 0.25 }'
+    invoke("init", tmp_path / "my first", "--insecure", "--strategy", table, "--host", 'a"b')
+    s = settings.read(tmp_path / "my first")
+    assert (s.rules.strategy.beta, s.file.name, s.file.link.host) == (0.25, "my-first", 'a"b')
+
+
 def test_without_flower_the_commands_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match="pip install 'fedstale\\[flower\\]'"):
@@ -100,7 +121,7 @@ def test_adding_and_removing_clients_makes_new_versions(tmp_path):
 
 def test_status_before_the_first_round(tmp_path):
     invoke("init", tmp_path / "f", "--insecure")
-    told = json.loads(invoke("status", tmp_path / "f", "--json").output)
+    told = json.loads(invoke("status", tmp_path / "f", "--format", "json").output)
     assert told == {"round": 0, "clients": [], "processes": {}, "server": False}
 
 
@@ -119,16 +140,18 @@ def test_a_folder_without_a_federation_is_told_how_to_make_one(tmp_path):
 
 def test_a_process_is_known_by_its_start_and_stopped_by_its_pid(tmp_path):
     s = settings.check(tmp_path, RAW)
-    pid = launcher.spawn(s, "client-0", ["sleep", "60"])
+    pid = launcher.spawn(s, "client-0", ["sh", "-c", f"touch {tmp_path}/made; exec sleep 60"])
     assert launcher.pid_of(s, "client-0") == pid
-    until = time.monotonic() + 5  # a process that is just being made has no environment yet
-    while pid not in launcher.family(s, "client-0"):
+    until = time.monotonic() + 60  # a process that is just being made has no environment yet
+    while pid not in launcher.family(s, "client-0") or not (tmp_path / "made").exists():
         assert time.monotonic() < until
     with pytest.raises(BadInput, match="is running already"):
         launcher.spawn(s, "client-0", ["sleep", "60"])
     told = read_json(tmp_path / "pids" / "client-0")
     (tmp_path / "pids" / "other").write_text(json.dumps(told | {"started": "1"}))
     assert launcher.pid_of(s, "other") is None  # the same number, another process
+    for private in ("made", "logs", "logs/client-0.log", "homes/client-0"):
+        assert (tmp_path / private).stat().st_mode & 0o077 == 0, private
     assert launcher.stop(s, "client-0", "other") == {"client-0": True, "other": False}
     assert launcher.family(s, "client-0") == []
     assert launcher.names(s) == []

@@ -1,8 +1,8 @@
 """`fedstale federation …`: make, start, run, watch and stop a federation on Flower."""
 
 import importlib.util
-import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from fedstale.cli.options import AsFormat, Format, print_json
 from fedstale.core import require
 from fedstale.federation import settings
 from fedstale.federation.client.inprocess import key_of
@@ -20,56 +21,46 @@ from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_metrics
 from fedstale.runs.store import read_json
 
-app = typer.Typer(no_args_is_help=True, help="A real federation on Flower: init, up, join, run, status, down.")
+app = typer.Typer(
+    no_args_is_help=True, help="Train with real clients over Flower: init, up, join, run, status, down."
+)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's folder.")]
 
 
 @app.command()
 def init(
     folder: Folder,
-    clients: Annotated[int, typer.Option(min=1, help="How many clients the roster begins with.")] = 6,
-    rounds: Annotated[int, typer.Option(min=1)] = 100,
+    clients: Annotated[int, typer.Option(min=1, help="Clients in the first roster.")] = 6,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to train.")] = 100,
+    strategy: Annotated[str, typer.Option(help="Algorithm: a name, or an inline table in TOML.")] = "fedstale",
     deadline: Annotated[float, typer.Option(help="Seconds that a round waits for updates.")] = 120.0,
-    host: Annotated[str, typer.Option(help="Where the link listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 9100,
+    host: Annotated[str, typer.Option(help="Address that the link listens on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the link.")] = 9100,
     names: Annotated[str, typer.Option(help="Further names of the host, for its certificate: a.org,b.org")] = "",
     app: Annotated[Path | None, typer.Option(help="Your Flower app; a small one is written if left out.")] = None,
     tls: Annotated[bool, typer.Option("--tls/--insecure", help="Encryption and proof of identity.")] = True,
 ) -> None:
-    """Make a federation: federation.toml, roster, certificate authority and client keys."""
+    """Create a federation: federation.toml, roster, certificate authority and client keys."""
     require(not (folder / "federation.toml").exists(), f"{folder} is a federation already")
+    name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
+    where = "app" if app is None else os.path.relpath(app.resolve(), folder.resolve())
+    text = template.federation(
+        name=name, rounds=rounds, strategy=strategy, app=where, deadline=deadline, host=host, port=port, tls=tls
+    )
+    settings.parse(folder, text)  # a mistake is an error before anything is written
     if tls:
         _need_flower()
     folder.mkdir(parents=True, exist_ok=True)
-    members = roster.Roster(0, 0, ())
-    if tls:
-        from fedstale.federation.ops.keys import make_authority
-
-        make_authority(folder / "keys", [host, *filter(None, names.split(",")), "localhost", "127.0.0.1"])
-    for k in range(clients):
-        members = members.joined(_new_key(folder, k, tls), f"client-{k}")
-    roster.save(folder / "roster.json", members)
-    where = "app" if app is None else os.path.relpath(app.resolve(), folder.resolve())
+    _write_roster(folder, clients, [host, *filter(None, names.split(","))] if tls else [])
     if app is None:
-        _write_app(folder / "app", folder.resolve().name)
-    (folder / "federation.toml").write_text(
-        template.FEDERATION.format(
-            name=folder.resolve().name,
-            rounds=rounds,
-            deadline=deadline,
-            host=host,
-            port=port,
-            tls=str(tls).lower(),
-            app=json.dumps(where),
-        )
-    )
-    settings.read(folder)
+        _write_app(folder / "app", name)
+    (folder / "federation.toml").write_text(text)
     print(f"{folder}: {clients} clients; next: fedstale federation up {folder}")
 
 
 @app.command()
 def up(folder: Folder) -> None:
-    """Start the SuperLink and tell it the clients' keys."""
+    """Start the SuperLink and register the clients' keys with it."""
     _need_flower()
     s = settings.read(folder)
     pid = launcher.start_link(s)
@@ -103,10 +94,10 @@ def leave(folder: Folder, clients: Annotated[list[int], typer.Argument(help="Cli
 @app.command()
 def add(
     folder: Folder,
-    name: Annotated[str, typer.Argument(help="A name for people.")] = "",
-    weight: Annotated[float, typer.Option(help="Its share before normalising.")] = 1.0,
+    name: Annotated[str, typer.Argument(help="A readable name.")] = "",
+    weight: Annotated[float, typer.Option(help="Its weight a_i before normalising.")] = 1.0,
 ) -> None:
-    """Add a client to the roster, from the next round on, with a key of its own."""
+    """Add a client, with a key of its own, to the roster from the next round on."""
     s = settings.read(folder)
     old = roster.read(s.roster)
     new = old.joined(_new_key(folder, old.next, s.file.link.tls), name or f"client-{old.next}", weight)
@@ -118,7 +109,7 @@ def add(
 
 @app.command()
 def remove(folder: Folder, client: Annotated[int, typer.Argument(help="Client number.")]) -> None:
-    """Take a client out of the roster, from the next round on: its memory is forgotten."""
+    """Remove a client, and what is remembered of it, from the roster from the next round on."""
     s = settings.read(folder)
     new = roster.read(s.roster).left(client)
     roster.save(s.roster, new)
@@ -128,7 +119,7 @@ def remove(folder: Folder, client: Annotated[int, typer.Argument(help="Client nu
 
 @app.command()
 def run(folder: Folder) -> None:
-    """Train until the last round is committed; a crash is survived and training goes on where it was."""
+    """Train until the last round is committed; after a crash, training goes on from the last committed round."""
     s = settings.read(folder)
     for event in runner.run(s):
         print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}".rstrip(), flush=True)
@@ -138,24 +129,24 @@ def run(folder: Folder) -> None:
 
 
 @app.command()
-def status(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
-    """Who takes part, how stale each client is, and which processes of this folder are alive."""
+def status(folder: Folder, format: AsFormat = Format.text) -> None:
+    """Show who takes part, how stale each client is, and which processes of this folder are alive."""
     s = settings.read(folder)
-    report: dict[str, Any] = {"round": 0, "clients": []}
-    if (folder / "status.json").exists():
-        report = read_json(folder / "status.json")
-    report["processes"] = {name: launcher.pid_of(s, name) for name in launcher.names(s)}
-    report["server"] = runner.alive(s)
     if lines := read_metrics(s.state):
         write_trace(folder / "trace.csv", lines)
-    if as_json:
-        print(json.dumps(report, indent=2))
+    now: dict[str, Any] = {"round": 0, "clients": []}
+    if (folder / "status.json").exists():
+        now = read_json(folder / "status.json")
+    now["processes"] = {name: launcher.pid_of(s, name) for name in launcher.names(s)}
+    now["server"] = runner.alive(s)
+    if format == Format.json:
+        print_json(now)
         return
-    print(f"round {report['round']} of {s.file.rounds}, server {'running' if report['server'] else 'not running'}")
+    print(f"round {now['round']} of {s.file.rounds}, server {'running' if now['server'] else 'not running'}")
     table = Table(box=SIMPLE_HEAD)
-    for key in report["clients"][0] if report["clients"] else ["no round yet"]:
+    for key in now["clients"][0] if now["clients"] else ["no round yet"]:
         table.add_column(key.replace("_", " "))
-    for row in report["clients"]:
+    for row in now["clients"]:
         table.add_row(*("" if v is None else f"{v:g}" for v in row.values()))
     Console(width=140).print(table)
 
@@ -175,7 +166,20 @@ def _need_flower() -> None:
     require(there, "a federation needs Flower, which is not installed here: pip install 'fedstale[flower]'")
 
 
+def _write_roster(folder: Path, clients: int, hosts: list[str]) -> None:
+    """The first roster, with a key for each client; a certificate authority if there are hosts to certify."""
+    if hosts:
+        from fedstale.federation.ops.keys import make_authority
+
+        make_authority(folder / "keys", [*hosts, "localhost", "127.0.0.1"])
+    members = roster.Roster(0, 0, ())
+    for k in range(clients):
+        members = members.joined(_new_key(folder, k, tls=bool(hosts)), f"client-{k}")
+    roster.save(folder / "roster.json", members)
+
+
 def _new_key(folder: Path, client: int, tls: bool) -> str:
+    """Make the key of a client; its hash, by which the roster knows it."""
     if not tls:
         return key_of(client)
     from fedstale.federation.ops.keys import make_node_key
@@ -187,7 +191,3 @@ def _write_app(folder: Path, name: str) -> None:
     for path, text in template.APP.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text.replace("{name}", name))
-
-
-if __name__ == "__main__":
-    app()

@@ -87,13 +87,20 @@ def read(folder: Path) -> Settings:
     """The federation in a folder."""
     path = folder / "federation.toml"
     try:
-        raw = tomllib.loads(path.read_text())
+        return parse(folder, path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"there is no {path}; `fedstale federation init {folder}` makes one") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not a TOML file: {error}") from None
+
+
+def parse(folder: Path, text: str) -> Settings:
+    """The federation that the text of a federation.toml describes."""
     import_from(folder)
-    return check(folder, raw)
+    try:
+        return check(folder, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{folder / 'federation.toml'} is not a TOML file: {error}") from None
 
 
 def check(folder: Path, raw: dict[str, Any]) -> Settings:

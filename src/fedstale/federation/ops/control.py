@@ -19,7 +19,7 @@ class Refused(BadInput):
 def flwr(s: Settings, *arguments: str, patience: float = 60.0) -> dict[str, Any]:
     """One `flwr` command against this federation's link; its answer as JSON."""
     home = s.folder / "flwr"
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(home / "config.toml", lambda file: file.write(_connection(s).encode()))
     command = [str(launcher.BIN / "flwr"), *arguments, "--format", "json"]
     try:

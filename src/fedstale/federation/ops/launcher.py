@@ -28,6 +28,7 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 CONNECTION = "fedstale"
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -71,14 +72,17 @@ def start_node(s: Settings, client: int, keys: Path | None = None) -> int:
 
 
 def spawn(s: Settings, name: str, command: Sequence[str | Path]) -> int:
-    """Start a process of its own, its output in logs/NAME.log and its pid in pids/NAME."""
+    """Start a process of its own, its output in logs/NAME.log and its pid in pids/NAME.
+
+    What it writes only the owner can read: the link's database, and the state of the server that it starts.
+    """
     old = pid_of(s, name)
     require(old is None, f"{name} is running already (pid {old})")
     for folder in (home(s, name), s.folder / "logs", s.folder / "pids"):
-        folder.mkdir(parents=True, exist_ok=True)
-    with (s.folder / "logs" / f"{name}.log").open("ab") as out:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(s.folder / "logs" / f"{name}.log", APPEND, 0o600), "ab") as out:
         process = subprocess.Popen(
-            [str(c) for c in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+            [str(c) for c in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, umask=0o077,
             env=environment(home(s, name)), start_new_session=True,
         )  # fmt: skip
     process.returncode = 0  # it lives on without this object, known by its pid

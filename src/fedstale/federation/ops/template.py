@@ -1,12 +1,14 @@
-"""What `fedstale federation init` writes: a federation.toml and a small Flower app to start from."""
+"""The files that `fedstale federation init` writes: federation.toml and a small Flower app to start from."""
+
+import json
 
 FEDERATION = """\
 # What is trained and how. Changing anything above [round] begins another federation: use another folder.
-name = "{name}"
+name = {name}
 rounds = {rounds}
 seed = 1
-strategy = {{ kind = "fedstale", beta = 0.5 }}
-estimator = "intervals"
+strategy = {strategy}  # a name of `fedstale list recipes`, or "package.module:Name"
+estimator = "intervals"  # how the server learns how often each client takes part
 server = "sgd"
 app = {app}  # the Flower app, from this folder
 
@@ -20,10 +22,20 @@ deadline = {deadline}  # seconds; an update that comes later is refused
 quorum = 1        # a round with fewer good updates is void and tried again
 
 [link]
-host = "{host}"
+host = {host}
 port = {port}
 tls = {tls}
 """
+
+
+def federation(
+    *, name: str, rounds: int, strategy: str, app: str, deadline: float, host: str, port: int, tls: bool
+) -> str:
+    """The text of a federation.toml; `strategy` is a name, or an inline table in TOML."""
+    rule = strategy if strategy.startswith("{") else json.dumps(strategy)
+    text = {key: json.dumps(value) for key, value in {"name": name, "app": app, "host": host, "tls": tls}.items()}
+    return FEDERATION.format(strategy=rule, rounds=rounds, deadline=deadline, port=port, **text)
+
 
 PYPROJECT = """\
 [project]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Array, Ids, part, require
+from fedstale.core import Array, BadInput, Ids, part, require
 from fedstale.runs.store import read_json, write_json
 
 FORMAT = 1
@@ -84,8 +84,7 @@ def read(path: Path) -> Roster:
         members = tuple(_member(m) for m in raw["clients"])
         return Roster(int(raw["version"]), int(raw["next"]), members)
     except (KeyError, TypeError, AttributeError) as error:
-        require(False, f"{path} is not a roster: {error!r}")
-        raise
+        raise BadInput(f"{path} is not a roster: {error!r}") from None
 
 
 def _member(raw: dict[str, Any]) -> Member:
