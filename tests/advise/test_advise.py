@@ -16,7 +16,7 @@ from fedstale.advise import rules
 from fedstale.advise import text as telling
 from fedstale.advise import trial as trying
 from fedstale.advise.evidence import of_probs, of_table
-from fedstale.advise.from_runs import of_run, presence
+from fedstale.advise.from_runs import of_run
 from fedstale.advise.measures import independent_weights, measure
 from fedstale.advise.rhythm import cycle
 from fedstale.core import BadInput
@@ -266,11 +266,6 @@ def test_a_killed_run_says_how_far_it_got(quadratic: Path, tmp_path: Path) -> No
     lines = len(folder.metrics())
     assert 0 < lines <= 20
     assert f"{lines} of 5000 rounds so far" in told(folder.path)
-
-
-def test_who_was_there_and_left_out_was_there() -> None:
-    lines = [{"heard": [0], "spared": [2]}, {"heard": []}]
-    assert presence(lines, 3).tolist() == [[True, False, True], [False] * 3]
 
 
 def test_the_estimators_belief_is_replayed(quadratic: Path, tmp_path: Path) -> None:

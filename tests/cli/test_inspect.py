@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.experiments import schema as configuration
-from fedstale.experiments.execute import execute
-from fedstale.experiments.plan import plan
-from fedstale.plots.decisions import AWAY, HEARD, SPARED, decisions, states
 from fedstale.plots.trace import _at_least
-from fedstale.runs import store
 
 with warnings.catch_warnings():  # typer uses what click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -67,7 +62,7 @@ def test_the_numbers_of_a_table_worked_out_by_hand(table: Path, tmp_path: Path) 
 
 def test_the_picture_and_the_table_of_clients_are_written(table: Path, tmp_path: Path) -> None:
     found = inspected(table, "--out", tmp_path / "new" / "folder")
-    assert Path(found["picture"]).stat().st_size > 20_000
+    assert Path(found["picture"]).read_bytes().startswith(b"\x89PNG")
     with Path(found["numbers"]).open() as file:
         rows = list(csv.DictReader(file))
     assert [row["client"] for row in rows] == ["0", "1", "2", "3"]
@@ -159,48 +154,3 @@ def test_the_share_of_k_or_more() -> None:
     k, share = _at_least(np.array([5, 1, 0, 2]), 1)  # 0 came 5 times, 1 once, 3 twice
     assert k.tolist() == [1, 2, 3, 4]
     assert share.tolist() == [3 / 8, 2 / 8, 2 / 8, 0]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> store.RunFolder:
-    """CA-Fed, with a price of bias so low that somebody is left out."""
-    chosen = configuration.check(
-        {
-            "name": "decisions",
-            "rounds": 12,
-            "algorithms": [{"kind": "ca-fed", "kappa2": 0.01}],
-            "data": {"dataset": "quadratic", "clients": 8, "dimension": 3, "spread": 3.0},
-            "local": {"lr": 0.05, "steps": 2},
-            "participation": "markov-classes",
-        }
-    )
-    planned = plan(chosen, store.open_store(tmp_path_factory.mktemp("runs") / "store"))
-    assert [p.result for p in execute(chosen, planned)][-1] is not None
-    return planned[0].folder
-
-
-def test_a_run_names_who_was_left_out(run: store.RunFolder) -> None:
-    cells, lines = states(run), run.metrics()
-    assert cells.shape == (8, 12)
-    for k, line in enumerate(lines):
-        assert (cells[:, k] != AWAY).sum() == line["available"]
-        assert np.flatnonzero(cells[:, k] == HEARD).tolist() == line["heard"]
-        assert np.flatnonzero(cells[:, k] == SPARED).tolist() == line.get("spared", [])
-    assert (cells == SPARED).any()
-    assert (cells == HEARD).any()
-    assert "spared" not in run.result()
-
-
-def test_the_picture_of_decisions(run: store.RunFolder, tmp_path: Path) -> None:
-    decisions(run, tmp_path / "decisions.png")
-    assert (tmp_path / "decisions.png").stat().st_size > 15_000
-
-
-def test_a_run_without_names_has_no_picture_of_decisions(run: store.RunFolder, tmp_path: Path) -> None:
-    folder = store.RunFolder(tmp_path)
-    store.write_json(tmp_path / "config.json", run.config())
-    with pytest.raises(BadInput, match="no rounds yet"):
-        decisions(folder, tmp_path / "x.png")
-    (tmp_path / "metrics.jsonl").write_text('{"round":1,"available":3,"participants":3}\n')
-    with pytest.raises(BadInput, match="too many clients"):
-        decisions(folder, tmp_path / "x.png")

@@ -14,14 +14,10 @@ from fedstale.core import BadInput
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.execute import execute
 from fedstale.experiments.plan import plan
-from fedstale.report import beta_map as heat
-from fedstale.report import clients as who
-from fedstale.report import page, tables
-from fedstale.report import series as numbers
+from fedstale.report import beta_map, clients, page, series, tables
 from fedstale.report.markup import data
 from fedstale.report.trace import recorded
-from fedstale.runs import query as reading
-from fedstale.runs import store
+from fedstale.runs import metrics, query, store
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")
 
@@ -51,8 +47,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compute(tmp_path_factory.mktemp("report") / "runs")
 
 
-def settings(folder: Path) -> list[reading.Setting]:
-    return reading.settings(reading.find(folder).runs)
+def settings(folder: Path) -> list[query.Setting]:
+    return query.settings(query.find(folder).runs)
 
 
 class Parsed(HTMLParser):
@@ -148,12 +144,13 @@ def test_the_table_has_mean_and_spread_of_the_results(runs: Path) -> None:
 
 def test_curves_are_means_over_seeds(runs: Path) -> None:
     (setting,) = settings(runs)
-    lines = numbers.read(setting.groups)[0]
-    found = numbers.series(lines, "objective")
+    lines = series.read(setting.groups)[0]
+    found = series.series(lines, "objective")
     assert found is not None
+    mean, std, _ = found.values
     by_hand = np.array([[line["objective"] for line in run if "objective" in line] for run in lines.seeds])
-    np.testing.assert_allclose(found.mean, by_hand.mean(axis=0))
-    np.testing.assert_allclose(found.std, by_hand.std(axis=0, ddof=1))
+    np.testing.assert_allclose(mean, by_hand.mean(axis=0))
+    np.testing.assert_allclose(std, by_hand.std(axis=0, ddof=1))
 
 
 def test_each_clients_accuracy_averages_to_the_whole(runs: Path) -> None:
@@ -166,33 +163,25 @@ def test_each_clients_accuracy_averages_to_the_whole(runs: Path) -> None:
 
 def test_shares_are_of_the_rounds_in_which_a_client_was_heard(runs: Path) -> None:
     (setting,) = settings(runs)
-    lines = numbers.read(setting.groups)[0]
-    share = numbers.shares(lines)
+    lines = series.read(setting.groups)[0]
+    share = series.shares(lines)
     assert share is not None
     heard = [line["heard"] for run in lines.seeds for line in run]
     np.testing.assert_allclose(share, [np.mean([i in h for h in heard]) for i in range(6)])
 
 
-@pytest.mark.parametrize(("count", "most"), [(1, 500), (500, 500), (501, 500), (10_000, 500), (7, 3)])
-def test_thinning_keeps_both_ends(count: int, most: int) -> None:
-    kept = numbers.thinned(count, most)
-    assert len(kept) == min(count, most)
-    assert (kept[0], kept[-1]) == (0, count - 1)
-    assert kept == sorted(set(kept))
-
-
-def fake(rounds: int, n: int) -> numbers.Lines:
+def fake(rounds: int, n: int) -> series.Lines:
     """A run in which client i is heard from in the rounds that i + 1 divides."""
     lines = [
         {"round": t, "staleness": [0, 1, 2], "participants": 1, "heard": [i for i in range(n) if t % (i + 1) == 0]}
         for t in range(1, rounds + 1)
     ]
-    run = reading.Run(store.RunFolder(Path("nowhere")), {"seed": 3, "data": {"clients": n}}, {"rounds": rounds})
-    return numbers.Lines(reading.Group("one", [run], []), [lines])
+    run = query.Run(store.RunFolder(Path("nowhere")), {"seed": 3, "data": {"clients": n}}, {"rounds": rounds})
+    return series.Lines(query.Group("one", [run], []), [lines])
 
 
 def test_a_large_raster_is_thinned_and_says_so() -> None:
-    plot = who.raster("one", fake(1100, 420))
+    plot = clients.raster("one", fake(1100, 420))
     (trace,) = plot.data
     assert (len(trace["z"]), len(trace["z"][0])) == (200, 367)
     assert "200 of 420 clients" in plot.note
@@ -203,7 +192,7 @@ def test_a_large_raster_is_thinned_and_says_so() -> None:
 
 
 def test_a_small_raster_is_drawn_whole() -> None:
-    plot = who.raster("one", fake(12, 4))
+    plot = clients.raster("one", fake(12, 4))
     assert plot.data[0]["z"][2] == [None, None, 1, None, None, 1, None, None, 1, None, None, 1]
     assert plot.data[0]["y"] == [0, 1, 2, 3]
 
@@ -227,18 +216,47 @@ def test_runs_without_a_result_are_named(tmp_path: Path) -> None:
     assert "One seed: no band." in text
 
 
-def test_damaged_files_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("metrics.jsonl", '{"round":1}\n{oops\n', r"metrics\.jsonl is damaged in line 2"),
+        ("metrics.jsonl", "", r"metrics\.jsonl is empty or missing"),
+        ("config.json", '{"label": 1}', r"is not a run: its config\.json has no seed and no rounds"),
+        ("config.json", '{"lab', r"config\.json cannot be read"),
+    ],
+)
+def test_a_damaged_run_is_named_and_the_others_are_shown(tmp_path: Path, name: str, text: str, told: str) -> None:
+    folder = compute(tmp_path / "runs", algorithms=["fedavg"], seeds=[1, 2], rounds=2)
+    (store.runs(folder)[0].path / name).write_text(text)
+    with pytest.warns(UserWarning, match=f"a run is left out: .*{told}"):
+        made = Parsed(page.page(settings(folder), [], "t", 6))
+    assert "Test accuracy" in made.words["figcaption"]
+    assert "One seed: no band." in made.words["p"]
+
+
+def test_a_damaged_result_is_one_of_an_unfinished_run(tmp_path: Path) -> None:
+    folder = compute(tmp_path / "runs", algorithms=["fedavg"], seeds=[1, 2], rounds=2)
+    first = store.runs(folder)[0]
+    (first.path / "result.json").write_text("{oops")
+    assert f"One run has no result: interrupted or diverged ({first.path.name})" in page.page(
+        settings(folder), [], "t", 6
+    )
+
+
+def test_a_new_metric_is_in_the_tables_and_curves(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = [m._replace(label="my loss", shown=True) if m.name == "loss" else m for m in metrics.METRICS]
+    monkeypatch.setattr(metrics, "METRICS", tuple(loss))
+    made = Parsed(page.page(settings(runs), [], "t", 6))
+    assert "My loss" in made.words["figcaption"]
+    assert "my loss, mean of the last 10" in made.words["th"]
+
+
+def test_another_engine_is_no_other_setting(tmp_path: Path) -> None:
     folder = compute(tmp_path / "runs", algorithms=["fedavg"], seeds=[1], rounds=2)
-    (run,) = store.runs(folder)
-    (run.path / "metrics.jsonl").write_text("{oops\n")
-    with pytest.raises(BadInput, match=r"metrics\.jsonl is damaged"):
-        page.page(settings(folder), [], "t", 6)
-    (run.path / "metrics.jsonl").write_text("")
-    with pytest.raises(BadInput, match="has a result but no metrics"):
-        page.page(settings(folder), [], "t", 6)
-    (run.path / "config.json").write_text('{"label": 1}')
-    with pytest.raises(BadInput, match=r"is not a run: its config\.json has no seed and no rounds"):
-        settings(folder)
+    compute(folder, algorithms=["fedavg"], seeds=[1, 2], rounds=2, engine="serial")
+    assert len(store.runs(folder)) == 3
+    (setting,) = settings(folder)
+    assert [r.seed for g in setting.groups for r in g.runs] == [1, 2]
 
 
 def test_many_settings_are_listed_and_some_drawn(tmp_path: Path) -> None:
@@ -249,35 +267,35 @@ def test_many_settings_are_listed_and_some_drawn(tmp_path: Path) -> None:
     assert text.count("<section") == 3
 
 
-def group(beta: float, accuracy: float) -> reading.Group:
+def group(beta: float, accuracy: float) -> query.Group:
     config = {"strategy": {"kind": "fedstale", "beta": beta}, "estimator": {"kind": "known"}, "seed": 1}
     result = {"accuracy": {"last10": accuracy}}
-    return reading.Group(f"β {beta}", [reading.Run(store.RunFolder(Path("x")), config, result)], [])
+    return query.Group(f"β {beta}", [query.Run(store.RunFolder(Path("x")), config, result)], [])
 
 
 def test_the_map_shows_the_best_beta_of_each_cell() -> None:
     best = {(0.5, 0.0): 0.0, (0.5, 1.0): 1.0, (0.1, 0.0): 0.5}
     found = [
-        reading.Setting(
+        query.Setting(
             {"data": {"dataset": "d", "clients": 4, "swap": {"fraction": q}}, "rounds": round(1 / p),
              "participation": {"kind": "two-groups", "p_min": p}},
             [group(b, 0.9 if b == wins else 0.8) for b in (0.0, 0.5, 1.0)],
         )
         for (p, q), wins in best.items()
     ]  # fmt: skip
-    (plot,) = heat.maps(found)
+    (plot,) = beta_map.maps(found)
     (trace,) = plot.data
     assert (trace["x"], trace["y"]) == (["0.5", "0.1"], ["0", "1"])
     assert trace["z"] == [[0.0, 0.5], [1.0, None]]
     assert "Grey: no runs" in plot.note
     assert plot.table.rows[0] == ["0.5", "0", "0", "90.00 %", "80.00 %", "80.00 %"]
-    assert heat.maps(found[:1]) == []
+    assert beta_map.maps(found[:1]) == []
 
 
 def test_of_several_rates_the_best_by_training_objective_is_shown(tmp_path: Path) -> None:
     entries = [{"kind": "fedavg", "lr": lr, "label": f"FedAvg lr={lr}"} for lr in (0.001, 0.1)]
     (setting,) = settings(compute(tmp_path / "runs", algorithms=entries, seeds=[1]))
-    (chosen,) = reading.tuned(setting).groups
+    (chosen,) = query.tuned(setting).groups
     assert chosen.label == "FedAvg"
     assert chosen.config["local"]["lr"] == 0.1
     assert chosen.note.startswith("lr=0.1, of 2")
@@ -303,7 +321,7 @@ def test_a_recorded_participation(tmp_path: Path) -> None:
     path.write_text(
         "client,share,mixing,longest_absence,weight,plain_weight\n0,0.9,0,3,0.5,0.8\n1,0.1,0,40,0.5,0.2\n"
     )
-    assert reading.find(tmp_path).traces == [path]
+    assert query.find(tmp_path).traces == [path]
     often, weights = recorded(path)
     assert often.data[0]["y"] == [0.1, 0.9]  # the rarest first
     assert "30.0% of the weight is misplaced" in weights.said

@@ -13,15 +13,18 @@ from fedstale.experiments.schema import Experiment
 from fedstale.experiments.spec import Table, build
 from fedstale.registry import ESTIMATORS
 from fedstale.runs import store
+from fedstale.runs.query import AWAY, names_clients, presence
 
 
 def of_run(folder: store.RunFolder, weights: Floats | None) -> Evidence:
     """From the lines of its metrics, as far as it got."""
     config, lines = folder.config(), folder.metrics()
     require(len(lines) > 0, f"{folder.path} has no round in its metrics yet; nothing can be said of it")
-    named = all("heard" in line for line in lines)
-    require(named, f"{folder.path} does not name the clients of its rounds (too many); give a trace instead")
-    here = presence(lines, clients_of(config, lines))
+    require(
+        names_clients(lines),
+        f"{folder.path} does not name the clients of its rounds (too many); give a trace instead",
+    )
+    here = presence(config, lines).T != AWAY  # (rounds, n): heard from, or there and not selected
     far = "finished" if folder.finished else f"{len(lines)} of {config['rounds']} rounds so far"
     e = of_table(f"{folder.path.name}, {far}", here, weights)
     told = config["estimator"]["kind"] == "known"
@@ -31,20 +34,6 @@ def of_run(folder: store.RunFolder, weights: Floats | None) -> Evidence:
         return e._replace(arrival=arrival_of(config["channel"], len(e.p), e.d or 1))
     except (BadInput, OSError) as error:  # elsewhere the data may be missing: the participation is still known
         return e._replace(weights=even_or(weights, len(e.p)), notes=(f"the task is left out: {error}",))
-
-
-def clients_of(config: Table, lines: list[Table]) -> int:
-    """All clients, also those that never came; with early exits a client is a (node, exit) pair."""
-    traced = next((len(line["weights"]) for line in lines if "weights" in line), 0)
-    return traced or int(config["data"]["clients"])
-
-
-def presence(lines: list[Table], n: int) -> Mask:
-    """(rounds, n): heard from, or there and left out by the rule."""
-    here = np.zeros((len(lines), n), np.bool_)
-    for row, line in zip(here, lines, strict=True):
-        row[line["heard"] + line.get("spared", [])] = True
-    return here
 
 
 def believed(config: Table, here: Mask) -> Floats | None:
@@ -67,7 +56,7 @@ def experiment_of(path: Path) -> Experiment:
     raw |= {"model": config["model"]} if config["model"] else {}
     if "sha256:" in json.dumps(config["participation"]):
         lines = folder.metrics()
-        table = presence(lines, clients_of(config, lines)).astype(int).tolist()
+        table = (presence(config, lines).T != AWAY).astype(int).tolist()
         raw["participation"] = {"kind": "trace", "matrix": table, "clients_first": False}
         raw["channel"] = "lossless"  # what was lost is already missing in what was heard
     return configuration.check(raw)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import known, require
-from fedstale.runs.statistics import Floats, difference, paired_test, uncertainty
+from fedstale.core import Floats, known, require
+from fedstale.runs.statistics import difference, paired_test, uncertainty
 
 Row = Mapping[str, Any]
 Claim = Mapping[str, Any]

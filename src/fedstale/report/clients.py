@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Floats
+from fedstale.core import Floats, Mask
+from fedstale.plots.palette import DARK, ORANGE, Look, look
 from fedstale.report.plots import ROWS, Key, Plot, Table, plain
-from fedstale.report.series import Lines, clients, per_client, shares, thinned, weights
-from fedstale.report.style import COLOURS, DARK, ORANGE, POINTS, Look, layout
+from fedstale.report.series import Lines, per_client, shares, weights
+from fedstale.report.style import CLIENTS, POINTS, layout, stroke
+from fedstale.runs.query import HEARD, NOT_SELECTED, Line, names_clients, presence
+from fedstale.runs.statistics import block_means, spread, thinned
 
-CLIENTS = 200  # of a raster; of more, evenly many are shown
 FAIR = {
     "type": "line",
     "xref": "paper",
@@ -39,54 +41,31 @@ def alike(lines: Sequence[Lines]) -> list[tuple[str, Lines]]:
 def raster(names: str, lines: Lines) -> Plot:
     """Client by round; where the metrics do not name the clients, how many took part."""
     run = lines.seeds[0]
-    if "heard" not in run[0]:
+    if not names_clients(run):
         return _counts(names, lines)
-    n = clients(lines)
-    heard, spared = _cells(run, n, "heard"), _cells(run, n, "spared")
-    kept = thinned(n, CLIENTS)
-    block = -(-len(run) // POINTS)
-    data = [_map(heard, kept, block, run, DARK, "heard from")]
-    if spared.any():
-        data.append(_map(spared, kept, block, run, ORANGE, "there, but left out"))
-    share = heard.mean(axis=1)
+    states = presence(lines.group.config, run)
+    n, kept, chooses = len(states), thinned(len(states), CLIENTS), bool((states == NOT_SELECTED).any())
+    maps = [(HEARD, DARK, "heard from"), (NOT_SELECTED, ORANGE, "there, but not selected")][: 1 + chooses]
+    data = [_map(states[kept] == state, kept, run, colour, what) for state, colour, what in maps]
+    share, idle = ((states == state).mean(axis=1) for state in (HEARD, NOT_SELECTED))
     said = (
         f"Raster of {n} clients over {len(run)} rounds: a dark cell is an update that the server used. "
         f"A client was heard from in {share.min():.0%} to {share.max():.0%} of the rounds."
     )
-    rows = [[str(i), f"{share[i]:.1%}", f"{spared[i].mean():.1%}"] for i in kept]
-    plot = Plot(f"Who took part: {names}", data, layout("round", "client"), said,
-                Table(["client", "heard from, of the rounds", "there, but left out"], rows))  # fmt: skip
-    return plot._replace(note=_thinning(lines, n, kept, block, bool(spared.any())))
+    rows = [[str(i), f"{share[i]:.1%}", f"{idle[i]:.1%}"] for i in kept]
+    table = Table(["client", "heard from, of the rounds", "there, but not selected"], rows)
+    block = -(-len(run) // POINTS)
+    note = f"Seed {lines.group.runs[0].seed}; dark: heard from{', orange: not selected by the rule' * chooses}."
+    note += f" {len(kept)} of {n} clients are drawn, evenly spaced." * (len(kept) < n)
+    note += f" A cell is {block} rounds: the darker, the more of them." * (block > 1)
+    return Plot(f"Who took part: {names}", data, layout("round", "client"), said, table, note=note)
 
 
-def _thinning(lines: Lines, n: int, kept: Sequence[int], block: int, spared: bool) -> str:
-    seed = f"Seed {lines.group.runs[0].seed}; dark: heard from"
-    parts = [seed + (", orange: there, but left out by the rule." if spared else ".")]
-    if len(kept) < n:
-        parts.append(f"{len(kept)} of {n} clients are drawn, evenly spaced.")
-    if block > 1:
-        parts.append(f"A cell is {block} rounds: the darker, the more of them.")
-    return " ".join(parts)
-
-
-def _cells(run: Sequence[Mapping[str, Any]], n: int, key: str) -> Floats:
-    """(clients, rounds): 1 where the client is listed."""
-    cells = np.zeros((n, len(run)))
-    for k, line in enumerate(run):
-        cells[line.get(key, []), k] = 1
-    return cells
-
-
-def _map(
-    cells: Floats, kept: Sequence[int], block: int, run: Sequence[Mapping[str, Any]], colour: str, what: str
-) -> dict[str, Any]:
-    starts = np.arange(0, cells.shape[1], block)
-    sizes = np.diff([*starts, cells.shape[1]])
-    means = np.add.reduceat(cells[list(kept)], starts, axis=1) / sizes
-    z = [[round(float(v), 2) or None for v in row] for row in means]
+def _map(cells: Mask, kept: Sequence[int], run: Sequence[Line], colour: str, what: str) -> dict[str, Any]:
+    starts, means = block_means(cells, POINTS)
     return {
-        "type": "heatmap", "x": [run[int(k)]["round"] for k in starts], "y": list(kept), "z": z,
-        "zmin": 0, "zmax": 1,
+        "type": "heatmap", "x": [run[k]["round"] for k in starts], "y": list(kept),
+        "z": [[round(float(v), 2) or None for v in row] for row in means], "zmin": 0, "zmax": 1,
         "colorscale": [[0, "#ffffff"], [1, colour]], "showscale": False, "hoverongaps": False,
         "hovertemplate": f"client %{{y}}, round %{{x}}: {what}<extra></extra>",
     }  # fmt: skip
@@ -110,21 +89,21 @@ def _counts(names: str, lines: Lines) -> Plot:
 def staleness(names: str, lines: Lines) -> Plot:
     """Rounds since each client was last heard from: the median, nine tenths, the oldest; mean over the seeds."""
     run = lines.seeds[0]
-    ages = np.mean([[line["staleness"] for line in seed] for seed in lines.seeds], axis=0)  # (rounds, 3)
+    ages = spread([[line["staleness"] for line in seed] for seed in lines.seeds]).mean  # (rounds, 3)
     kept = thinned(len(run), POINTS)
     rounds = [run[k]["round"] for k in kept]
-    looks = [Look(COLOURS[k], dash, "circle") for k, dash in zip((0, 2, 1), ("solid", "dash", "dot"), strict=True)]
+    looks = [look(k) for k in range(3)]
     data = [
         {"type": "scatter", "mode": "lines", "x": rounds, "y": plain(ages[kept, k]), "legendgroup": name,
-         "line": {"color": look.colour, "dash": look.dash, "width": 2},
+         "line": stroke(one, 2),
          "hovertemplate": f"{name}<br>round %{{x}}: %{{y:.3g}} rounds<extra></extra>"}
-        for k, (name, look) in enumerate(zip(STALENESS, looks, strict=True))
+        for k, (name, one) in enumerate(zip(STALENESS, looks, strict=True))
     ]  # fmt: skip
     middle, most, oldest = ages.mean(axis=0)
     told = f"median {middle:.1f}, 90 % quantile {most:.1f}, oldest {oldest:.1f} rounds"
     said = f"Staleness over {len(run)} rounds, on average: {told}."
     rows = [[str(run[k]["round"]), *(f"{v:.3g}" for v in ages[k])] for k in thinned(len(run), ROWS)]
-    keys = [Key(name, look) for name, look in zip(STALENESS, looks, strict=True)]
+    keys = [Key(name, one) for name, one in zip(STALENESS, looks, strict=True)]
     return Plot(f"Staleness: {names}", data, layout("round", "rounds since last heard from"), said,
                 Table(["round", *STALENESS], rows), keys)  # fmt: skip
 

@@ -7,21 +7,24 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import Floats
+from fedstale.plots.palette import Look
 from fedstale.report.plots import Plot, Table
-from fedstale.report.series import Lines, per_client, shares, told
-from fedstale.report.style import Look, faint, layout
+from fedstale.report.series import Lines, per_client, shares
+from fedstale.report.style import faint, layout
+from fedstale.runs.metrics import metric
 
 WRAP = 18  # letters of a name on an axis
+ACCURACY = metric("accuracy")
 
 
 def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     """A box and a dot for each client, algorithm by algorithm."""
-    found = [(g, values) for g in lines if (values := per_client(g, "accuracy")) is not None]
+    found = [(g, values) for g in lines if (values := per_client(g, ACCURACY.name)) is not None]
     found = [(g, values) for g, values in found if np.isfinite(values).any()]
     if not found:
         return None
     data = [_box(g, values, looks[g.group.label]) for g, values in reversed(found)]
-    worst = ", ".join(f"{g.group.label} {told(float(np.nanmin(v)))}" for g, v in found)
+    worst = ", ".join(f"{g.group.label} {ACCURACY.text(np.nanmin(v))}" for g, v in found)
     said = f"Test accuracy of each client at the end. The worst served client: {worst}."
     axes = layout(
         "test accuracy of a client", "", xaxis={"tickformat": ".0%"}, yaxis={"ticks": "", "showgrid": False}
@@ -62,5 +65,5 @@ def _row(lines: Lines, values: Floats) -> list[str]:
     tenth = known[: max(1, len(known) // 10)]
     last, share = int(np.nanargmin(values)), shares(lines)
     often = "–" if share is None else f"{share[last]:.0%} of the rounds"
-    numbers = [told(float(v)) for v in (known.mean(), tenth.mean())]
-    return [lines.group.label, *numbers, f"client {last}: {told(float(known[0]))}", often, told(float(known.std()))]
+    mean, worst, lowest, std = map(ACCURACY.text, (known.mean(), tenth.mean(), known[0], known.std()))
+    return [lines.group.label, mean, worst, f"client {last}: {lowest}", often, std]

@@ -4,8 +4,8 @@ import json
 from html import escape
 from typing import Any
 
+from fedstale.plots.palette import Look
 from fedstale.report.plots import Key, Plot, Table
-from fedstale.report.style import Look
 
 SHAPES = {
     "circle": '<circle cx="16" cy="7" r="4"/>',
@@ -17,14 +17,6 @@ SHAPES = {
     "star": '<path d="M16 1.5l1.600 3.700 4 .3-3 2.700 1 4L16 10l-3.600 2.200 1-4-3-2.700 4-.3z"/>',
     "triangle-down": '<path d="M16 12l5-9H11z"/>',
     "pentagon": '<path d="M16 2l5 3.700L19 11.5h-6L11 5.700z"/>',
-}
-DASHES = {
-    "solid": "",
-    "dash": "6 3",
-    "dot": "2 2",
-    "dashdot": "6 2 2 2",
-    "longdash": "9 3",
-    "longdashdot": "9 2 2 2",
 }
 
 
@@ -78,11 +70,9 @@ def _key(key: Key) -> str:
 
 def sample(look: Look, line: bool) -> str:
     """The line and the marker of a trace, as in the plot."""
-    stroke = (
-        f'<path d="M0 7h32" stroke="{look.colour}" stroke-width="2.2" stroke-dasharray="{DASHES[look.dash]}"/>'
-        if line
-        else ""
-    )
+    dashes = " ".join(map(str, look.dash))
+    drawn = f'<path d="M0 7h32" stroke="{look.colour}" stroke-width="2.2" stroke-dasharray="{dashes}"/>'
+    stroke = drawn if line else ""
     mark = f'<g fill="{look.colour}">{SHAPES[look.symbol]}</g>'
     return f'<svg width="32" height="14" viewBox="0 0 32 14" aria-hidden="true">{stroke}{mark}</svg>'
 

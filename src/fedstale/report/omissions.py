@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fedstale.report.plots import Plot
 from fedstale.report.series import Lines, clients
 from fedstale.report.style import KEYS
+from fedstale.runs.metrics import LISTED, TRACED, metric
 from fedstale.runs.query import Setting
 
 WAYS = 3  # of choosing clients that are drawn in one setting
@@ -16,12 +17,12 @@ def missing(s: Setting, lines: Sequence[Lines], plots: Sequence[Plot], ways: int
     if not lines:
         return notes
     n, titles = clients(lines[0]), {p.title.split(":")[0] for p in plots}
-    if "Test accuracy" not in titles:
+    if metric("accuracy").label.capitalize() not in titles:
         notes.append("No test accuracy: this task has no test samples; images and `synthetic` have.")
     elif "Accuracy of each client" not in titles:
         notes.append(f"The accuracy of each client is not recorded: {_served(lines[0], n)}")
     if "Realised weights" not in titles:
-        notes.append(f"Realised weights are recorded up to 256 clients (`data.clients`); here there are {n}.")
+        notes.append(f"Realised weights are recorded up to {TRACED} clients (`data.clients`); here there are {n}.")
     if not any(t.startswith("β") for t in titles):
         notes.append('No run tunes its β while it goes; `algorithms = ["auto"]` does and records it.')
     if ways > WAYS:
@@ -45,8 +46,8 @@ def _runs(s: Setting) -> list[str]:
 
 def _served(lines: Lines, n: int) -> str:
     known = lines.group.runs[0].folder.clients()
-    if n > 1024:
-        return f"that is done up to 1024 clients, and here there are {n}."
+    if n > LISTED:
+        return f"that is done up to {LISTED} clients, and here there are {n}."
     return (
         "this task does not test clients one by one." if known else "run it again with `fedstale run FILE --again`."
     )

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedstale.core import BadInput
-from fedstale.report import beta_map as heat
-from fedstale.report import markup, tables
-from fedstale.report import series as numbers
+from fedstale.plots.palette import look
+from fedstale.report import beta_map, markup, tables
 from fedstale.report.clients import alike, raster, realised, staleness
 from fedstale.report.fairness import served
 from fedstale.report.omissions import WAYS, missing
-from fedstale.report.plots import Plot, curves
-from fedstale.report.style import KEYS, look
+from fedstale.report.plots import BETA, Plot, curves
+from fedstale.report.series import read
+from fedstale.report.style import KEYS
 from fedstale.report.trace import recorded
+from fedstale.runs import metrics
 from fedstale.runs.query import Setting, tuned
 
 LEAST = (
@@ -59,7 +60,7 @@ def _overview(
         )
     if len(settings) > tables.MOST:
         lines.append(f"The table has the first {tables.MOST} of them.")
-    plots = heat.maps(settings)
+    plots = beta_map.maps(settings)
     below = "" if plots or not settings else _notes([LEAST])
     table = (
         markup.table(
@@ -72,18 +73,15 @@ def _overview(
 
 
 def _setting(s: Setting, name: str) -> Part:
-    shown = numbers.read([g for g in s.groups if g.runs][:KEYS])
+    shown = read([g for g in s.groups if g.runs][:KEYS])
     looks = {group.group.label: look(k) for k, group in enumerate(shown)}
     table, best = tables.final(s.groups)
     above = (
         markup.table(table, "How it ended: mean ± standard deviation over the seeds", best) if table.rows else ""
     )
-    plots = (
-        [p for what in ("accuracy", "objective", "distance") if (p := curves(shown, what, looks))] if shown else []
-    )
-    ways = alike(shown) if shown else []
-    more = [served(shown, looks), realised(shown, looks), curves(shown, "beta", looks)] if shown else []
-    plots += [p for p in more if p]
+    found = [curves(shown, m, looks) for m in metrics.METRICS if m.shown]
+    found += [served(shown, looks), realised(shown, looks), curves(shown, BETA, looks)]
+    plots, ways = [p for p in found if p], alike(shown)
     plots += [p for names, group in ways[:WAYS] for p in (raster(names, group), staleness(names, group))]
     notes = missing(s, shown, plots, len(ways))
     return Part(name, above, plots, _notes(notes) + _origin(s))

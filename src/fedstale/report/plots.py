@@ -6,10 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.report.series import NAMES, Lines, Series, series, thinned, told
-from fedstale.report.style import Look, faint, layout
+from fedstale.plots.palette import Look
+from fedstale.report.series import Lines, Series, series
+from fedstale.report.style import faint, layout, stroke
+from fedstale.runs.metrics import Metric
+from fedstale.runs.statistics import thinned
 
 ROWS = 25  # of a table of a curve
+BETA = Metric("beta", "β")  # the share of the memory, as a self-tuning rule chose it
 
 
 class Table(NamedTuple):
@@ -37,23 +41,19 @@ class Plot(NamedTuple):
     rows: int = 0  # of things one below the other, which make the plot taller
 
 
-def curves(lines: Sequence[Lines], name: str, looks: Mapping[str, Look]) -> Plot | None:
+def curves(lines: Sequence[Lines], m: Metric, looks: Mapping[str, Look]) -> Plot | None:
     """Mean over seeds of one number, with a band of one standard deviation."""
-    found = [s for s in (series(group, name) for group in lines) if s]
-    if not found or (name == "beta" and all(np.ptp(s.mean) == 0 for s in found)):
+    found = [s for s in (series(group, m.name) for group in lines) if s]
+    if not found or (m is BETA and all(np.ptp(s.values.mean) == 0 for s in found)):
         return None
-    data = [trace for s in found for trace in _curve(s, looks[s.label], name)]
-    what = NAMES[name]
-    ends = ", ".join(f"{s.label} {told(float(s.mean[-1]), name)}" for s in found)
-    said = f"Curves of {what} over {found[0].rounds[-1]} rounds. At the end: {ends}."
+    data = [trace for s in found for trace in _curve(s, looks[s.label], m)]
+    ends = ", ".join(f"{s.label} {m.text(s.values.mean[-1])}" for s in found)
+    said = f"Curves of {m.label} over {found[0].rounds[-1]} rounds. At the end: {ends}."
     keys = [Key(s.label, looks[s.label]) for s in found]
     few = {"dtick": 1} if found[0].rounds[-1] < 10 else {}  # no round 1.5
-    axes = layout("round", what, xaxis=few, yaxis=_axis(found, name))
-    plot = Plot(
-        what.capitalize() if name != "beta" else "β in each round, as the rule chose it", data,
-        axes, said, _table(found, name), keys,
-    )  # fmt: skip
-    return plot._replace(note=_note(lines, found), zoom=name != "beta")
+    axes = layout("round", m.label, xaxis=few, yaxis=_axis(found, m))
+    title = "β in each round, as the rule chose it" if m is BETA else m.label.capitalize()
+    return Plot(title, data, axes, said, _table(found, m), keys, _note(lines, found), zoom=m is not BETA)
 
 
 def _note(lines: Sequence[Lines], found: Sequence[Series]) -> str:
@@ -68,34 +68,31 @@ def _note(lines: Sequence[Lines], found: Sequence[Series]) -> str:
     return band + thin
 
 
-def _curve(s: Series, look: Look, name: str) -> list[dict[str, Any]]:
-    label, band = escape(s.label), []
-    if s.std is not None:
-        low, high = s.mean - s.std, s.mean + s.std
+def _curve(s: Series, look: Look, m: Metric) -> list[dict[str, Any]]:
+    label, band, (mean, std, seeds) = escape(s.label), [], s.values
+    if seeds > 1:
+        low, high = mean - std, mean + std
         band = [{
             "type": "scatter", "x": [*s.rounds, *reversed(s.rounds)], "y": [*plain(high), *reversed(plain(low))],
             "fill": "toself", "fillcolor": faint(look.colour), "line": {"width": 0}, "mode": "lines",
             "hoverinfo": "skip", "legendgroup": s.label,
         }]  # fmt: skip
-    values = [told(float(v), name) for v in s.mean]
-    if s.std is not None:
-        values = [f"{v} ± {told(float(d), name)}" for v, d in zip(values, s.std, strict=True)]
     line = {
         "type": "scatter", "mode": "lines+markers", "name": label, "legendgroup": s.label,
-        "x": s.rounds, "y": plain(s.mean), "text": values,
+        "x": s.rounds, "y": plain(mean), "text": [_entry(s, k, m) for k in range(len(mean))],
         "hovertemplate": f"{label}<br>round %{{x}}: %{{text}}<extra></extra>",
-        "line": {"color": look.colour, "dash": look.dash, "width": 2.2},
+        "line": stroke(look, 2.2),
         "marker": {"symbol": look.symbol, "size": 8, "maxdisplayed": 9, "color": look.colour},
     }  # fmt: skip
     return [*band, line]
 
 
-def _axis(found: Sequence[Series], name: str) -> dict[str, Any]:
-    if name == "accuracy":
+def _axis(found: Sequence[Series], m: Metric) -> dict[str, Any]:
+    if m.percent:
         return {"tickformat": ".0%"}
-    if name == "beta":
+    if m is BETA:
         return {"range": [-0.03, 1.03]}
-    values = np.concatenate([s.mean for s in found])
+    values = np.concatenate([s.values.mean for s in found])
     wide = values.min() > 0 and values.max() > 10 * values.min()
     return {"type": "log", "tickvals": _decades(values.min(), values.max())} if wide else {}
 
@@ -106,21 +103,19 @@ def _decades(low: float, high: float) -> list[float]:
     return [float(f"{m}e{k}") for k in powers for m in ((1, 2, 5) if len(powers) <= 4 else (1,))]
 
 
-def _table(found: Sequence[Series], name: str) -> Table:
+def _table(found: Sequence[Series], m: Metric) -> Table:
     at = [dict(zip(s.rounds, range(len(s.rounds)), strict=True)) for s in found]
     rounds = sorted(set.union(*(set(a) for a in at)))
     rows = [
-        [str(t), *(_entry(s, a.get(t), name) for s, a in zip(found, at, strict=True))]
+        [str(t), *(_entry(s, a.get(t), m) for s, a in zip(found, at, strict=True))]
         for t in (rounds[k] for k in thinned(len(rounds), ROWS))
     ]
     return Table(["round", *(s.label for s in found)], rows)
 
 
-def _entry(s: Series, k: int | None, name: str) -> str:
-    if k is None:
-        return "–"
-    spread = "" if s.std is None else f" ± {told(float(s.std[k]), name)}"
-    return told(float(s.mean[k]), name) + spread
+def _entry(s: Series, k: int | None, m: Metric) -> str:
+    mean, std, seeds = s.values
+    return "–" if k is None else m.text(mean[k], std[k] if seeds > 1 else None)
 
 
 def plain(values: Any) -> list[float | None]:

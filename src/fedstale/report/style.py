@@ -1,25 +1,18 @@
-"""How the page's plots look: colours that colour-blind readers tell apart, and a dash and a marker with each."""
+"""How the plots of the page look: the palette in plotly's words, and the axes."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
-# Okabe and Ito's colours, the darkest first; yellow is too faint on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9", "#777777")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon")
-DARK, ORANGE, GREY = "#3B4A5A", "#E69F00", "#666666"
+from fedstale.plots.palette import Look
+
 BLUES = [[0.0, "#f7fbff"], [0.5, "#a6cee8"], [1.0, "#3f8fc5"]]  # black text is legible on all of it
 POINTS = 500  # of a curve; a longer one is thinned
+CLIENTS = 200  # of a raster or a table; of more, evenly many are shown
 KEYS = 8  # algorithms that are told apart in one plot
 
 
-class Look(NamedTuple):
-    colour: str
-    dash: str
-    symbol: str
-
-
-def look(k: int) -> Look:
-    return Look(COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)], SYMBOLS[k % len(SYMBOLS)])
+def stroke(look: Look, width: float) -> dict[str, Any]:
+    """A line of plotly's."""
+    return {"color": look.colour, "dash": ",".join(f"{n}px" for n in look.dash) or "solid", "width": width}
 
 
 def faint(colour: str, alpha: float = 0.14) -> str:

@@ -4,42 +4,41 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from fedstale.report.plots import Table
-from fedstale.report.series import NAMES, spread
+from fedstale.runs import metrics
+from fedstale.runs.metrics import WINDOWS, Metric
 from fedstale.runs.query import Group, Setting, flat, varying
+from fedstale.runs.statistics import spread
 
 MOST = 200  # rows of the overview
 
 
-def main(groups: Sequence[Group]) -> str | None:
-    """The number that the algorithms are compared by."""
-    known = [g.runs[0].result or {} for g in groups if g.runs]
-    return next(
-        (name for name in ("accuracy", "distance", "objective") if known and all(name in r for r in known)), None
-    )
-
-
-def better(name: str, values: Sequence[float]) -> float:
-    return max(values) if name == "accuracy" else min(values)
-
-
 def final(groups: Sequence[Group]) -> tuple[Table, int | None]:
     """A row for each algorithm, mean ± standard deviation over its seeds; and the row of the best mean."""
-    name, done = main(groups), [g for g in groups if g.runs]
-    if name is None:
-        return Table(["algorithm"], []), None
-    columns = [(name, "last10"), (name, "final"), (name, "best")]
-    if name != "objective" and all("objective" in (g.runs[0].result or {}) for g in done):
-        columns.append(("objective", "last10"))
-    titles = {"final": "last round", "last10": "mean of the last 10", "best": "best round"}
-    head = ["algorithm", *(f"{NAMES[n]}, {titles[which]}" for n, which in columns), "seeds"]
-    rows = [[g.label, *(spread(g.values(*c), c[0]) for c in columns), str(len(g.runs))] for g in done]
+    done = [g for g in groups if g.runs]
+    found = _shown(done)
+    columns = [(m, which) for m in found[:1] for which in ("last10", "final", "best")]
+    columns += [(m, "last10") for m in found[1:]]
+    head = ["algorithm", *(f"{m.label}, {WINDOWS[which]}" for m, which in columns), "seeds"]
+    rows = [[g.label, *(_spread(g, *c) for c in columns), str(len(g.runs))] for g in done] if found else []
     if any(g.note for g in done):
-        head, rows = [*head, "rate"], [[*row, g.note] for row, g in zip(rows, done, strict=True)]
-    means = [float(np.mean(g.values(name, "last10"))) for g in done]
-    return Table(head, rows), means.index(better(name, means)) if len(means) > 1 else None
+        head, rows = [*head, "rate"], [[*row, g.note] for row, g in zip(rows, done, strict=False)]
+    return Table(head, rows), _best(done, found[0]) if found and len(done) > 1 else None
+
+
+def _shown(done: Sequence[Group]) -> list[Metric]:
+    """The metrics that all of them have; the first is the one that they are compared by."""
+    return metrics.shown(*(g.runs[0].result or {} for g in done))
+
+
+def _best(done: Sequence[Group], m: Metric) -> int:
+    means = [spread(g.values(m.name, "last10")).mean for g in done]
+    return means.index(m.best(means))
+
+
+def _spread(group: Group, m: Metric, which: str) -> str:
+    mean, std, seeds = spread(group.values(m.name, which))
+    return m.text(mean, std if seeds > 1 else None)
 
 
 def titles(settings: Sequence[Setting]) -> list[str]:
@@ -64,20 +63,19 @@ def _title(config: dict[str, Any]) -> str:
 
 def overview(settings: Sequence[Setting], names: Sequence[str]) -> Table:
     """A row for each setting: what it is and who came out best."""
-    return Table(["setting", "algorithms", "best", "its accuracy"], [
+    return Table(["setting", "algorithms", "best", "its value"], [
         [f"{k}. {name}", str(len(s.groups)), *_winner(s)]
         for k, (s, name) in enumerate(zip(settings[:MOST], names[:MOST], strict=True), 1)
     ])  # fmt: skip
 
 
 def _winner(s: Setting) -> list[str]:
-    name, done = main(s.groups), [g for g in s.groups if g.runs]
-    if name is None:
+    done = [g for g in s.groups if g.runs]
+    found = _shown(done)
+    if not found:
         return ["none is finished", "–"]
-    means = [float(np.mean(g.values(name, "last10"))) for g in done]
-    best = done[means.index(better(name, means))]
-    what = "" if name == "accuracy" else f" ({NAMES[name]})"
-    return [best.label, spread(best.values(name, "last10"), name) + what]
+    best = done[_best(done, found[0])]
+    return [best.label, f"{_spread(best, found[0], 'last10')} ({found[0].label})"]
 
 
 def configuration(setting: Setting) -> Table:

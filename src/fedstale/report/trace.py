@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from fedstale.core import BadInput, Floats
-from fedstale.report.clients import CLIENTS
+from fedstale.plots.palette import look
 from fedstale.report.plots import Key, Plot, Table, plain
-from fedstale.report.series import thinned
-from fedstale.report.style import POINTS, layout, look
+from fedstale.report.style import CLIENTS, POINTS, layout
+from fedstale.runs.statistics import thinned
 
 COLUMNS = ("client", "share", "mixing", "longest_absence", "weight", "plain_weight")
 

@@ -11,6 +11,9 @@ from typing import NamedTuple
 OBJECTIVE = "objective"  # F(w) = Σ a_i F_i(w): learning rates are chosen, and rules ranked, by the least of it
 WINDOWS = {"final": "last round", "last10": "mean of the last 10", "best": "best round"}  # what a result keeps
 
+LISTED = 1024  # clients up to which every round names those heard from, and each is evaluated at the end
+TRACED = 256  # clients up to which realised weights are recorded: they cost n × n
+
 
 class Metric(NamedTuple):
     """A number that a task evaluates; `name` is its key in metrics.jsonl and result.json."""

@@ -2,21 +2,30 @@
 
 import math
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fedstale.core import BadInput, require
+from fedstale.core import BadInput, Floats, require
 from fedstale.runs.metrics import OBJECTIVE
 from fedstale.runs.store import MARKER, RunFolder, canonical, runs
 
 ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local")  # the rest is the setting
+HOW = ("seed", "warmup", "engine")  # but for these: an engine changes how a run is computed, not what
 TUNED = re.compile(r" ((?:lr|steps|batch|decay|prox|\w+\.[\w.]+)=[^ =]+)$")  # what a sweep adds to a label
+
+AWAY, HEARD, NOT_SELECTED = 0, 1, 2  # what a client did in a round; not selected: there, but left out by the rule
+Line = dict[str, Any]  # of metrics.jsonl: one round
+States = npt.NDArray[np.int8]  # (clients, rounds)
 
 
 class Run(NamedTuple):
+    """A run with what its folder says about it."""
+
     folder: RunFolder
     config: dict[str, Any]
     result: dict[str, Any] | None  # none: interrupted or diverged
@@ -76,9 +85,12 @@ def find(place: Path) -> Found:
 
 
 def settings(folders: Iterable[RunFolder]) -> list[Setting]:
-    """The runs by setting and algorithm, each run once; a warm-up is no run of its own."""
-    unique = list({f.path.resolve(): f for f in folders}.values())
-    read = [_run(f) for f in unique]
+    """The runs by setting and algorithm, each run once; a warm-up is no run of its own.
+
+    A warning names a run whose configuration cannot be read; the others go on.
+    """
+    unique = {f.path.resolve(): f for f in folders}.values()
+    read = [r for r in map(_run, unique) if r]
     warm = {(r.folder.path.parent, r.config["warmup"]) for r in read if "warmup" in r.config}
     places: dict[str, tuple[dict[str, Any], dict[str, list[Run]]]] = {}
     for r in read:
@@ -89,15 +101,19 @@ def settings(folders: Iterable[RunFolder]) -> list[Setting]:
     return [Setting(place, _groups(groups.values())) for place, groups in places.values()]
 
 
-def _run(folder: RunFolder) -> Run:
-    config = folder.config()
-    lacking = [key for key in ("label", "seed", "rounds", "data", "strategy") if key not in config]
-    require(not lacking, f"{folder.path} is not a run: its config.json has no {' and no '.join(lacking)}")
-    return Run(folder, config, folder.result() if folder.finished else None)
+def _run(folder: RunFolder) -> Run | None:
+    try:
+        config = folder.config()
+        lacking = [key for key in ("label", "seed", "rounds", "data", "strategy") if key not in config]
+        require(not lacking, f"{folder.path} is not a run: its config.json has no {' and no '.join(lacking)}")
+        return Run(folder, config, folder.result() if folder.finished else None)
+    except BadInput as error:
+        warnings.warn(f"a run is left out: {error}", stacklevel=3)
+        return None
 
 
 def _setting(r: Run) -> dict[str, Any]:
-    shared = {key: value for key, value in r.config.items() if key not in (*ALGORITHM, "seed", "warmup")}
+    shared = {key: value for key, value in r.config.items() if key not in (*ALGORITHM, *HOW)}
     if "warmup" not in r.config:
         return shared
     before = RunFolder(r.folder.path.parent / r.config["warmup"])
@@ -108,7 +124,8 @@ def _setting(r: Run) -> dict[str, Any]:
 def _groups(found: Iterable[Sequence[Run]]) -> list[Group]:
     groups = []
     for seeds in found:
-        ordered = sorted({r.seed: r for r in seeds}.values(), key=lambda r: r.seed)
+        finished_last = sorted(seeds, key=lambda r: r.result is not None)  # and counts, if a seed comes twice
+        ordered = sorted({r.seed: r for r in finished_last}.values(), key=lambda r: r.seed)
         broken = [r for r in ordered if r.result is None]
         groups.append(Group(str(seeds[0].config["label"]), [r for r in ordered if r.result], broken))
     return _distinct(groups)
@@ -178,3 +195,42 @@ def varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     flats = [flat(c) for c in configs]
     keys = list(dict.fromkeys(key for f in flats for key in f))
     return [key for key in keys if len({canonical({"": f.get(key)}) for f in flats}) > 1]
+
+
+def readable(folder: RunFolder) -> list[Line]:
+    """The metrics of a run; where they are damaged or missing nothing, and a warning that names them."""
+    try:
+        lines = folder.metrics()
+        require(len(lines) > 0, f"{folder.path}/metrics.jsonl is empty or missing")
+        return lines
+    except BadInput as error:
+        warnings.warn(f"a run is left out: {error}", stacklevel=2)
+        return []
+
+
+def curve(seeds: Sequence[Sequence[Line]], name: str) -> tuple[list[int], Floats]:
+    """The rounds in which every seed has the number, and its values (seeds, rounds)."""
+    values = [{line["round"]: line[name] for line in lines if line.get(name) is not None} for lines in seeds]
+    rounds = sorted(set[int].intersection(*map(set, values))) if values else []
+    return rounds, np.array([[of[t] for t in rounds] for of in values], np.float64).reshape(len(values), -1)
+
+
+def names_clients(lines: Sequence[Line]) -> bool:
+    """Whether every round names the clients that were heard from; it does not where they are too many."""
+    return all("heard" in line for line in lines)
+
+
+def clients(config: Mapping[str, Any], lines: Sequence[Line]) -> int:
+    """The number of clients, also of those that never came; with early exits a client is a (node, exit) pair."""
+    traced = next((len(line["weights"]) for line in lines if "weights" in line), 0)
+    seen = max((max([*line.get("heard", ()), *line.get("spared", ())], default=-1) for line in lines), default=-1)
+    return max(traced or int(config.get("data", {}).get("clients", 0)), seen + 1)
+
+
+def presence(config: Mapping[str, Any], lines: Sequence[Line]) -> States:
+    """(clients, rounds): AWAY, HEARD or NOT_SELECTED, from lines that name the clients."""
+    states = np.zeros((clients(config, lines), len(lines)), np.int8)
+    for k, line in enumerate(lines):
+        states[line["heard"], k] = HEARD
+        states[line.get("spared", []), k] = NOT_SELECTED
+    return states

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from fedstale.core import Floats
+
 STUDENT = (math.inf, 6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)  # 95 %, 0 … 10 degrees
 
 
@@ -46,6 +47,14 @@ def paired_test(differences: Floats, margin: float = 0.0) -> int:
     mean = float(differences.mean())
     error = uncertainty(differences) if math.isfinite(mean) else 0.0
     return int(mean + margin > error) - int(mean + margin < -error)  # nan, where both diverged: 0
+
+
+def block_means(table: npt.NDArray[Any], most: int) -> tuple[list[int], Floats]:
+    """At most `most` blocks of columns of about the same size: where each starts, and its mean in each row."""
+    size = -(-table.shape[1] // most)
+    starts = list(range(0, table.shape[1], size))
+    sums = np.add.reduceat(table.astype(np.float64), starts, axis=1)
+    return starts, sums / np.diff([*starts, table.shape[1]])
 
 
 def thinned(count: int, most: int) -> list[int]:

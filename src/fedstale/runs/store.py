@@ -64,11 +64,17 @@ def canonical(config: dict[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
+    """The folder of one run: reads and writes the files named above."""
+
     path: Path
 
     @property
     def finished(self) -> bool:
-        return (self.path / "result.json").exists()
+        """Whether there is a result that can be read; a damaged one is written anew when the run is resumed."""
+        try:
+            return bool(self.result())
+        except BadInput:
+            return False
 
     @property
     def started(self) -> bool:
@@ -89,10 +95,10 @@ class RunFolder:
         return read_json(path) if path.exists() else {}
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The complete lines; one that a kill cut off is left out."""
+        """The complete lines, one a round; a last line that a kill cut off is left out."""
         path = self.path / "metrics.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        return [_line(path, k, line) for k, line in enumerate(lines, 1)]
 
     def clear(self) -> None:
         """Forget what was computed, the finishing mark first."""
@@ -173,6 +179,17 @@ def read_json(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path} cannot be read: {error}") from None
     require(isinstance(value, dict), f"{path} must hold a JSON object")
     return dict(value)
+
+
+def _line(path: Path, number: int, text: bytes) -> dict[str, Any]:
+    """A line of metrics, checked: it is a JSON object that says which round it is."""
+    try:
+        line = json.loads(text)
+        ok = isinstance(line, dict) and line["round"] == number
+    except (ValueError, KeyError, RecursionError):
+        ok = False
+    require(ok, f"{path} is damaged in line {number}; start the run again with --again")
+    return dict(line)
 
 
 def _safe(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:

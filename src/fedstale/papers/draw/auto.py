@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
+import matplotlib
 import numpy as np
 
 from fedstale.papers.draw.fedstale import ratio
-from fedstale.papers.draw.style import MARKS, STYLE, Row, by, save, style
+from fedstale.papers.draw.style import Row, by, save, subplots
+from fedstale.plots.palette import STYLE, look
 from fedstale.runs.metrics import metric
 from fedstale.runs.statistics import paired_test, spread
 
@@ -20,10 +21,9 @@ def regret(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: st
     """In each cell the training objective against the best fixed β, in percent; a star if it is beyond chance."""
     p, q = (sorted({row[key] for row in rows}, reverse=key == "p_min") for key in ("p_min", "swap.fraction"))
     panels, rules = by(rows, "panel"), about["shown"]
-    with plt.rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
+    with matplotlib.rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
         size = (1.7 + len(rules) * (0.5 + 0.5 * len(p)), 1.1 + len(panels) * (0.9 + 0.32 * len(q)))
-        figure, places = plt.subplots(len(panels), len(rules), figsize=size, layout="constrained", squeeze=False,
-                                      sharex=True, sharey=True)  # fmt: skip
+        figure, places = subplots(len(panels), len(rules), size, sharex=True, sharey=True)
         for line, ((panel,), group) in zip(places, panels.items(), strict=True):
             for axes, rule in zip(line, rules, strict=True):
                 cells = {key: against_best(some, rule) for key, some in by(group, "p_min", "swap.fraction").items()}
@@ -62,20 +62,18 @@ def against_best(group: Sequence[Row], rule: str) -> tuple[float, bool]:
 def standings(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Where every rule ends: training objective, and test accuracy, with the deviation over the seeds."""
     panels = by(rows, "panel")
-    with plt.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE):
         names = [name for (name,) in by(rows, "algorithm")]
         size = (7.0, 0.9 + len(panels) * (0.7 + 0.21 * len(names)))
-        figure, places = plt.subplots(
-            len(panels), 2, figsize=size, layout="constrained", squeeze=False, sharey=True
-        )
+        figure, places = subplots(len(panels), 2, size, sharey=True)
         for line, ((panel,), group) in zip(places, panels.items(), strict=True):
             for axes, m in zip(line, (metric("objective"), metric("accuracy")), strict=True):
                 for k, name in enumerate(names):
                     done = [row for row in group if row["algorithm"] == name and not row["diverged"]]
                     if done:
                         mean, std, _ = spread([m.scale * row[f"{m.name}_last10"] for row in done])
-                        look = style(k) | {"linestyle": "none"}
-                        axes.errorbar(mean, k, xerr=std, marker=MARKS[k % len(MARKS)], capsize=2, **look)
+                        point = look(k).line | {"linestyle": "none", "marker": look(k).marker}
+                        axes.errorbar(mean, k, xerr=std, capsize=2, **point)
                 axes.set_xlabel(m.axis)
                 axes.grid(alpha=0.25)
             line[0].set_yticks(range(len(names)), names)

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
+import matplotlib
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from fedstale.papers.draw.style import STYLE, Row, by, learning_curves, points, save, series, style
-from fedstale.plots.comparison import COLOURS
+from fedstale.papers.draw.style import Row, by, learning_curves, points, save, series, subplots
+from fedstale.plots.palette import ORANGE, SKY, STYLE, look
 from fedstale.runs.store import RunFolder
 
 METRIC = "accuracy_last10"
@@ -18,8 +18,8 @@ METRIC = "accuracy_last10"
 def trajectories(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Figure 1: the two objectives, where the first seed's models go, and the distance to the optimum."""
     groups = by(rows, "algorithm")
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 4, figsize=(12, 3.4), layout="constrained")
+    with matplotlib.rc_context(STYLE):
+        figure, ((*axes,),) = subplots(1, 4, (12, 3.4))
         shown = [[], list(groups)[:2], list(groups)[2:]]
         titles = ["(a) client objectives", "(b) without and with all memory", "(c) a share of the memory"]
         for place, labels, title in zip(axes[:3], shown, titles, strict=True):
@@ -30,7 +30,7 @@ def trajectories(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], no
                     run = groups[key][:1]
                     (_, x), (_, y) = series(run, folder, "w1"), series(run, folder, "w2")
                     w1, w2 = ([start, *path[0]] for start, path in zip(data["start"], (x, y), strict=True))
-                    place.plot(w1, w2, label=key[0], color=style(k)["color"], linewidth=0.9)
+                    place.plot(w1, w2, label=key[0], color=look(k).colour, linewidth=0.9)
             if labels:
                 place.legend(loc="lower right", fontsize=7)
             place.set_title(title, fontsize=9)
@@ -48,7 +48,7 @@ def _landscape(axes: Any, data: Mapping[str, Any]) -> None:
     ]
     optimum = (curvature * centers).sum(axis=0) / curvature.sum(axis=0)
     for k, (value, center) in enumerate(zip(values, centers, strict=True)):
-        colour = COLOURS[(4, 5)[k]]
+        colour = (ORANGE, SKY)[k]
         axes.contour(x, y, value, levels=[2, 8, 20, 40, 70], colors=colour, linewidths=0.6, alpha=0.7)
         axes.plot(*center, marker="o", color=colour, markersize=5)
         axes.annotate(f"$w_{k + 1}^*$", center, textcoords="offset points", xytext=(5, 4), fontsize=8)
@@ -62,8 +62,8 @@ def heatmap(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: s
     """Figure 2: in each cell the best β, and what FedAvg and FedVARP lose to it, in points."""
     p, q = (sorted({row[key] for row in rows}, reverse=key == "p_min") for key in ("p_min", "swap.fraction"))
     cells = {key: best(group) for key, group in by(rows, "p_min", "swap.fraction").items()}
-    with plt.rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
-        figure, axes = plt.subplots(figsize=(1.6 + 0.95 * len(p), 1.6 + 0.6 * len(q)), layout="constrained")
+    with matplotlib.rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
+        figure, ((axes,),) = subplots(1, 1, (1.6 + 0.95 * len(p), 1.6 + 0.6 * len(q)))
         image = axes.imshow([[cells[x, y][0] for x in p] for y in q], cmap="Blues", vmin=0, vmax=1.25,
                             origin="lower", aspect="auto")  # fmt: skip
         for (x, y), (beta, over_avg, over_varp) in cells.items():
@@ -98,10 +98,8 @@ def ratio(p_min: float) -> float:
 def lines(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Figures 3 and 4: test accuracy over one of the two heterogeneities."""
     (along, name), panels = next(iter(about["axes"].items())), by(rows, "panel")
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            1, len(panels), figsize=(3.6 * len(panels) + 1.5, 3.5), layout="constrained", squeeze=False
-        )
+    with matplotlib.rc_context(STYLE):
+        figure, axes = subplots(1, len(panels), (3.6 * len(panels) + 1.5, 3.5))
         for place, ((panel,), group) in zip(axes[0], panels.items(), strict=True):
             shown = [{**row, "x": ratio(row[along]) if along == "p_min" else row[along]} for row in group]
             points(place, shown, "x", METRIC)
@@ -120,15 +118,15 @@ def gains(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str
     """Figure 5: the best β and its gains, with exact and with estimated probabilities."""
     p = sorted({row["p_min"] for row in rows}, reverse=True)
     panels = by(rows, "panel")
-    with plt.rc_context(STYLE | {"axes.spines.left": False, "axes.spines.bottom": False}):
-        figure, axes = plt.subplots(figsize=(1.8 + 0.95 * len(p), 1.0 + 0.75 * len(panels)), layout="constrained")
+    with matplotlib.rc_context(STYLE | {"axes.spines.left": False, "axes.spines.bottom": False}):
+        figure, ((axes,),) = subplots(1, 1, (1.8 + 0.95 * len(p), 1.0 + 0.75 * len(panels)))
         for y, ((panel,), group) in enumerate(reversed(panels.items())):
             axes.text(-0.75, y, panel, ha="right", va="center", fontsize=8)
             for (p_min,), some in by(group, "p_min").items():
                 beta, over_avg, over_varp = best(some)
                 x = p.index(p_min)
                 axes.add_patch(
-                    Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=plt.get_cmap("Blues")(beta / 1.25))
+                    Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=matplotlib.colormaps["Blues"](beta / 1.25))
                 )
                 text = f"$\\beta$={beta:g}\n$\\Delta_0$ {over_avg:.2f}\n$\\Delta_1$ {over_varp:.2f}"
                 axes.text(

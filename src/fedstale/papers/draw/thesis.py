@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
+import matplotlib
 import numpy as np
 
-from fedstale.papers.draw.style import STYLE, Row, by, learning_curves, points, save, series, style
-from fedstale.plots.decisions import AWAY, HEARD, SPARED, patches, raster, states
+from fedstale.papers.draw.style import Row, by, learning_curves, points, save, series, subplots
+from fedstale.plots import raster
+from fedstale.plots.decisions import states
+from fedstale.plots.palette import STYLE, look
+from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED
 from fedstale.runs.store import RunFolder
 
 WIDTH, LEGEND = 3.4, 0.16  # inches: of the column, of a line of the legend
@@ -28,7 +31,7 @@ SMALL = STYLE | {
 def importance(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Figure 2.1: accuracy on each dataset, and how much each class of clients counted on the first."""
     panels = by(rows, "panel")
-    with plt.rc_context(SMALL):
+    with matplotlib.rc_context(SMALL):
         figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
         for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
             learning_curves(place, group, folder, "accuracy")
@@ -46,7 +49,7 @@ def _importance(axes: Any, rows: Sequence[Row], folder: Path) -> None:
             weights = np.mean([line["weights"] for line in runs], axis=0)  # (n,) mean realised weight
             quarters = np.array_split(weights * len(weights), 4)
             bars = [np.concatenate(quarters[:2]).mean(), quarters[2].mean(), quarters[3].mean()]
-            axes.bar(np.arange(3) + (k - len(groups) / 2) * 0.16, bars, 0.15, label=label, color=style(k)["color"])
+            axes.bar(np.arange(3) + (k - len(groups) / 2) * 0.16, bars, 0.15, label=label, color=look(k).colour)
     axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(3), CLASSES)
     axes.set(ylabel="weight / target", title=f"{rows[0].get('panel', '')}: mean realised weight")
@@ -55,7 +58,7 @@ def _importance(axes: Any, rows: Sequence[Row], folder: Path) -> None:
 def tradeoff(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Figure 2.2: the curves for each κ̄², and the best κ̄² for each length of training."""
     panels = by(rows, "panel")
-    with plt.rc_context(SMALL):
+    with matplotlib.rc_context(SMALL):
         figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
         for k, ((panel,), group) in enumerate(panels.items()):
             learning_curves(axes[k], group, folder, "accuracy")
@@ -76,13 +79,13 @@ def _best(axes: Any, rows: Sequence[Row], folder: Path, k: int, label: str) -> N
         rounds = next(iter(found.values()))[0]
         means = np.array([values.mean(axis=0) for _, values in found.values()])  # (κ̄², rounds)
         best = np.array(list(found))[means.argmax(axis=0)]
-        axes.plot(rounds, best, drawstyle="steps-post", label=label, **style(k))
+        axes.plot(rounds, best, drawstyle="steps-post", label=label, **look(k).line)
 
 
 def over(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Figure 2.3: test accuracy over data heterogeneity."""
     along, name = next(iter(about["axes"].items()))
-    with plt.rc_context(SMALL):
+    with matplotlib.rc_context(SMALL):
         figure, (axes,), legend = _stack(1, len(by(rows, "algorithm")), height=2.6)
         points(axes, rows, along, "accuracy_last10")
         axes.set_xlabel(name)
@@ -92,13 +95,13 @@ def over(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str,
 
 def estimates(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Figure 2.4: how wrong the estimates are, and the accuracy, over the warm-up rounds."""
-    with plt.rc_context(SMALL):
+    with matplotlib.rc_context(SMALL):
         figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
         for k, (column, label) in enumerate(
             (("probs_error", "of $\\hat\\pi$"), ("mixing_error", "of $\\hat\\lambda$"))
         ):
             at = {key: np.mean([row[column] for row in some]) for (key,), some in by(rows, "warmup_rounds").items()}
-            above.plot(list(at), list(at.values()), label=label, marker="os"[k], markersize=3, **style(k))
+            above.plot(list(at), list(at.values()), label=label, marker="os"[k], markersize=3, **look(k).line)
         above.set(xlabel="warm-up rounds", ylabel="mean absolute error", xscale="log", yscale="log")
         above.grid(alpha=0.25)
         above.legend()
@@ -111,26 +114,28 @@ def estimates(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note:
 def clusters(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Figure 2.5: who was there and who was left out, for each division of the data; accuracy on the last."""
     panels = by(rows, "panel")
-    with plt.rc_context(SMALL):
+    with matplotlib.rc_context(SMALL):
         figure, axes, legend = _stack(len(panels) + 1, 3 + len(by(rows, "algorithm")), height=1.35)
         for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
             runs = [r for r in group if r["algorithm"] == group[0]["algorithm"] and not r["diverged"]]
             found = [(r, states(RunFolder(folder / r["run"]))) for r in runs]
             if found:
-                row, cells = max(found, key=lambda pair: int((pair[1] == SPARED).sum()))  # the most telling
-                raster(place, cells)
+                row, cells = max(found, key=lambda pair: int((pair[1] == NOT_SELECTED).sum()))  # the most telling
+                raster.draw(place, cells)
+                place.tick_params(labelbottom=False)
+                place.set_xlabel("")
                 place.set_title(f"{panel}: {row['algorithm']}, seed {row['seed']}", fontsize=7.5)
         axes[len(panels) - 1].tick_params(labelbottom=True)
-        names = {HEARD: "trains", SPARED: "there, left out", AWAY: "away"}
+        names = {HEARD: "trains", NOT_SELECTED: "there, left out", AWAY: "away"}
         learning_curves(axes[-1], panels[list(panels)[-1]], folder, "accuracy")
         axes[-1].set_title(list(panels)[-1][0], fontsize=7.5)
-        _shared(legend, axes[-1], patches(names))
+        _shared(legend, axes[-1], raster.patches(names))
         save(figure, path, about["title"], note)
 
 
 def losses(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
     """Figures 4.1 and 4.2: training loss and test accuracy over lossy links."""
-    with plt.rc_context(SMALL):
+    with matplotlib.rc_context(SMALL):
         figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
         learning_curves(above, rows, folder, "objective", log=True)
         learning_curves(below, rows, folder, "accuracy")
@@ -143,9 +148,8 @@ def _stack(count: int, entries: int, height: float = 1.75) -> tuple[Any, Any, An
     lines = (entries + 1) // 2
     room = LEGEND * lines + 0.1
     total = height * count + room + 0.8  # title and note
-    figure, axes = plt.subplots(
-        count + 1, 1, figsize=(WIDTH, total), layout="constrained", height_ratios=[height] * count + [room]
-    )
+    figure, axes = subplots(count + 1, 1, (WIDTH, total), height_ratios=[height] * count + [room])
+    axes = axes[:, 0]
     axes[-1].axis("off")
     return figure, axes[:-1], axes[-1]
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
+import matplotlib
 
-from fedstale.papers.draw.style import STYLE, Row, by, save
+from fedstale.papers.draw.style import Row, by, save, subplots
+from fedstale.plots.palette import STYLE
 from fedstale.runs.statistics import spread
 
 LINE = 0.21  # inches from one line of a table to the next
@@ -53,8 +54,8 @@ def _draw(blocks: Mapping[str, Cells], title: str, unit: str, note: str, path: P
     columns = list(dict.fromkeys(column for cells in blocks.values() for _, column in cells))
     height = sum(2 + len({line for line, _ in cells}) for cells in blocks.values())
     width = max(3.4, 1.35 + 0.72 * len(columns))
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(width, LINE * (height + 5.5)), layout="constrained")
+    with matplotlib.rc_context(STYLE):
+        figure, ((axes,),) = subplots(1, 1, (width, LINE * (height + 5.5)))
         axes.set(xlim=(0, 1.35 + 0.72 * len(columns)), ylim=(height, 0))
         axes.axis("off")
         axes.set_title(unit, fontsize=6.5, loc="left", color="#444444")

@@ -1,0 +1,56 @@
+"""One palette for all pictures: colours that colour-blind readers tell apart, and a dash and a marker with each.
+
+It draws nothing itself: `line` and `marker` are in the words of matplotlib, the rest in those of plotly and SVG.
+"""
+
+from typing import Any, NamedTuple
+
+BLUE, VERMILION, GREEN, PINK, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"
+SKY, BLACK, GREY, DARK = "#56B4E9", "#000000", "#777777", "#3B4A5A"
+# Okabe and Ito's colours, the darkest first; yellow is too faint on white.
+COLOURS = (BLUE, VERMILION, GREEN, PINK, ORANGE, BLACK, SKY, GREY)
+DASHES = ((), (6, 3), (2, 2), (6, 2, 2, 2), (9, 3), (9, 2, 2, 2))  # pixels drawn, left out, …; (): a solid line
+SYMBOLS = {  # plotly's name → matplotlib's
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "triangle-up": "^",
+    "cross": "P",
+    "x": "X",
+    "star": "*",
+    "triangle-down": "v",
+    "pentagon": "p",
+}
+STYLE: dict[Any, Any] = {  # of matplotlib, for every figure
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "svg.hashsalt": "fedstale",
+}
+WIDTH = 1.4  # points, of a curve in matplotlib
+
+
+class Look(NamedTuple):
+    """How one algorithm is drawn, everywhere in a picture."""
+
+    colour: str
+    dash: tuple[int, ...]
+    symbol: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The arguments of matplotlib's `plot`; it counts dashes in line widths."""
+        dashes = (0, tuple(length / (2 * WIDTH) for length in self.dash)) if self.dash else "-"
+        return {"color": self.colour, "linestyle": dashes, "linewidth": WIDTH}
+
+    @property
+    def marker(self) -> str:
+        return SYMBOLS[self.symbol]
+
+
+def look(k: int) -> Look:
+    """The look of the k-th algorithm."""
+    symbols = list(SYMBOLS)
+    return Look(COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)], symbols[k % len(symbols)])
