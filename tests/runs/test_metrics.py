@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedstale.cli import console
+from fedstale.cli import run
 from fedstale.experiments.recorder import summary
 from fedstale.runs import metrics
 from fedstale.runs.metrics import Metric, metric
@@ -46,8 +46,8 @@ def test_a_new_metric_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [{"round": t, "accuracy": 0.5, "recall": 0.1 * t} for t in (1, 2, 3)]
     result = summary(lines) | {"rounds_per_second": 1.0}
     assert result["recall"]["best"] == pytest.approx(0.3)
-    rows = console.summary({"fedavg": [result]})
+    rows = run.summary({"fedavg": [result]})
     assert rows[0]["recall_final"] == pytest.approx(0.3)
-    table = console.table(rows, "title")
+    table = run.table(rows, "title")
     assert [str(c.header) for c in table.columns] == ["algorithm", "final", "last 10", "best", "recall", "rounds/s"]
     assert [*table.columns[4].cells] == ["30.00 %"]

@@ -26,9 +26,8 @@ from fedstale.experiments.schema import Experiment
 from fedstale.experiments.tracer import Tracer
 from fedstale.memory import KeepsMemory
 from fedstale.runs import store
+from fedstale.runs.metrics import TRACED
 from fedstale.simulate import Diverged, Run, bound, checked, first, play, together
-
-TRACED = 256  # realised weights cost n × n: with more clients they are left out
 
 
 class Progress(NamedTuple):

@@ -13,10 +13,9 @@ import numpy as np
 
 from fedstale.core import Array, Checkpoint, HasBeta, Ids, ScoresClients, Snapshot, Task
 from fedstale.experiments.tracer import Traced
-from fedstale.runs.metrics import metric
+from fedstale.runs.metrics import LISTED, metric
 from fedstale.runs.store import RunFolder, fingerprint, write_json
 
-LISTED = 1024  # so many clients are named in the metrics one by one
 LAST = 10  # rounds at the end that are all evaluated, for the mean of the last 10
 
 

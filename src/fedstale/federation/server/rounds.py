@@ -24,9 +24,9 @@ from fedstale.federation.state.ledger import Ledger
 from fedstale.federation.state.manifest import read_manifest
 from fedstale.federation.state.roster import Roster
 from fedstale.federation.state.server_state import Rules, ServerState
+from fedstale.runs.metrics import TRACED
 
 log = logging.getLogger("fedstale.federation")
-TRACED = 256  # realised weights cost n × n: with more clients they are left out
 PAUSE = 30.0  # seconds, the longest wait after a void round
 
 
