@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import fedstale
+from fedstale import registry
 from fedstale.cli.app import command as command_line
 from fedstale.experiments import schema
 from fedstale.registry import TABLES
@@ -37,6 +38,7 @@ ROOMS = {  # room → heading on the API page; the names of a room come from fed
     "fed_cis": "Fed-CIS",
 }
 OTHER = "Names, seeds, experiments and runs"
+LISTED = {"number": "numbers", "whole number": "whole numbers", "name, or table with `kind`": "names or tables"}
 MODULES = ("data", "models", "fed_cis", "theory", "testing")  # public modules with names of their own
 
 
@@ -189,7 +191,7 @@ def _type(annotation: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(f'`"{value}"`' for value in inner)
     if origin is list:
-        return f"list of {_type(inner[0])}".replace("list of name, or table", "list of names or tables")
+        return f"list of {LISTED.get(_type(inner[0]), _type(inner[0]))}"
     if origin is typing.Annotated:
         return _type(inner[0])
     if origin in (typing.Union, types.UnionType):
@@ -202,12 +204,12 @@ def names() -> str:
     out = []
     for title, names_of_kind in TABLES.items():
         cells = [
-            (f"`{name}`", f"`{settings}`" if settings else "", about)
+            (f"`{name}`", about, f"`{settings}`" if settings else "")
             for name, settings, about in names_of_kind.rows()
         ]
         out += [
             f"## {title[0].upper()}{title[1:].replace('-', ' ')}\n",
-            _table(("name", "settings", "what it is"), cells),
+            _table(("name", "what it is", "settings"), cells),
         ]
     return "\n".join(out)
 
@@ -240,7 +242,7 @@ def _entry(name: str) -> str:
     if not (issubclass(thing, tuple) or getattr(thing, "_is_protocol", False)):
         return _rst(f".. autoclass:: fedstale.{name}\n   :members:")
     source = inspect.getsource(thing)  # of records and protocols: comments and signatures document them best
-    return _rst(f".. py:class:: fedstale.{name}") + f"\n```python\n{source}```\n"
+    return _rst(f".. py:currentmodule:: fedstale\n\n.. py:class:: {name}") + f"\n```python\n{source}```\n"
 
 
 def _rst(text: str) -> str:

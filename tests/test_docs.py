@@ -205,7 +205,7 @@ def test_the_generated_pages_are_complete() -> None:
     site = _site()
     written = site.api()
     public = [name for name in fs.__all__ if not isinstance(getattr(fs, name), types.ModuleType)]
-    assert [name for name in public if not re.search(rf"fedstale\.{name}\b|fs\.{name}\b", written)] == []
+    assert [name for name in public if not re.search(rf"(:: |fedstale\.|fs\.){name}\b", written)] == []
     assert {*configuration.Experiment.model_fields} <= {*rows(site.keys())}
     for name in command_line().commands:
         assert f"## `fedstale {name}`" in site.commands()
@@ -257,6 +257,14 @@ def test_which_one_has_the_measured_numbers() -> None:
             len(values),
         )
         assert told == (middle, worst, int(near), int(cases)), rule
+
+
+def test_the_house_is_described_room_by_room() -> None:
+    told = section((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), "Where things are")
+    source = ROOT / "src" / "fedstale"
+    rooms = {f"{path.name}/" for path in source.iterdir() if (path / "__init__.py").exists()}
+    modules = {path.name for path in source.glob("*.py") if not path.name.startswith("__")}
+    assert {name for name in re.findall(r"`([\w.]+/?)`", told) if name in rooms | modules} == rooms | modules
 
 
 def test_the_functions_of_the_theory_are_all_there() -> None:
