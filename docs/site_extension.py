@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import fedstale
-from fedstale import registry
 from fedstale.cli.app import command as command_line
 from fedstale.experiments import schema
 from fedstale.registry import TABLES
