@@ -16,8 +16,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from overhead import milliseconds
+from workloads import CONVOLUTIONS, DENSE, LEAF, Workload, ours, samples
 
-from fedstale.cli.workloads import CONVOLUTIONS, DENSE, LEAF, Workload, ours, samples
 from fedstale.core import Job
 from fedstale.engines.machine import cores
 from fedstale.engines.processes.pool import Pool

@@ -11,8 +11,8 @@ from functools import partial
 
 import numpy as np
 import torch
+from workloads import CONVOLUTIONS, DENSE, LINEAR
 
-from fedstale.cli.workloads import CONVOLUTIONS, DENSE, LINEAR
 from fedstale.core import Job
 from fedstale.engines import make
 from fedstale.tasks.supervised import Supervised

@@ -11,8 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-
-from fedstale.cli.workloads import WORKLOADS, plain, samples, trained
+from workloads import WORKLOADS, plain, samples, trained
 
 workload = WORKLOADS[sys.argv[1]]
 client, server = ClientApp(), ServerApp()

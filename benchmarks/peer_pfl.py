@@ -20,8 +20,7 @@ from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 from torch import nn
-
-from fedstale.cli.workloads import LR, WORKLOADS, plain, samples
+from workloads import LR, WORKLOADS, plain, samples
 
 workload = WORKLOADS[sys.argv[1]]
 

@@ -3,14 +3,15 @@
 import itertools
 import json
 import tomllib
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from fedstale.advise import rules
 from fedstale.advise import text as telling
@@ -19,6 +20,7 @@ from fedstale.advise.evidence import of_probs, of_table
 from fedstale.advise.from_runs import of_run
 from fedstale.advise.measures import independent_weights, measure
 from fedstale.advise.rhythm import cycle
+from fedstale.cli.advise import advise
 from fedstale.core import BadInput
 from fedstale.estimators import Intervals
 from fedstale.experiments import schema as configuration
@@ -27,13 +29,6 @@ from fedstale.experiments.plan import algorithm, plan
 from fedstale.participation import Cyclic, Markov
 from fedstale.rng import stream
 from fedstale.runs import store
-
-with warnings.catch_warnings():  # typer uses what click has deprecated
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import typer
-    from typer.testing import CliRunner
-
-    from fedstale.cli.advise import advise
 
 app = typer.Typer()
 app.command()(advise)

@@ -2,22 +2,17 @@
 
 import csv
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from fedstale.cli.inspect import inspect, read, read_weights
 from fedstale.core import BadInput
 from fedstale.plots.trace import _at_least
-
-with warnings.catch_warnings():  # typer uses what click has deprecated
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import typer
-    from typer.testing import CliRunner
-
-    from fedstale.cli.inspect import inspect, read, read_weights
 
 app = typer.Typer()
 app.command()(inspect)

@@ -11,9 +11,8 @@ import importlib
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from fedstale.cli.console import say, talk
@@ -54,16 +53,16 @@ def root(
     """Federated learning for clients that come and go."""
 
 
-class Commands(Mapping[str, click.Command]):
+class Commands(Mapping[str, Any]):
     """The subcommands by name; each is imported when it is looked up, so that none loads another's modules."""
 
-    def __getitem__(self, name: str) -> click.Command:
+    def __getitem__(self, name: str) -> Any:
         module, _, attribute = COMMANDS[name].partition(":")
         found = getattr(importlib.import_module(f"fedstale.cli.{module}"), attribute)
         if not isinstance(found, typer.Typer):
             function, found = found, typer.Typer(add_completion=False)
             found.command(name)(function)
-        command = typer.main.get_command(found)
+        command: Any = typer.main.get_command(found)
         command.name = name
         return command
 
@@ -74,11 +73,10 @@ class Commands(Mapping[str, click.Command]):
         return len(COMMANDS)
 
 
-def command() -> click.Command:
+def command() -> Any:
     """The whole command line as a click command."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
-    group.commands = Commands()  # type: ignore[assignment]
+    group: Any = typer.main.get_command(app)
+    group.commands = Commands()
     return group
 
 
