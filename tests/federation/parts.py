@@ -19,7 +19,7 @@ LOCAL = {"lr": 0.05, "steps": 3}
 
 
 def made(folder: Path, **changes: Any) -> settings.Settings:
-    raw: dict[str, Any] = {"name": "test", "rounds": 8, "local": LOCAL}
+    raw: dict[str, Any] = {"name": "test", "rounds": 8, "strategy": "fedstale", "local": LOCAL}
     return settings.check(folder, raw | changes)
 
 

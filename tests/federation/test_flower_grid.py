@@ -17,6 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedstale.core import Local
+from fedstale.federation import settings
 from fedstale.federation.client import inprocess
 from fedstale.federation.client.app import client_app, task_app
 from fedstale.federation.client.training import OneClient, train_on_order
@@ -247,5 +248,5 @@ def test_the_strategy_object_plays_resumes_and_shapes_its_result(tmp_path):
     assert sorted(two.train_metrics_clientapp) == [3, 4]
     assert two.arrays["a"].numpy().shape == (2, 3)
     flat = np.concatenate([two.arrays["a"].numpy().ravel(), two.arrays["b"].numpy()])
-    assert np.array_equal(flat, simulated(made(tmp_path), np.ones((4, N), bool)))
+    assert np.array_equal(flat, simulated(settings.read(tmp_path), np.ones((4, N), bool)))
     assert (tmp_path / "trace.csv").exists()

@@ -22,6 +22,7 @@ def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls):
     s = settings.check(tmp_path, {"name": "none", "rounds": 1, "local": {"lr": 0.1}})
     try:
         s = chaos.prepare(tmp_path / "f", rounds=3, tls=tls)
+        assert s.file.strategy == "auto"  # what `init` writes
         events = []
         for event in runner.run(s):
             events.append(event.kind)
@@ -34,6 +35,7 @@ def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls):
         assert table[:, :2].all()
         assert table[0].all()
         assert not table[2, 2]
+        assert not [p for p in [s.state, *s.state.rglob("*")] if p.stat().st_mode & 0o077]  # clients' updates
         with pytest.raises(BadInput, match="is running already"):
             launcher.start_node(s, 0)
     finally:

@@ -13,15 +13,8 @@ from fedstale.federation.server.rounds import Server, Stalled
 from fedstale.federation.state.manifest import read_metrics
 from fedstale.federation.state.resize import arrays_of, memories
 from fedstale.participation import Trace
+from fedstale.registry import RECIPES
 from tests.federation.parts import LOCAL, TASK, N, made, played, server, simulated, table
-
-STRATEGIES = [
-    {"kind": "fedstale", "beta": 0.5},
-    {"kind": "fedavg"},
-    {"kind": "unbiased"},
-    {"kind": "mifa"},
-    {"kind": "fedvarp-original"},
-]
 
 
 def belief_of(closed):
@@ -41,11 +34,13 @@ def observed(heard):
     return {path: array.tolist() for path, array in arrays_of(belief).items()}
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s["kind"])
-def test_a_federation_has_the_bits_of_a_simulation_with_the_same_participation(tmp_path, strategy):
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_the_bits_of_a_simulation_with_the_same_participation(tmp_path, name):
+    """The server is restarted after every round, so that each state also goes through the disk."""
     rows, link = table(8), InProcess(TASK, range(N))
-    s = server(tmp_path, link, strategy=strategy, server={"kind": "momentum", "lr": 0.7})
-    last = played(s, link, rows)[-1]
+    for row in rows:
+        s = server(tmp_path, link, strategy=name, server={"kind": "momentum", "lr": 0.7})
+        last = played(s, link, row[None])[-1]
     assert np.array_equal(last.state.checkpoint.params, simulated(s.settings, rows))
 
 

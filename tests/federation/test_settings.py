@@ -1,6 +1,7 @@
 """federation.toml and the files that `init` writes; no processes."""
 
 import ast
+import dataclasses
 import json
 import time
 
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 
 from fedstale.cli import federation as cli
 from fedstale.core import BadInput
-from fedstale.estimators import Intervals
+from fedstale.estimators import BetaBernoulli, Intervals
 from fedstale.federation import settings
 from fedstale.federation.client.inprocess import key_of
 from fedstale.federation.ops import control, launcher, runner, template
@@ -26,6 +27,7 @@ RAW = {"name": "x", "rounds": 3, "local": {"lr": 0.1}}
     [
         ({"round": {"dedline": 3.0}}, "did you mean 'deadline'"),
         ({"strategy": "fedstal"}, "did you mean 'fedstale'"),
+        ({"strategy": "feadu"}, "did you mean 'fedau'"),
         ({"strategy": "fedou"}, "did you mean 'fedau'"),
         ({"strategy": {"kind": "auto", "channel": "loss"}}, "setting 'channel' is unknown"),
         ({"strategy": {"kind": "fedstale", "beta": 2.0}}, r"beta must be in \[0, 1\]"),
@@ -55,6 +57,34 @@ def test_the_estimator_of_the_file_wins_over_that_of_the_recipe(tmp_path):
     assert settings.check(tmp_path, raw).rules.estimator == Intervals()
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_federation_knows_every_recipe_with_its_own_estimator(tmp_path, name):
+    rules = settings.check(tmp_path, RAW | {"strategy": name}).rules
+    assert rules.strategy == RECIPES[name].strategy
+    assert rules.estimator == (RECIPES[name].estimator or Intervals())
+
+
+def test_settings_stand_beside_a_name_and_the_estimator_of_the_file_wins(tmp_path):
+    spec = {"kind": "auto", "clip": 2.0}
+    rules = settings.check(tmp_path, RAW | {"strategy": spec, "estimator": "beta-bernoulli"}).rules
+    assert rules.strategy == dataclasses.replace(RECIPES["auto"].strategy, clip=2.0)
+    assert rules.estimator == BetaBernoulli()
+    with pytest.raises(BadInput, match="strategy setting 'channel' is unknown"):
+        settings.check(tmp_path, RAW | {"strategy": {"kind": "auto", "channel": "loss"}})
+
+
+def test_a_strategy_of_your_own_is_named_by_its_module_and_is_in_the_digest(tmp_path):
+    module, text = tmp_path / "own_rule.py", template.federation(
+        name="f", rounds=1, strategy="own_rule:Mine", app="app", deadline=9.0, host="localhost", port=1, tls=False
+    )  # fmt: skip
+    module.write_text("from fedstale import FedAvg\n\nclass Mine(FedAvg):\n    pass\n")
+    s = settings.parse(tmp_path, text)
+    assert type(s.rules.strategy).__name__ == "Mine"
+    run = s.run
+    module.write_text(module.read_text() + "# another version\n")
+    assert settings.parse(tmp_path, text).run != run
+
+
 def test_the_digest_is_of_what_the_state_depends_on(tmp_path):
     run = settings.check(tmp_path, RAW).run
     assert settings.check(tmp_path, RAW | {"rounds": 9, "round": {"deadline": 1.0}, "link": {"port": 1}}).run == run
@@ -75,7 +105,7 @@ def test_init_without_tls_writes_a_federation_that_can_be_read(tmp_path):
     told = invoke("init", tmp_path / "f", "--clients", 3, "--rounds", 4, "--insecure")
     assert told.exit_code == 0
     s = settings.read(tmp_path / "f")
-    assert (s.file.rounds, s.file.link.tls, s.app.name) == (4, False, "app")
+    assert (s.file.rounds, s.file.strategy, s.file.link.tls, s.app.name) == (4, "auto", False, "app")
     assert roster.read(s.roster).ids.tolist() == [0, 1, 2]
     with pytest.raises(BadInput, match="is a federation already"):
         invoke("init", tmp_path / "f")

@@ -8,7 +8,7 @@ import pytest
 from fedstale.core import Local
 from fedstale.federation.client.training import OneClient, train_on_order
 from fedstale.federation.protocol.link import Order
-from fedstale.federation.protocol.validation import Body, Expected, Rejected, check, limit
+from fedstale.federation.protocol.validation import Body, Expected, Rejected, check, largest_norm
 from tests.federation import fuzz
 from tests.federation.parts import TASK
 
@@ -81,9 +81,9 @@ def test_nothing_at_all_is_rejected():
 
 def test_the_median_is_that_of_the_past_and_the_present():
     past = np.full(10, 2.0)
-    assert limit(past, [1e9], 20.0) == 40.0
-    assert limit(np.zeros(0), [1.0, 3.0, 1e9], 10.0) == 30.0
-    assert limit(past, [], 0.0) == float("inf")
+    assert largest_norm(past, [1e9], 20.0) == 40.0
+    assert largest_norm(np.zeros(0), [1.0, 3.0, 1e9], 10.0) == 30.0
+    assert largest_norm(past, [], 0.0) == float("inf")
 
 
 def test_ten_thousand_hostile_replies_are_refused(tmp_path):

@@ -32,7 +32,7 @@ def init(
     folder: Folder,
     clients: Annotated[int, typer.Option(min=1, help="Clients in the first roster.")] = 6,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds to train.")] = 100,
-    strategy: Annotated[str, typer.Option(help="Algorithm: a name, or an inline table in TOML.")] = "fedstale",
+    strategy: Annotated[str, typer.Option(help="Algorithm: a name, or an inline table in TOML.")] = "auto",
     deadline: Annotated[float, typer.Option(help="Seconds that a round waits for updates.")] = 120.0,
     host: Annotated[str, typer.Option(help="Address that the link listens on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the link.")] = 9100,

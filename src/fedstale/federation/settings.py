@@ -19,7 +19,7 @@ Name = Annotated[str, Field(pattern=r"^[\w.-]+$")]
 
 
 class LinkSection(Section):
-    """Where the SuperLink listens; everything stays on this host unless `host` says otherwise."""
+    """Where the SuperLink listens: on this machine only, unless `host` is another address."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 9100
@@ -27,21 +27,25 @@ class LinkSection(Section):
 
 
 class RoundSection(Section):
-    deadline: Positive = 120.0  # seconds; what comes later is refused
+    """How long a round waits, and which replies count."""
+
+    deadline: Positive = 120.0  # seconds; a later reply is refused
     quorum: Annotated[int, Field(ge=0)] = 1  # a round with fewer good replies is void and tried again
-    poll: Positive = 1.0  # seconds between looks at what has come
+    poll: Positive = 1.0  # seconds between two pulls of replies
     group: Annotated[int, Field(ge=1)] = 4  # messages in memory at once
-    norm_factor: Annotated[float, Field(ge=0)] = 20.0  # times the median norm is refused; 0: off
+    norm_factor: Annotated[float, Field(ge=0)] = 20.0  # a norm above this times the median is refused; 0: none is
     retries: Annotated[int, Field(ge=0)] = 3  # void rounds in a row before the server gives up
 
 
 class Federation(Section):
+    """The keys of federation.toml."""
+
     name: Name
     rounds: Annotated[int, Field(ge=1)]
     seed: Annotated[int, Field(ge=0)] = 1
     app: str = "app"  # the Flower app's folder, from here
-    strategy: Spec = "fedstale"
-    estimator: Spec | None = None  # the recipe's if left out, else intervals
+    strategy: Spec = "auto"
+    estimator: Spec | None = None  # the recipe's if left out; intervals if it has none
     server: Spec = "sgd"
     local: Training
     round: RoundSection = RoundSection()
@@ -62,7 +66,7 @@ class Settings(NamedTuple):
 
     @property
     def run(self) -> str:
-        """Digest of all that the state depends on: with another one it is not resumed."""
+        """Digest of the settings that the state depends on; a state of another digest is not resumed."""
         described = self.algorithm.described()
         kept = ("strategy", "estimator", "server", "local")
         parts = {"seed": self.file.seed} | {key: described[key] for key in kept}
@@ -104,6 +108,7 @@ def parse(folder: Path, text: str) -> Settings:
 
 
 def check(folder: Path, raw: dict[str, Any]) -> Settings:
+    """The federation that the keys of a federation.toml describe."""
     file = validated(Federation, raw, "")
     entry = as_table(file.strategy, "strategy")
     if file.estimator is not None:
@@ -111,5 +116,7 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     local = file.local.model_dump()
     a = algorithm(entry, "strategy", local=local, estimator="intervals", server=file.server, channel=None)
     blind = isinstance(a.estimator, WithTruth) and a.estimator.needs_truth
-    require(not blind, 'estimator "known" needs p, one probability per client: nobody knows them here')
+    require(
+        not blind, 'estimator "known" needs p, one probability per client: a real federation does not know them'
+    )
     return Settings(folder, file, Rules(a.strategy, a.estimator, a.server), a)

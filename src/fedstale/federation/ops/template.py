@@ -8,7 +8,6 @@ name = {name}
 rounds = {rounds}
 seed = 1
 strategy = {strategy}  # a name of `fedstale list recipes`, or "package.module:Name"
-estimator = "intervals"  # how the server learns how often each client takes part
 server = "sgd"
 app = {app}  # the Flower app, from this folder
 

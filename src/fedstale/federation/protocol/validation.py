@@ -1,27 +1,26 @@
-"""What a reply must be before it touches any state.
+"""The checks that a reply must pass before it touches any state.
 
-Everything in a reply was written by somebody else: nothing is decoded before its size and header are
-right, nothing is ever unpickled, and a number that the reply tells of itself is only ever compared.
+Everything in a reply was written by somebody else. Nothing is decoded before its size and header are right,
+nothing is ever unpickled, and a number that a reply contains is only ever compared with the expected one.
 """
 
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedstale.core import Array
+from fedstale.core import Array, Floats
 
 STYPE = "fedstale/f4"  # raw little-endian float32, without a header of its own
 REMEMBERED = 256  # norms that the median is taken over
 
 
 class Rejected(Exception):
-    """A reply that is not used; its text is the reason that is logged and counted."""
+    """A reply that cannot be used; the text is the reason, which is logged and counted."""
 
 
 class Body(NamedTuple):
-    """The fields of a reply as they came, of any type."""
+    """The fields of a reply as they arrived: any of them may have any type."""
 
     t: Any = None
     client: Any = None
@@ -35,7 +34,7 @@ class Body(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What a reply to one order must say."""
+    """The identity that a reply to one order must state."""
 
     t: int
     client: int
@@ -44,13 +43,15 @@ class Expected(NamedTuple):
 
 
 class Accepted(NamedTuple):
+    """The checked content of a reply."""
+
     update: Array  # (d,), (0,) if only the loss was asked for
     loss: float
     norm: float
 
 
 def check(body: Body, e: Expected, row: Array) -> Accepted:
-    """The update, copied to `row` (d,), and the loss in a reply, or Rejected."""
+    """Check a reply and copy its update to `row` (d,); raises Rejected."""
     _identity(body, e)
     _header(body, len(row))
     loss = body.loss
@@ -83,11 +84,12 @@ def _header(body: Body, d: int) -> None:
         raise Rejected("wrong size")
 
 
-def limit(norms: npt.NDArray[np.float64], fresh: list[float], factor: float) -> float:
-    """The largest norm that is believed: `factor` times the median of the past and of this round's."""
-    known = np.concatenate([norms, np.array(fresh, np.float64)])
-    return float(factor * np.median(known)) if factor and len(known) else math.inf
+def largest_norm(past: Floats, fresh: list[float], factor: float) -> float:
+    """The largest norm that is accepted: `factor` times the median of the past and of this round's norms."""
+    norms = np.concatenate([past, fresh])
+    return float(factor * np.median(norms)) if factor and len(norms) else math.inf
 
 
-def remembered(norms: npt.NDArray[np.float64], fresh: list[float]) -> npt.NDArray[np.float64]:
-    return np.concatenate([norms, np.array(fresh, np.float64)])[-REMEMBERED:]
+def recent_norms(past: Floats, fresh: list[float]) -> Floats:
+    """The norms that the next round's median is taken over."""
+    return np.concatenate([past, fresh])[-REMEMBERED:]

@@ -1,4 +1,4 @@
-"""What a federation can tell of its clients: JSON for monitoring, and a trace that simulations replay."""
+"""What a federation reports: JSON for monitoring, and a trace of participation that simulations replay."""
 
 import math
 from pathlib import Path
@@ -9,13 +9,14 @@ import numpy.typing as npt
 
 from fedstale.core import Estimator, Floats
 from fedstale.federation.state.server_state import ServerState
-from fedstale.runs.store import fingerprint, write, write_json
+from fedstale.runs.store import fingerprint, write_json
+from fedstale.runs.tables import write_csv
 
 Z = 1.959963984540054  # 95 %
 
 
 def wilson(heard: npt.NDArray[np.int64], rounds: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """95 % interval for a share: Wilson's, which stays in [0, 1] and is honest for few rounds."""
+    """95 % interval for the share heard / rounds: Wilson's, which stays in [0, 1] and covers even few rounds."""
     n = np.maximum(rounds, 1).astype(np.float64)
     p = heard / n
     middle, spread = p + Z**2 / (2 * n), Z * np.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
@@ -60,11 +61,12 @@ def _number(value: float) -> float:
 
 
 def write_status(path: Path, state: ServerState, estimator: Estimator) -> None:
+    """Write the status as JSON."""
     write_json(path, status(state, estimator))
 
 
 def trace(lines: list[dict[str, Any]]) -> tuple[list[int], npt.NDArray[np.bool_]]:
-    """Who was heard, rounds × clients, and the numbers of the clients: all that ever were in the roster."""
+    """The numbers of all clients that ever were in the roster, and who was heard: rounds × clients."""
     clients = sorted({i for line in lines for i in line["clients"]})
     return clients, np.array([np.isin(clients, line["heard"]) for line in lines], np.bool_).reshape(
         -1, len(clients)
@@ -72,7 +74,7 @@ def trace(lines: list[dict[str, Any]]) -> tuple[list[int], npt.NDArray[np.bool_]
 
 
 def write_trace(path: Path, lines: list[dict[str, Any]]) -> None:
-    """A CSV that the participation `trace` reads."""
+    """Write who was heard in each round as a CSV file that the participation `trace` reads."""
     clients, table = trace(lines)
-    rows = [",".join(f"client-{i}" for i in clients), *(",".join("01"[x] for x in row) for row in table.tolist())]
-    write(path, lambda file: file.write(("\n".join(rows) + "\n").encode()))
+    names = [f"client-{i}" for i in clients]
+    write_csv(path, [dict(zip(names, row, strict=True)) for row in table.astype(int).tolist()])

@@ -1,9 +1,9 @@
-"""The round loop of a real federation: the same round as in `simulate`, with clients that are really there.
+"""The round loop of a federation: the round of `simulate`, with real clients.
 
-A round ends in one of two ways. It closes: whoever did not answer well was absent or rejected, the strategy
-steps, the estimator observes, the state is committed. Or it is void: the infrastructure failed, nothing is
-observed and nothing changes, and the same round is tried again. Otherwise an outage of the server would look
-like absence of the clients, and every estimate of p_i would be too low.
+A round ends in one of two ways. Either it closes: clients without a good reply were absent or rejected, the
+strategy steps, the estimator observes, and the state is committed. Or it is void because the infrastructure
+failed: nothing is observed, nothing changes, and the same round is tried again. Otherwise an outage of the
+server would look like absence of the clients, and every estimate of p_i would be too low.
 """
 
 import logging
@@ -18,7 +18,7 @@ from fedstale.core import Array, Availability, EstimatesMixing, Ids, State, drif
 from fedstale.experiments.tracer import Tracer
 from fedstale.federation.protocol.exchange import Exchange, Void
 from fedstale.federation.protocol.link import Link, LinkDown, Order
-from fedstale.federation.server.close import Closing, close, without_large_norms
+from fedstale.federation.server.close import RoundReplies, close, without_large_norms
 from fedstale.federation.settings import Settings
 from fedstale.federation.state.ledger import Ledger
 from fedstale.federation.state.manifest import read_manifest
@@ -31,7 +31,7 @@ PAUSE = 30.0  # seconds, the longest wait after a void round
 
 
 def was_traced(folder: Path, default: bool) -> bool:
-    """Whether the state on disk holds realised weights: a federation that grows goes on as it began."""
+    """Whether the state on disk holds realised weights: a federation that grows keeps its choice."""
     manifest = read_manifest(folder)
     return str(manifest["run"]).endswith("t") if manifest else default
 
@@ -48,7 +48,7 @@ class ClosedRound(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Who trains, as rows, and what the strategy remembers of the choice."""
+    """The positions of the available clients and of those that train, and the strategy's state after choosing."""
 
     available: Ids
     chosen: Ids
@@ -57,12 +57,12 @@ class Selection(NamedTuple):
 
 
 class Server:
-    """Plays the rounds that are not committed yet."""
+    """The server of a federation: plays the rounds that are not committed yet."""
 
     def __init__(
         self, settings: Settings, link: Link, roster: Callable[[], Roster], start: Callable[[int], Array]
     ) -> None:
-        """`roster` is asked before every round, `start(seed)` gives the parameters of round 0."""
+        """`roster()` is called before every round; `start(seed)` returns the parameters of round 0."""
         self.settings, self.link, self.roster, self.how = settings, link, roster, settings.file.round
         rules, params = settings.rules, np.array(start(settings.file.seed), np.float32)
         require(params.ndim == 1 and bool(np.isfinite(params).all()), "the start must be a finite flat vector")
@@ -74,7 +74,7 @@ class Server:
         self.ledger = Ledger(settings.state, run, lambda n: self.rules.initial(n, params))
 
     def play(self) -> Iterator[ClosedRound]:
-        """The rounds after the last committed one, each committed before it is yielded."""
+        """Play the rounds after the last committed one; each is committed before it is yielded."""
         with self.ledger.locked():
             state = self.ledger.load() or self._first()
             while state.checkpoint.t < self.settings.file.rounds:
@@ -90,7 +90,7 @@ class Server:
         return state
 
     def _next(self, state: ServerState) -> ClosedRound:
-        """The next round, tried until it closes."""
+        """Try the next round until it closes."""
         for attempt in range(self.how.retries + 1):
             roster = self.roster()
             if roster.version != state.roster:
@@ -118,15 +118,16 @@ class Server:
         outcome = outcome._replace(rejected=s.rejected | outcome.rejected)
         for client, reason in sorted(outcome.rejected.items()):
             log.warning("round %d: client %d rejected: %s", state.checkpoint.t + 1, client, reason)
-        c = Closing(roster.weights, outcome, s.chosen, np.setdiff1d(s.available, s.chosen), self.link.now() - began)
+        idle, seconds = np.setdiff1d(s.available, s.chosen), self.link.now() - began
         state = state._replace(checkpoint=state.checkpoint._replace(state=s.state))
-        after, line = close(state, self.rules, self.settings.local, c)
+        brought = RoundReplies(roster.weights, outcome, s.chosen, idle, seconds)
+        after, line = close(state, self.rules, self.settings.local, brought)
         self.ledger.commit(after, line)
         log.info("round %d: heard %s, absent %s", line["round"], line["heard"], line["absent"])
         return ClosedRound(after, line)
 
     def _select(self, state: ServerState, roster: Roster, nodes: Mapping[int, int]) -> Selection:
-        """All who are there, unless the strategy chooses among them by their losses."""
+        """All clients that are online, or those that the strategy chooses among them by their losses."""
         now, here = state.checkpoint, state.positions(nodes)
         selecting = selects(self.rules.strategy)
         if selecting is None:
@@ -141,7 +142,7 @@ class Server:
         return Selection(available, chosen, remembered, replies.rejected)
 
     def _present(self, roster: Roster) -> dict[int, int]:
-        """Client → node of the members that are online, as soon as these are a quorum."""
+        """Client → node of the members that are online; waits until they are a quorum."""
         members, logged = roster.by_key(), False
         while True:
             try:
@@ -156,14 +157,14 @@ class Server:
             logged = True
             self.link.sleep(self.how.poll)
 
-    def _orders(self, state: ServerState, nodes: Mapping[int, int], who: Ids, train: bool) -> list[Order]:
+    def _orders(self, state: ServerState, nodes: Mapping[int, int], clients: Ids, train: bool) -> list[Order]:
         now, s = state.checkpoint, self.settings
         drifting = drifts(self.rules.strategy)
-        added = drifting.drift(now.state, who) if drifting and train else [None] * len(who)
+        added = drifting.drift(now.state, clients) if drifting and train else [None] * len(clients)
         return [
             Order(
                 nodes[i], i, now.t + 1, secrets.token_hex(16), self.ledger.run, s.file.seed, s.local, now.params,
                 added[k], train,
             )
-            for k, i in enumerate(state.ids[who].tolist())
+            for k, i in enumerate(state.ids[clients].tolist())
         ]  # fmt: skip
