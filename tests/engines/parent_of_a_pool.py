@@ -20,7 +20,7 @@ def main(pause: float, mark: Path) -> None:
     training.start()
     while not mark.exists():
         time.sleep(0.01)
-    print(*(worker.process.pid for worker in pool._crew), flush=True)
+    print(*(worker.process.pid for worker in pool._workers), flush=True)
     training.join()
 
 

@@ -42,3 +42,13 @@ class Deadly(Slow):
         if client == 2:
             os._exit(1)
         return super().gradient(params, client, batch)
+
+
+class Unloadable(Quadratic):
+    """It can be pickled, but not loaded again."""
+
+    def __init__(self) -> None:
+        super().__init__(np.zeros((2, 3)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        raise RuntimeError("no")

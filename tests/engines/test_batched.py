@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedstale.core import Array, BadInput, Job, Local
 from fedstale.engines import ENGINES, Serial, make
+from fedstale.engines.auto import Auto
 from fedstale.engines.batched import chunks as cohort
 from fedstale.engines.batched import engine as batched
 from fedstale.engines.batched.chunks import chunks, filled
@@ -20,9 +21,10 @@ from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import key, stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
+from fedstale.tasks.local import minibatches
 from fedstale.tasks.models import CNN, MLP, Linear
 from fedstale.tasks.quadratic import Quadratic
-from fedstale.tasks.split import Split, minibatches
+from fedstale.tasks.split import Split
 from fedstale.tasks.supervised import Batch, Supervised
 from fedstale.testing import check_engine
 from tests.engines.tasks_for_engines import images, vectors
@@ -261,10 +263,23 @@ def test_what_does_not_fit_is_refused(model: type[nn.Module], why: str) -> None:
         make("batched", vectors(model), LOCAL)
 
 
-def test_task_with_gradients_of_its_own_is_refused() -> None:
+@pytest.mark.parametrize(("kind", "name"), [("Scaled", "gradient"), ("FirstSample", "batches")])
+def test_what_a_task_does_itself_is_obeyed_or_refused(kind: str, name: str) -> None:
+    """Batched computes batches and gradients itself, so it refuses; auto takes an engine that obeys."""
+    task = globals()[kind](Linear, vectors().train)
+    with pytest.raises(BadInput, match=f"would ignore what {kind} does in {name}; use engine 'serial' or 'pool'"):
+        Batched(task, LOCAL)
+    engine = make("auto", task, LOCAL)
+    assert isinstance(engine, Auto)
+    job = Job(task.init(0), np.arange(6), 0, 1, LOCAL)
+    np.testing.assert_array_equal(engine.train([job])[0].updates, Serial(task, LOCAL).train([job])[0].updates)
+
+
+def test_method_of_one_object_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
     task = vectors()
-    with pytest.raises(BadInput, match="other gradients"):
-        Batched(Scaled(Linear, task.train), LOCAL)
+    monkeypatch.setattr(task, "batches", lambda client, local, rng: iter(()))
+    with pytest.raises(BadInput, match="batches"):
+        Batched(task, LOCAL)
 
 
 class Scaled(Supervised):
@@ -274,6 +289,16 @@ class Scaled(Supervised):
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
         loss, gradient = super().gradient(params, client, batch)
         return loss, 2 * gradient
+
+
+class FirstSample(Scaled):
+    """Every step uses the client's first sample: the gradients of a batch are as they were."""
+
+    gradient = Supervised.gradient
+
+    def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Batch]:
+        first = torch.tensor([int(self.train.offsets[client])])
+        return iter([Batch(first, None)] * local.steps)
 
 
 def test_unknown_names_are_refused() -> None:

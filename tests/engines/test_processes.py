@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch import nn
 
-from fedstale.core import BadInput, Job, Local
+from fedstale.core import BadInput, Job, Local, Task
 from fedstale.engines import Serial, make
 from fedstale.engines.processes.pool import Pool
 from fedstale.engines.processes.shared import Shared, dump, load
 from fedstale.engines.processes.worker import units
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.testing import check_engine
-from tests.engines.slow_tasks import LOCAL, Deadly, Failing, Slow
+from tests.engines.slow_tasks import LOCAL, Deadly, Failing, Slow, Unloadable
 from tests.engines.tasks_for_engines import images, vectors
 
 
-def everybody(task: Quadratic, seed: int = 0) -> Job:
+def everybody(task: Task, seed: int = 0) -> Job:
     return Job(task.init(0), np.arange(task.n), seed, 1, LOCAL)
 
 
@@ -60,19 +60,33 @@ def test_killed_process_is_replaced_and_its_clients_are_trained_again(tmp_path: 
         def kill() -> None:
             while not mark.exists():
                 time.sleep(0.005)
-            victim = next(worker for worker in pool._crew if worker.unit)
+            victim = next(worker for worker in pool._workers if worker.unit)
             os.kill(victim.process.pid, signal.SIGKILL)
 
         killer = Thread(target=kill)
         killer.start()
         replies = pool.train(jobs)
         killer.join()
-        assert len(pool._crew) <= 2
+        assert len(pool._workers) <= 2
         again = pool.train(jobs)
     for due, reply, more in zip(Serial(Slow(0.0), LOCAL).train(jobs), replies, again, strict=True):
         np.testing.assert_array_equal(reply.updates, due.updates)
         np.testing.assert_array_equal(reply.losses, due.losses)
         np.testing.assert_array_equal(more.updates, due.updates)
+
+
+def test_task_without_large_arrays() -> None:
+    task = Quadratic.random(10, 30, noise=0.1)
+    with Pool(task, LOCAL, workers=1) as pool:
+        check_engine(pool, rounds=2)
+
+
+def test_task_that_cannot_be_loaded_is_refused_with_the_reason() -> None:
+    with (
+        Pool(Unloadable(), LOCAL, workers=1) as pool,
+        pytest.raises(BadInput, match=r"load the task.*RuntimeError: no"),
+    ):
+        pool.train([everybody(pool.task)])
 
 
 def test_error_of_a_client_is_raised_and_the_pool_goes_on() -> None:
@@ -118,7 +132,7 @@ def test_close_ends_the_processes_and_frees_the_memory() -> None:
     task, before = Slow(0.0), set(os.listdir("/proc/self/fd"))
     pool = Pool(task, LOCAL, workers=2)
     pool.train([everybody(task)])
-    pids = [worker.process.pid for worker in pool._crew]
+    pids = [worker.process.pid for worker in pool._workers]
     pool.close()
     assert gone(pids)
     assert len(set(os.listdir("/proc/self/fd")) - before) <= 1  # multiprocessing's own tracker

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from fedstale.core import BadInput, Local
 from fedstale.rng import stream
-from fedstale.tasks.split import WEIGHTS, Split, by_samples, even, minibatches
+from fedstale.tasks.local import minibatches
+from fedstale.tasks.split import WEIGHTS, Split, by_samples, even
 
 
 @settings(derandomize=True, deadline=None)

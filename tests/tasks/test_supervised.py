@@ -15,8 +15,9 @@ from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedavg import FedAvg
 from fedstale.tasks.flat import draw
+from fedstale.tasks.local import minibatches
 from fedstale.tasks.models import CNN, MLP, Linear
-from fedstale.tasks.split import Split, by_samples, minibatches
+from fedstale.tasks.split import Split, by_samples
 from fedstale.tasks.supervised import EVALUATION_BATCH, Batch, Supervised
 
 SIZES, LOCAL = (20, 7, 33), Local(0.1, steps=4, batch=8)

@@ -9,9 +9,10 @@ import numpy as np
 
 from fedstale.core import Array, BadInput, Engine, Job, Local, Reply, StepsTogether, Task
 from fedstale.engines.batched.engine import Batched
-from fedstale.engines.machine import cores, one_thread
+from fedstale.engines.machine import cores
 from fedstale.engines.processes.pool import Pool
 from fedstale.engines.serial import Serial
+from fedstale.tasks.local import one_thread
 from fedstale.tasks.supervised import Supervised
 
 COHORT = 16  # clients of the round that is tried, at most

@@ -1,8 +1,6 @@
-"""CPU cores, threads and memory available to this process."""
+"""CPU cores and memory available to this process."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from fedstale.core import Task
 
@@ -18,16 +16,3 @@ def runs_that_fit(task: Task, most: int) -> int:
 def cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def one_thread() -> Iterator[int]:
-    """Limits torch to one thread; yields how many threads it may use outside."""
-    import torch  # slow to load
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(threads)

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Job, Local, Reply, part
+from fedstale.engines.serial import cut
 from fedstale.rng import stream
 from fedstale.tasks.quadratic import Quadratic
 
@@ -50,8 +51,7 @@ class BatchedQuadratic:
             losses = losses if step else _half(gap, pull)
             gradient = (pull + noise).astype(np.float32) + prox * (w - sent) + drift
             w -= rate * gradient
-        cuts = np.cumsum(counts)[:-1]
-        return [Reply(u, f) for u, f in zip(np.split(w - sent, cuts), np.split(losses, cuts), strict=True)]
+        return cut(jobs, w - sent, losses)
 
     def _noise(self, jobs: Sequence[Job], steps: int) -> Floats:
         """(steps, R, d); jobs of one seed share it."""

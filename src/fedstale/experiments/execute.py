@@ -85,7 +85,7 @@ def _engine(experiment: Experiment, local: Local, begun: Sequence[Planned], stac
     if isinstance(engine, Closes):
         stack.callback(engine.close)
     if isinstance(engine, engines.Serial) and isinstance(task, HasDevice):
-        from fedstale.engines.machine import one_thread  # torch is slow to load
+        from fedstale.tasks.local import one_thread  # torch is slow to load
 
         stack.enter_context(one_thread())  # small batches gain nothing from more, and lose their bits
     return engine, engine.name if isinstance(engine, ExplainsItself) else name

@@ -13,7 +13,7 @@ from fedstale.core import Array, Floats, Local, require
 from fedstale.fed_cis.networks import EarlyExit
 from fedstale.rng import stream
 from fedstale.tasks.flat import Slot, draw
-from fedstale.tasks.split import minibatches
+from fedstale.tasks.local import minibatches
 from fedstale.tasks.supervised import Batch, Samples, Supervised
 
 

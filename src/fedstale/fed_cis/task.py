@@ -23,6 +23,7 @@ from fedstale.fed_cis.weights import Equal, Exits, Weighting
 from fedstale.rng import stream
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
 from fedstale.tasks.images import scaled
+from fedstale.tasks.local import few_threads
 from fedstale.tasks.quadratic import normalised
 from fedstale.tasks.split import Split
 from fedstale.tasks.supervised import EVALUATION_BATCH, Batch, Samples, cross_entropy
@@ -119,7 +120,7 @@ class EarlyExitTask:
         flat = self._flat
         flat.load(params)
         flat.module.eval()
-        with torch.inference_mode():
+        with torch.inference_mode(), few_threads(self):
             parts = [flat.module(x).cpu() for x in torch.split(split.x, EVALUATION_BATCH)]
         answers: Array = torch.cat(parts, dim=1).numpy()
         return answers

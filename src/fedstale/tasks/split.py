@@ -1,4 +1,4 @@
-"""The samples of all clients in memory, who counts how much, and which samples a step uses."""
+"""The samples of all clients in memory, and how much each client counts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedstale.core import Floats, Ids, Local, require
+from fedstale.core import Floats, Ids, require
 
 Data = Tensor | npt.NDArray[Any]
 Weighting = Callable[[Ids], npt.ArrayLike]  # training samples of each client (n,) -> (n,)
@@ -56,18 +56,6 @@ class Split(NamedTuple):
         sums = np.bincount(np.repeat(np.arange(len(sizes)), sizes), values, len(sizes))
         means: Floats = np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
         return means
-
-
-def minibatches(size: int, local: Local, rng: np.random.Generator) -> Ids:
-    """(steps, b) samples of a client that holds `size` of them, b = min(local.batch, size).
-
-    One shuffle after the other, cut in equal batches: no sample comes again before all have come, and
-    an epoch may end inside a batch.
-    """
-    b = min(local.batch, size)
-    epochs = -(-local.steps * b // size)
-    drawn = np.concatenate([rng.permutation(size) for _ in range(epochs)])
-    return drawn[: local.steps * b].reshape(local.steps, b)
 
 
 def even(sizes: Ids) -> Floats:

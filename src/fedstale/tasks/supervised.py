@@ -16,9 +16,10 @@ from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
 from fedstale.tasks.layers import dense_sizes
+from fedstale.tasks.local import few_threads, minibatches
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.quadratic import normalised
-from fedstale.tasks.split import Data, Split, Weighting, even, minibatches
+from fedstale.tasks.split import Data, Split, Weighting, even
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (b, …), targets (b, …) -> (b,)
 Samples = Split | Sequence[tuple[Data, Data]]
@@ -138,7 +139,7 @@ class Supervised:
         flat.module.eval()
         losses, hits, every = [], [torch.empty(0)], self._linear_outputs(params, split)
         batch = EVALUATION_BATCH if every is None else max(1, len(every))
-        with torch.inference_mode():
+        with torch.inference_mode(), few_threads(self):
             for start in range(0, len(split.y), batch):
                 x, y = (data[start : start + batch] for data in (split.x, split.y))
                 outputs = flat.module(x) if every is None else every

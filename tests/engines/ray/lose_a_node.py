@@ -45,13 +45,13 @@ def main(mark: Path) -> None:
         bits += rounds
         thief.join()
         print("same bits" if bits == wanted else "other bits")
-        print("one lost" if [errand.unit for errand in engine._crew.busy.values()] == [None] else "none lost")
+        print("one lost" if [errand.unit for errand in engine._team.busy.values()] == [None] else "none lost")
         nodes.add_node(num_cpus=1)
         end = time.monotonic() + 60.0
-        while engine._crew.busy and time.monotonic() < end:
+        while engine._team.busy and time.monotonic() < end:
             bits = list(run(engine))
         print("same bits" if bits == wanted else "other bits")
-        print("none new" if engine._crew.busy else "one new")
+        print("none new" if engine._team.busy else "one new")
     nodes.shutdown()
 
 

@@ -22,9 +22,9 @@ from torch import nn
 import fedstale as fs
 from fedstale.core import BadInput, Job, Local
 from fedstale.engines import Serial, make
-from fedstale.engines.machine import one_thread
 from fedstale.engines.ray import engine as rays
 from fedstale.engines.ray.engine import Ray
+from fedstale.tasks.local import one_thread
 from fedstale.testing import check_engine
 from tests.engines.ray.processes import below, gone, listening
 from tests.engines.slow_tasks import LOCAL, Deadly, Failing, Slow

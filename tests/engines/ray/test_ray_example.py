@@ -11,7 +11,7 @@ pytest.importorskip(
     "ray.exceptions", reason="ray is not installed; `make test-ray` runs these in their own environment"
 )
 
-from fedstale.engines.machine import one_thread
+from fedstale.tasks.local import one_thread
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "federation"
 

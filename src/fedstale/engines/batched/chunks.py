@@ -10,7 +10,7 @@ import numpy as np
 from fedstale.core import Array, Ids, Job, Local
 from fedstale.kernels import load
 from fedstale.rng import key, stream
-from fedstale.tasks.split import minibatches
+from fedstale.tasks.local import minibatches
 
 Key = tuple[int, int, int, int]  # seed, t, batch, steps: jobs with the same draw the same samples
 Room = Callable[[int, int], int]  # b, J -> sample sets that a chunk may hold

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from types import MethodType
 from typing import Protocol
 
 import numpy as np
@@ -14,12 +15,14 @@ from fedstale.engines.batched.dense import Dense
 from fedstale.engines.batched.functional import Functional
 from fedstale.engines.batched.linear import Linear
 from fedstale.engines.batched.rows import Rows
-from fedstale.engines.machine import one_thread, runs_that_fit
-from fedstale.engines.serial import Serial
+from fedstale.engines.machine import runs_that_fit
+from fedstale.engines.serial import Serial, cut
 from fedstale.kernels import load
+from fedstale.tasks.local import one_thread
 from fedstale.tasks.supervised import Supervised
 
 MOST_RUNS = 64  # more at once gain nothing more
+BYPASSED = ("batches", "gradient")  # methods of a task that this engine replaces
 ADVICE = "use engine 'serial' or 'pool'"
 
 
@@ -53,7 +56,10 @@ class Batched:
 
     def __post_init__(self) -> None:
         task = self.task
-        require(isinstance(task, Supervised), f"engine 'batched' needs a torch model, got {type(task).__name__}")
+        kind = type(task).__name__
+        require(isinstance(task, Supervised), f"engine 'batched' needs a torch model, got {kind}; {ADVICE}")
+        own = [name for name in BYPASSED if getattr(task, name) != MethodType(vars(Supervised)[name], task)]
+        require(not own, f"engine 'batched' would ignore what {kind} does in {' and '.join(own)}; {ADVICE}")
         require(not task.stochastic, f"engine 'batched' cannot repeat what a model draws (dropout); {ADVICE}")
         self._try()
 
@@ -86,7 +92,7 @@ class Batched:
                 pool = self._pools[threads]
                 for done in [pool.submit(self._compute, chunk, rows, training) for chunk in work]:
                     done.result()
-        return rows.replies(jobs)
+        return cut(jobs, rows.updates.cpu().numpy(), rows.losses.cpu().numpy())
 
     def _compute(self, chunk: Chunk, rows: Rows, training: bool) -> None:
         try:

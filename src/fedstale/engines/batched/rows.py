@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedstale.core import Job, Reply
+from fedstale.core import Job
 from fedstale.tasks.supervised import Supervised
 
 
@@ -60,11 +60,6 @@ class Rows(NamedTuple):
             drift = self.drift[index]
             shift = drift.neg_() if shift is None else shift.sub_(drift)
         return None if shift is None else shift.mul_(self.rate[index, None])
-
-    def replies(self, jobs: Sequence[Job]) -> list[Reply]:
-        stops = np.cumsum([len(job.clients) for job in jobs])[:-1]
-        updates, losses = self.updates.cpu().numpy(), self.losses.cpu().numpy()
-        return [Reply(u, f) for u, f in zip(np.split(updates, stops), np.split(losses, stops), strict=True)]
 
 
 def _stacked(drifts: Sequence[np.ndarray | None], counts: list[int], task: Supervised) -> Tensor:

@@ -6,7 +6,6 @@ import pickle
 import weakref
 from collections import Counter, deque
 from collections.abc import Sequence
-from itertools import pairwise
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
 from types import TracebackType
@@ -16,7 +15,8 @@ import numpy as np
 from fedstale.core import Array, BadInput, Job, Local, Reply, Task, require
 from fedstale.engines.machine import cores, runs_that_fit
 from fedstale.engines.processes.shared import Shared, dump
-from fedstale.engines.processes.worker import Board, Unit, units, work
+from fedstale.engines.processes.worker import IMPORTABLE, Board, Unit, units, work
+from fedstale.engines.serial import cut
 
 ATTEMPTS = 3  # processes that may die over one unit
 MOST_RUNS = 4  # in step: enough clients that nobody waits at the end of a round
@@ -60,8 +60,8 @@ class Pool:
         self.width = runs_that_fit(task, MOST_RUNS)
         self._board, self._data = Shared(), Shared()
         self._packed = _packed(task, self._data)
-        self._crew: list[Worker] = []
-        self._close = weakref.finalize(self, _dismiss, self._crew, self._board, self._data)
+        self._workers: list[Worker] = []
+        self._close = weakref.finalize(self, _dismiss, self._workers, self._board, self._data)
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
         return self._replies(jobs, training=True)
@@ -91,25 +91,24 @@ class Pool:
         try:
             self._run(units(self.task, jobs, self.workers, training))
         except BaseException:
-            _stop(self._crew)  # or they would go on writing into the next round
+            _stop(self._workers)  # or they would go on writing into the next round
             raise
-        cuts = [slice(*cut) for cut in pairwise(first)]
-        return [Reply(updates[cut].copy() if training else updates[:0], losses[cut].copy()) for cut in cuts]
+        return cut(jobs, updates.copy() if training else updates[:, :0], losses.copy())
 
     def _run(self, waiting: deque[Unit]) -> None:
         deaths: Counter[int] = Counter()
-        while waiting or any(worker.unit for worker in self._crew):
-            while len(self._crew) < self.workers:
-                self._crew.append(Worker(self._board, self._data, self._packed))
-            for worker in self._crew:
+        while waiting or any(worker.unit for worker in self._workers):
+            while len(self._workers) < self.workers:
+                self._workers.append(Worker(self._board, self._data, self._packed))
+            for worker in self._workers:
                 if waiting and worker.ready and worker.unit is None:
                     worker.give(waiting.popleft())
-            ready = connection.wait([worker.pipe for worker in self._crew])
-            for worker in [worker for worker in self._crew if worker.pipe in ready]:
+            ready = connection.wait([worker.pipe for worker in self._workers])
+            for worker in [worker for worker in self._workers if worker.pipe in ready]:
                 try:
                     _hear(worker)
                 except (EOFError, ConnectionError):
-                    self._crew.remove(worker)
+                    self._workers.remove(worker)
                     waiting.extendleft(_unfinished(worker, deaths))
 
 
@@ -125,11 +124,7 @@ def _unfinished(worker: Worker, deaths: Counter[int]) -> list[Unit]:
     """What a process that died has left undone."""
     ready, unit = worker.ready, worker.unit
     worker.stop()
-    require(
-        ready,
-        "the processes of engine 'pool' must be able to import the task: keep models in a module, start scripts "
-        "under `if __name__ == '__main__':`, or use engine 'serial'; got a process that ended at once",
-    )
+    require(ready, f"{IMPORTABLE}, got a process that ended at once")
     if unit is None:
         return []
     deaths[unit.number] += 1
@@ -150,12 +145,12 @@ def _packed(task: Task, data: Shared) -> bytes:
         ) from error
 
 
-def _stop(crew: list[Worker]) -> None:
-    while crew:
-        crew.pop().stop()
+def _stop(workers: list[Worker]) -> None:
+    while workers:
+        workers.pop().stop()
 
 
-def _dismiss(crew: list[Worker], *memories: Shared) -> None:
-    _stop(crew)
+def _dismiss(workers: list[Worker], *memories: Shared) -> None:
+    _stop(workers)
     for memory in memories:
         memory.close()

@@ -23,11 +23,12 @@ class Shared:
         self._map: mmap.mmap | None = None
 
     def fit(self, size: int) -> None:
-        """At least `size` bytes; arrays made before stay valid."""
+        """Make it at least `size` bytes long, and never empty; arrays made before stay valid."""
+        size = max(size, 1)  # an empty file cannot be mapped
         if self.size < size:
             os.ftruncate(self.fd, size)
         if self._map is None or len(self._map) < size:
-            self._map = mmap.mmap(self.fd, max(size, 1))
+            self._map = mmap.mmap(self.fd, size)
 
     @property
     def size(self) -> int:
@@ -70,6 +71,7 @@ class Fixed:
 def dump(thing: Any, shared: Shared, pickler: "type[Pickler] | None" = None) -> bytes:
     """The thing as bytes, its large CPU tensors and arrays in the shared memory."""
     file = io.BytesIO()
+    shared.fit(0)
     (pickler or Pickler)(file, shared).dump(thing)
     return file.getvalue()
 

@@ -13,10 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, CountsSamples, Ids, Job, Local, Task
+from fedstale.core import Array, BadInput, CountsSamples, Ids, Job, Local, Task
 from fedstale.engines.processes.shared import Shared, load
 from fedstale.engines.serial import Serial
 
+IMPORTABLE = (
+    "the processes of engine 'pool' must be able to load the task: keep models in a module, start scripts under "
+    "`if __name__ == '__main__':`, or use engine 'serial'"
+)
 SHARES = 16  # a process gets at least so many units a round: nobody waits longer than for one of them
 
 
@@ -78,8 +82,12 @@ def work(pipe: Connection, board: Shared, data: Shared, packed: bytes) -> None:
     """Say that it is ready, then answer every unit with nothing, or with the error that there was."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent's to stop
     threading.Thread(target=_follow, daemon=True).start()
-    data.fit(os.fstat(data.fd).st_size)
-    task = load(packed, data)
+    try:
+        data.fit(data.size)
+        task = load(packed, data)
+    except Exception as error:
+        pipe.send(BadInput(f"{IMPORTABLE}, got {type(error).__name__}: {error}"))
+        return
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
     with contextlib.suppress(EOFError, ConnectionError):  # the parent has closed the pool

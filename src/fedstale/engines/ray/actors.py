@@ -69,7 +69,7 @@ class Errand(NamedTuple):
     unit: Unit | None
 
 
-class Crew:
+class Actors:
     """Some actors and what they are busy with; `patience` is how many seconds may pass without a result.
 
     A unit is a pure function, so it does not matter who does it, how often, and when: one that does not

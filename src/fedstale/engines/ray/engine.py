@@ -5,7 +5,6 @@ import pickle
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
@@ -15,8 +14,9 @@ from fedstale.core import Array, BadInput, HasDevice, Job, Local, Reply, Task, r
 from fedstale.engines.machine import runs_that_fit
 from fedstale.engines.processes.shared import Pickler, Shared, dump
 from fedstale.engines.processes.worker import Unit, units
-from fedstale.engines.ray.actors import Actor, Crew
+from fedstale.engines.ray.actors import Actor, Actors
 from fedstale.engines.ray.cluster import connect
+from fedstale.engines.serial import cut
 
 MOST_RUNS = 4  # in step: enough clients that nobody waits at the end of a round
 
@@ -49,7 +49,7 @@ class Ray:
         self.workers = workers or _places(self._ray, needs)
         maker = self._ray.remote(**needs, max_restarts=-1, max_task_retries=1)(Actor)
         self._actors += [maker.remote(sys.path) for _ in range(self.workers)]
-        self._crew = Crew(self._ray, self._actors, _put(self._ray, task), patience)
+        self._team = Actors(self._ray, self._actors, _put(self._ray, task), patience)
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
         return self._replies(jobs, training=True)
@@ -81,8 +81,8 @@ class Ray:
         def take(unit: Unit, reply: Reply) -> None:
             updates[unit.rows], losses[unit.rows] = reply
 
-        self._crew.run(units(self.task, jobs, self.workers, training), inputs, take)
-        return [Reply(updates[a:b].copy(), losses[a:b].copy()) for a, b in pairwise(first)]
+        self._team.run(units(self.task, jobs, self.workers, training), inputs, take)
+        return cut(jobs, updates, losses)
 
 
 def needed(task: Task) -> dict[str, int]:
@@ -101,7 +101,6 @@ def _put(ray: Any, task: Task) -> Any:
     """The task, packed; also lambdas and what a script defines, which the nodes could not import."""
     by_value = type("ByValue", (Pickler, ray.cloudpickle.CloudPickler), {})
     with contextlib.closing(Shared()) as memory:
-        memory.fit(1)
         try:
             packed = dump(task, memory, by_value)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
