@@ -215,7 +215,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(file: Path, tmp_path:
 
 
 def test_a_damaged_checkpoint_is_refused_with_what_to_do(file: Path, tmp_path: Path) -> None:
-    words = ["run", file, "--out", tmp_path / "runs", "--seeds", "1"]
+    words = ["run", file, "--out", tmp_path / "runs", "--seeds", "1", "--keep-checkpoints"]
     assert fedstale(*words).returncode == 0
     folder = next((tmp_path / "runs").glob("fedau*"))
     (folder / "result.json").unlink()

@@ -1,20 +1,24 @@
 """The papers' figures as a command: all at scale smoke, and one that is killed again and again."""
 
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedstale.cli import reproduce
-from fedstale.papers import executors as workers
-from fedstale.papers import figure as sweep
+from fedstale.cli.reproduce import listing, reproduce
+from fedstale.core import BadInput
+from fedstale.experiments import plan as planning
+from fedstale.papers import executors, results
+from fedstale.papers.figure import Figure, PlannedCell, Scale, cells, figures, planned, read
 from fedstale.runs import store
 
-FILES = reproduce.figures()
+FILES = figures()
 COMMAND = [sys.executable, "-c", "import typer; from fedstale.cli.reproduce import reproduce; typer.run(reproduce)"]
 SMALL = """
 seeds = [1, 2]
@@ -52,15 +56,19 @@ reduced = "everything"
 """
 
 
+def computed(figure: Figure, folder: Path) -> tuple[Figure, list[PlannedCell]]:
+    found = planned(cells(figure), store.open_store(folder / "runs"))
+    executors.compute(found, jobs=1, resume=False, command="", say=lambda line: None)
+    return figure, found
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_figure_runs_at_scale_smoke(name: str, tmp_path: Path) -> None:
-    figure = sweep.read(FILES[name], "smoke")
-    found, folder = sweep.cells(figure), store.open_store(tmp_path / "runs")
-    workers.compute(found, folder, jobs=1, resume=False, command="", say=lambda line: None)
-    verdicts = reproduce.write(figure, found, folder, tmp_path, "png")
+    figure, found = computed(read(name, "smoke"), tmp_path)
+    verdicts = results.write(figure, found, tmp_path, "png")
     assert len(verdicts) == len(figure.about["claims"]) > 0
     assert (tmp_path / f"{name}-smoke.png").stat().st_size > 10_000
-    runs = sum(len({c.algorithm for c in cell.choices}) * len(cell.experiment.seeds) for cell in found)
+    runs = sum(len({c.algorithm for c in cell.choices}) * len(cell.experiment.seeds) for cell, _ in found)
     assert (tmp_path / f"{name}-smoke.csv").read_text().count("\n") == 1 + runs
     assert figure.reduced in (tmp_path / f"{name}-smoke-claims.txt").read_text()
 
@@ -69,8 +77,9 @@ def test_every_figure_runs_at_scale_smoke(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", ["laptop", "paper"])
 def test_every_figure_is_defined_at_every_scale(name: str, scale: str) -> None:
     """Its claims are about algorithms and settings that it has, and its runs can be planned."""
-    figure = sweep.read(FILES[name], scale)
-    found = sweep.cells(figure)
+    figure = read(name, scale)
+    results.check(figure)
+    found = cells(figure)
     algorithms = {c.algorithm for cell in found for c in cell.choices}
     for claim in figure.about["claims"]:
         known = set(claim.get("columns", algorithms))
@@ -84,7 +93,7 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def results(out: Path) -> dict[str, bytes]:
+def written(out: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.suffix in (".csv", ".txt", ".png")}
 
 
@@ -107,35 +116,99 @@ def test_a_sweep_killed_at_random_ends_with_the_same_bytes(jobs: int, tmp_path: 
             break
         time.sleep(0.5)
     subprocess.run([*words, "--out", tmp_path / "whole"], check=True, capture_output=True, timeout=300)
-    assert results(cut) == results(tmp_path / "whole")
-    assert len(results(cut)) == 6
+    assert written(cut) == written(tmp_path / "whole")
+    assert len(written(cut)) == 6
 
 
 def test_interrupted_runs_are_not_touched_without_resume(tmp_path: Path) -> None:
-    figure = sweep.read(small(tmp_path), "smoke")
-    found, folder = sweep.cells(figure), store.open_store(tmp_path / "runs")
-    half = workers.waiting(found[0], folder)[0].folder
+    found = planned(cells(read(str(small(tmp_path)), "smoke")), store.open_store(tmp_path / "runs"))
+    half = executors.waiting(found[0])[0].folder
     half.path.mkdir()
     (half.path / "checkpoint.npz").write_bytes(b"")
-    with pytest.raises(ValueError, match="--resume"):
-        workers.compute(found, folder, jobs=1, resume=False, command="", say=lambda line: None)
+    with pytest.raises(BadInput, match="--resume"):
+        executors.compute(found, jobs=1, resume=False, command="", say=lambda line: None)
+    with half.locked(), pytest.raises(BadInput, match="being computed by another process"):
+        executors.compute(found, jobs=1, resume=False, command="", say=lambda line: None)
 
 
 def test_the_list_shows_the_cost_of_each() -> None:
-    done = subprocess.run([*COMMAND, "--list"], capture_output=True, text=True, check=True, timeout=60)
-    assert all(name in done.stdout for name in FILES)
-    assert "30 × 4000" in done.stdout
+    rows = {row["name"]: row for row in listing()}
+    assert rows.keys() == FILES.keys()
+    assert rows["fedstale-fig1"]["paper"] == "30 × 4000"
 
 
 def test_an_unknown_figure_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="did you mean 'fedstale-fig2'"):
-        reproduce.find("fedstale-fgi2")
+    with pytest.raises(BadInput, match="figure 'fedstale-fgi2' is unknown; did you mean 'fedstale-fig2'"):
+        read("fedstale-fgi2", "smoke")
 
 
 def test_pictures_for_print(tmp_path: Path) -> None:
-    figure = sweep.read(small(tmp_path), "smoke")
-    found, folder = sweep.cells(figure)[:1], store.open_store(tmp_path / "runs")
-    workers.compute(found, folder, jobs=1, resume=False, command="", say=lambda line: None)
+    figure, found = computed(read(str(small(tmp_path)), "smoke", ["rounds=5", "tune={}"]), tmp_path)
     for suffix, start in (("pdf", b"%PDF"), ("svg", b"<?xml")):
-        reproduce.write(figure, found, folder, tmp_path, suffix)
-        assert (tmp_path / f"small-smoke.{suffix}").read_bytes().startswith(start)
+        results.write(figure, found, tmp_path, suffix)
+        assert (tmp_path / f"{results.stem(figure, found)}.{suffix}").read_bytes().startswith(start)
+
+
+def test_every_cell_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    described = planning.describe
+
+    def counted(*words: Any) -> Any:
+        calls.append("once in every plan")
+        return described(*words)
+
+    monkeypatch.setattr(planning, "describe", counted)
+    monkeypatch.setattr(sys, "argv", ["fedstale"])
+    change = ["rounds=3", "tune={}", "algorithms=['unbiased', 'fedau']"]
+    reproduce(str(small(tmp_path)), Scale.smoke, change, jobs=1, out=tmp_path)
+    assert len(calls) == 3, "three cells"
+
+
+def test_overrides_have_files_of_their_own(tmp_path: Path) -> None:
+    file = str(small(tmp_path))
+    folder = tmp_path / "runs"
+    plain, changed = (read(file, "smoke", change) for change in ([], ["seeds=[3]"]))
+    stems = [results.stem(figure, planned(cells(figure), folder)) for figure in (plain, changed, changed)]
+    assert stems[0] == "small-smoke"
+    assert stems[1] == stems[2]
+    assert re.fullmatch("small-smoke-[0-9a-f]{6}", stems[1])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('draw = "curves"', 'draw = "curvs"', "figure.draw 'curvs' is unknown; did you mean 'curves'"),
+        ('paper = "amplified"', 'paper = "amplifed"', "figure.paper 'amplifed' is unknown"),
+        ('check = "above"', 'check = "abov"', "check 'abov' is unknown; did you mean 'above'"),
+    ],
+)
+def test_a_wrong_drawing_or_claim_is_refused_before_training(
+    old: str, new: str, sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(SMALL.replace(old, new))
+    with pytest.raises(BadInput, match=sentence):
+        reproduce(str(path), Scale.smoke, jobs=1, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_scale_is_called_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="small has no scale 'laptop'"):
+        reproduce(str(small(tmp_path)), Scale.laptop, jobs=1, out=tmp_path / "out")
+
+
+def test_progress_counts_rounds() -> None:
+    """Of 1000 rounds 100 were there before, and 300 more took 30 s."""
+    assert executors.progress(100, 400, 1000, 30.0) == "400 of 1000 rounds, 30 s so far, about 60 s left"
+    assert executors.progress(100, 100, 1000, 5.0) == "100 of 1000 rounds, 5 s so far"
+
+
+def test_rounds_in_the_store_are_counted_also_of_runs_that_are_not_finished(tmp_path: Path) -> None:
+    found = planned(cells(read(str(small(tmp_path)), "smoke")), store.open_store(tmp_path / "runs"))
+    done, half, diverged, _ = found[0].runs[:4]
+    for p in (done, half, diverged):
+        p.folder.path.mkdir()
+    (done.folder.path / "result.json").write_text('{"rounds": 150}')
+    (half.folder.path / "metrics.jsonl").write_text("{}\n{}\n{}")
+    (diverged.folder.path / executors.DIVERGED).write_text("{}")
+    assert executors.rounds_left(found[0].runs[:4]) == 0 + 148 + 0 + 150

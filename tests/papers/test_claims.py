@@ -1,5 +1,6 @@
 """Claims on rows made by hand: each verdict can be told with pencil and paper."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,21 +8,26 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.papers import claims
+from fedstale.papers.rates import Row
+from fedstale.runs.store import RunFolder
+
+
+def row(place: dict[str, Any], name: str, seed: int, values: dict[str, Any], settings: dict[str, Any]) -> Row:
+    return Row(place, name, settings, {}, seed, 10, False, values, RunFolder(Path("nowhere")))
 
 
 def rows(
-    table: dict[tuple[Any, str], list[float]], along: str = "x", **more: dict[str, float]
-) -> list[dict[str, Any]]:
+    table: dict[tuple[Any, str], list[float]], along: str = "x", beta: dict[str, float] | None = None
+) -> list[Row]:
     """(setting, algorithm) → accuracies over the seeds."""
     return [
-        {along: x, "algorithm": name, "seed": k, "diverged": False, "accuracy_last10": value}
-        | {key: of[name] for key, of in more.items()}
+        row({along: x}, name, k, {"accuracy_last10": value}, {"beta": beta[name]} if beta else {})
         for (x, name), values in table.items()
         for k, value in enumerate(values)
     ]
 
 
-def verdict(found: list[dict[str, Any]], **claim: Any) -> claims.Verdict:
+def verdict(found: list[Row], **claim: Any) -> claims.Verdict:
     return claims.judge([{"text": "it is so", **claim}], found)[0]
 
 
@@ -69,8 +75,7 @@ def test_the_tolerance_is_students() -> None:
 
 def test_who_diverged_is_worse_than_anybody_who_did_not() -> None:
     found = rows({(1, "a"): FAR, (1, "b"): NEAR, (1, "c"): NEAR})
-    for row in found:
-        row["diverged"] = row["algorithm"] != "a"
+    found = [r._replace(diverged=r.algorithm != "a") for r in found]
     assert verdict(found, check="above", first="a", second="b").verdict == claims.HOLDS
     assert verdict(found, check="above", first="b", second="a").verdict == claims.FAILS
     assert verdict(found, check="above", first="b", second="c").verdict == claims.NOISE
@@ -155,10 +160,7 @@ def test_mistakes_in_a_claim_are_told() -> None:
 
 
 def test_columns_are_compared_as_algorithms_are() -> None:
-    found = [
-        {"x": 1, "algorithm": "a", "diverged": False, "early": 3.0 + k, "late": 1.0 + k, "never": None}
-        for k in (0, 1)
-    ]
+    found = [row({"x": 1}, "a", k, {"early": 3.0 + k, "late": 1.0 + k, "never": None}, {}) for k in (0, 1)]
     told = verdict(found, check="above", columns=["early", "late"], first="early", second="late")
     assert told.verdict == claims.HOLDS
     assert "+2" in told.detail
@@ -176,3 +178,13 @@ def test_where_takes_a_few_words() -> None:
     )
     assert verdict(found, check="above", first="a", second="b", where={"x": ["s", "t"]}).holds == 2
     assert verdict(found, check="above", first="a", second="b", where={"x": ["t", "u"]}).fails == 1
+
+
+def test_the_cell_of_a_row_is_its_place_whatever_else_the_row_has() -> None:
+    """Two algorithms with other settings and other tuned rates are compared in one cell."""
+    found = [
+        r._replace(settings={"beta": k}, tuned={"lr": k})
+        for k, r in enumerate(rows({(1, "a"): FAR, (1, "b"): NEAR}))
+    ]
+    assert verdict(found, check="above", first="a", second="b").holds == 1
+    assert [c.place for c in claims.cells({"text": ""}, found)] == [{"x": 1}]

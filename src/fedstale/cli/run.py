@@ -36,6 +36,9 @@ def run(
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Delete stored results and compute them again.")] = False,
     checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between two checkpoints.")] = 10.0,
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="Keep the last checkpoint of finished runs.")
+    ] = False,
     format: AsFormat = Format.text,
 ) -> None:
     """Train every algorithm of an experiment with every seed and compare them.
@@ -45,7 +48,8 @@ def run(
     overrides = [*(config or []), *seeds_override(seeds), *([f"engine={engine}"] if engine else [])]
     experiment = schema.read(find(file), overrides)
     planned = plan(experiment, store.open_store(out))
-    rounds = execute(experiment, planned, resume=resume, again=again, command=command_line(), pause=checkpoint,
+    rounds = execute(experiment, planned, resume=resume, again=again, command=command_line(),
+                     checkpoint_seconds=checkpoint, keep_checkpoints=keep_checkpoints,
                      stop=Stop(), say=say)  # fmt: skip
     reused = follow(rounds, planned, talk)
     if reused:

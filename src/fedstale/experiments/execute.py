@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from fedstale.core import (
 from fedstale.experiments.build import make_task
 from fedstale.experiments.interrupts import Interrupted
 from fedstale.experiments.plan import Planned
-from fedstale.experiments.recorder import Recorder, Saved, Tally, environment
+from fedstale.experiments.recorder import Checkpoints, Recorder, Saved, Tally, environment
 from fedstale.experiments.schema import Experiment
 from fedstale.experiments.tracer import Tracer
 from fedstale.memory import KeepsMemory
@@ -31,7 +32,7 @@ from fedstale.simulate import Diverged, Run, bound, checked, first, play, togeth
 
 
 class Progress(NamedTuple):
-    """A round that has just been recorded; with a result, the run is finished."""
+    """A round that has just been recorded; `result` is set after the last round of the run."""
 
     planned: Planned
     t: int
@@ -47,34 +48,51 @@ def execute(
     resume: bool = False,
     again: bool = False,
     command: str = "",
-    pause: float = 10.0,
+    checkpoint_seconds: float = 10.0,
+    keep_checkpoints: bool = False,
     stop: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[Progress]:
-    """Compute what is not there yet, yielding every round; `stop` is asked after each.
+    """Compute the runs that are not finished, yielding every round; `stop` is asked after each.
 
-    A checkpoint is saved every `pause` seconds and when asked to stop; `say` is told what a user may want
-    to know.
+    `resume` continues interrupted runs, `again` forgets finished ones; with both, an interrupted recomputation
+    continues and what it has finished is left alone. Checkpoints are saved every so many seconds and on a stop;
+    a finished run keeps its last one only if asked. `say` receives sentences for the user.
     """
     warmups = list({p.warmup.folder: p.warmup for p in planned if p.warmup}.values())
-    anew = again and not resume  # to resume a recomputation is to leave alone what it has finished
+    anew = again and not resume
     stages = [[p for p in stage if anew or not p.folder.finished] for stage in (warmups, planned)]
     waiting = [p for stage in stages for p in stage]
+    folders = {p.folder for p in waiting}
     for p in planned:
-        if p not in waiting:
-            yield Progress(p, experiment.rounds, {}, p.folder.result(), reused=True)
+        if p.folder not in folders:
+            yield Progress(p, p.config["rounds"], {}, p.folder.result(), reused=True)
     if not waiting:
         return
-    half = [p for p in waiting if p.folder.started]
+    if not (resume or again):
+        require_resumable(waiting)
+    with ExitStack() as stack:
+        begun = [p for p in waiting if p.folder.started] if resume else []
+        engine, name = _engine(experiment, waiting[0].algorithm.local, begun, stack)
+        say(engine.note if isinstance(engine, ExplainsItself) else "")
+        checkpoints = Checkpoints(checkpoint_seconds, keep_checkpoints)
+        group = partial(
+            _Active, resume=resume, where=environment(command) | {"engine": name}, checkpoints=checkpoints
+        )
+        yield from _compute(stages, engine, group, stop)
+
+
+def require_resumable(waiting: Sequence[Planned]) -> None:
+    """Refuse to start runs that have a checkpoint: another process computes them, or they were interrupted."""
+    begun = [p.folder for p in waiting if p.folder.started]
+    for folder in begun:
+        with folder.locked():  # refuses if another process holds the lock
+            pass
     require(
-        resume or again or not half,
-        f"{len(half)} runs were interrupted (first: {half[0].folder.path.name if half else ''}); "
+        not begun,
+        f"{len(begun)} runs were interrupted (first: {begun[0].path.name if begun else ''}); "
         "add --resume to go on with them or --again to start them anew",
     )
-    with ExitStack() as stack:
-        engine, name = _engine(experiment, waiting[0].algorithm.local, half if resume else [], stack)
-        say(engine.note if isinstance(engine, ExplainsItself) else "")
-        yield from _compute(stages, engine, resume, environment(command) | {"engine": name}, pause, stop)
 
 
 def _engine(experiment: Experiment, local: Local, begun: Sequence[Planned], stack: ExitStack) -> tuple[Engine, str]:
@@ -92,19 +110,14 @@ def _engine(experiment: Experiment, local: Local, begun: Sequence[Planned], stac
 
 
 def _compute(
-    stages: list[list[Planned]],
-    engine: Engine,
-    resume: bool,
-    where: dict[str, Any],
-    pause: float,
-    stop: Callable[[], bool],
+    stages: list[list[Planned]], engine: Engine, activate: Callable[..., "_Active"], stop: Callable[[], bool]
 ) -> Iterator[Progress]:
-    """The stages one after the other, as many runs in step as the engine likes."""
+    """The stages one after the other, with as many runs in step as the engine takes."""
     runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
     width, diverged = engine.width if isinstance(engine, StepsTogether) else 1, []
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
-            active = [_Active(p, runs[p.folder], stack, resume, where, pause, len(group)) for p in group]
+            active = [activate(p, runs[p.folder], stack, runs_in_step=len(group)) for p in group]
             for progress in _advance(engine, active, stop):
                 diverged.append(progress) if isinstance(progress, str) else (yield progress)
     if diverged:
@@ -134,10 +147,11 @@ class _Active:
         p: Planned,
         run: Run,
         stack: ExitStack,
+        *,
+        runs_in_step: int,
         resume: bool,
         where: dict[str, Any],
-        pause: float,
-        abreast: int,
+        checkpoints: Checkpoints,
     ) -> None:
         self.planned, self.rounds = p, run.rounds
         stack.enter_context(p.folder.locked())
@@ -146,8 +160,10 @@ class _Active:
             p.folder.clear()
         store.write_json(p.folder.path / "config.json", p.config)
         store.write_json(p.folder.path / "environment.json", where)
-        every = p.config["evaluate_every"]
-        self.recorder = Recorder(p.folder, run.engine.task, run.rounds, every, pause, saved, abreast)
+        evaluate_every = p.config["evaluate_every"]
+        self.recorder = Recorder(
+            p.folder, run.engine.task, run.rounds, evaluate_every, checkpoints, saved, runs_in_step
+        )
         stack.callback(self.recorder.close)
         self.start = saved.checkpoint if saved else first(run)
         if p.warmup and not saved:
@@ -163,7 +179,7 @@ class _Active:
         line = self.recorder.record(s)
         return Progress(self.planned, s.t, line, self.recorder.finish(s.checkpoint) if s.t == self.rounds else None)
 
-    def epitaph(self, stop: Diverged) -> str:
+    def divergence_message(self, stop: Diverged) -> str:
         last = self.recorder.saved
         where = (
             f"the last good checkpoint is round {last} in {self.planned.folder.path}" if last else "none was saved"
@@ -178,7 +194,7 @@ def _advance(engine: Engine, active: list[_Active], stop: Callable[[], bool]) ->
             yield Progress(a.planned, a.rounds, {}, a.recorder.finish(a.start))
     for snapshots in together(engine, [a.play for a in active]):
         for k, s in snapshots.items():
-            yield active[k].epitaph(s) if isinstance(s, Diverged) else active[k].record(s)
+            yield active[k].divergence_message(s) if isinstance(s, Diverged) else active[k].record(s)
         if stop():
             for k, s in snapshots.items():
                 if not isinstance(s, Diverged) and s.t < active[k].rounds:

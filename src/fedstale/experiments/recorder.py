@@ -1,4 +1,4 @@
-"""What is kept of a run: one line of metrics per round, the latest checkpoint, the final result."""
+"""Records a run: one line of metrics per round, the latest checkpoint, the final result."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from fedstale.experiments.tracer import Traced
 from fedstale.runs.metrics import LISTED, metric
 from fedstale.runs.store import RunFolder, fingerprint, write_json
 
-LAST = 10  # rounds at the end that are all evaluated, for the mean of the last 10
+LAST = 10  # the last rounds are all evaluated, for the mean of the last 10
 
 
 class Tally(NamedTuple):
-    """What the metrics of a round need from the rounds before it."""
+    """Running totals that the metrics of the next round need."""
 
     last: Ids  # (n,) the round each client was last heard from, 0 before the first
     weights: Any  # (n,) float64, sum of the realised weights so far
@@ -32,8 +32,17 @@ class Tally(NamedTuple):
 
 
 class Saved(NamedTuple):
+    """What a checkpoint file holds."""
+
     checkpoint: Checkpoint
     tally: Tally
+
+
+class Checkpoints(NamedTuple):
+    """How often checkpoints are saved, and whether a finished run keeps its last one."""
+
+    seconds: float
+    keep: bool
 
 
 class Recorder:
@@ -44,14 +53,14 @@ class Recorder:
         folder: RunFolder,
         task: Task,
         rounds: int,
-        every: int,
-        pause: float,
+        evaluate_every: int,
+        checkpoints: Checkpoints,
         saved: Saved | None,
-        abreast: int,
+        runs_in_step: int,
     ) -> None:
-        """Evaluate every so many rounds, save a checkpoint every `pause` seconds; `abreast` runs share the time."""
-        self.folder, self.task, self.rounds, self.every, self.pause = folder, task, rounds, every, pause
-        self.abreast = abreast
+        """Continue after `saved`, or begin; `runs_in_step` runs share the time that is measured."""
+        self.folder, self.task, self.rounds, self.evaluate_every = folder, task, rounds, evaluate_every
+        self.checkpoints, self.runs_in_step = checkpoints, runs_in_step
         self.tally = saved.tally if saved else Tally.empty(task.n)
         self.begun = self.saved = saved.checkpoint.t if saved else 0
         self.file: IO[bytes] = folder.open_metrics(self.begun)
@@ -66,12 +75,13 @@ class Recorder:
         self.tally = Tally(last, total, self.tally.refused + len(s.refused))
         line = self._line(s) | (self._evaluation(s, realised is not None) if self.due(s.t) else {})
         self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        if time.monotonic() - self.saved_at >= self.pause:
+        if time.monotonic() - self.saved_at >= self.checkpoints.seconds:
             self.save(s.checkpoint)
         return line
 
     def due(self, t: int) -> bool:
-        return t % self.every == 0 or t > self.rounds - LAST
+        """Whether round t is evaluated."""
+        return t % self.evaluate_every == 0 or t > self.rounds - LAST
 
     def _line(self, s: Snapshot) -> dict[str, Any]:
         a = self.task.weights[s.clients].astype(np.float64)
@@ -101,15 +111,18 @@ class Recorder:
         return values
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Metrics first, then the checkpoint that counts on them."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        """Write the metrics to disk first, then the checkpoint that relies on them."""
+        self._sync()
         self.folder.save_checkpoint(Saved(checkpoint, self.tally))
         self.saved, self.saved_at = checkpoint.t, time.monotonic()
 
+    def _sync(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
     def finish(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Write what a finished run has, its result last."""
-        self.save(checkpoint)
+        """Write the files of a finished run, its result last."""
+        self.save(checkpoint) if self.checkpoints.keep else self._sync()
         self.folder.save_params(checkpoint.params)
         if self.task.n <= LISTED:
             write_json(self.folder.path / "clients.json", per_client(self.task, checkpoint.params))
@@ -119,9 +132,11 @@ class Recorder:
             "refused": self.tally.refused,
             "fingerprint": fingerprint(checkpoint.params),
             "seconds": round(seconds, 3),
-            "rounds_per_second": round(self.abreast * (checkpoint.t - self.begun) / max(seconds, 1e-9), 2),
+            "rounds_per_second": round(self.runs_in_step * (checkpoint.t - self.begun) / max(seconds, 1e-9), 2),
         }
         write_json(self.folder.path / "result.json", result)
+        if not self.checkpoints.keep:
+            self.folder.drop_checkpoint()
         return result
 
     def close(self) -> None:
@@ -129,7 +144,7 @@ class Recorder:
 
 
 def per_client(task: Task, params: Array) -> dict[str, list[float | None]]:
-    """Of each client its weight and, where the task can tell, its scores; null without test samples."""
+    """Each client's weight and, where the task has them, its scores; null without test samples."""
     scores = task.per_client(params) if isinstance(task, ScoresClients) else {}
     values = {"weight": task.weights, **scores}
     return {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
@@ -160,7 +175,7 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def environment(command: str) -> dict[str, Any]:
-    """What a reader needs to repeat the run elsewhere, or to understand why it differs."""
+    """Versions, machine, git state and command: to repeat the run elsewhere, or to see why it differs."""
     return {
         "command": command,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Floats, known, require
+from fedstale.papers.rates import Row
 from fedstale.runs.statistics import difference, paired_test, uncertainty
 
-Row = Mapping[str, Any]
 Claim = Mapping[str, Any]
 HOLDS, NOISE, FAILS = OUTCOMES = "holds", "within noise", "does not hold"
 KEYS = ("text", "check", "metric", "lower", "where", "first", "second", "margin", "along", "up", "order", "of",
@@ -26,6 +26,8 @@ KEYS = ("text", "check", "metric", "lower", "where", "first", "second", "margin"
 
 
 class Verdict(NamedTuple):
+    """What came of a claim: in how many cases it holds, cannot be told from noise, or fails."""
+
     claim: str
     verdict: str
     holds: int
@@ -34,25 +36,33 @@ class Verdict(NamedTuple):
     detail: str
 
 
-class Cell(NamedTuple):
+class Compared(NamedTuple):
+    """What one cell says about the algorithms that a claim compares."""
+
     place: dict[str, Any]  # grid settings, and the panel
     values: dict[str, Floats]  # of each algorithm (seeds,), larger is better; -inf where a run diverged
     numbers: dict[str, float]  # of each algorithm: its beta, or whatever the claim is of
 
 
 def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
+    """A verdict for every claim; a claim that cannot be checked on these rows is refused."""
     return [_judge(claim, rows) for claim in claims]
 
 
 def _judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    for key in claim:
-        known(key, dict.fromkeys(KEYS), "the key of a claim")
-    check = CHECKS[known(claim.get("check"), CHECKS, "check")]
+    check = check_of(claim)
     found = [c for c in cells(claim, rows) if _inside(c, claim.get("where", {}))]
     cases = list(check(found, claim))
     holds, noise, fails = (sum(case.outcome == what for case in cases) for what in (HOLDS, NOISE, FAILS))
     overall = _overall(holds, noise, fails, claim.get("share"))
     return Verdict(claim["text"], overall, holds, noise, fails, _detail(cases))
+
+
+def check_of(claim: Claim) -> "Check":
+    """The function that a claim asks for; refuses a claim with unknown keys."""
+    for key in claim:
+        known(key, dict.fromkeys(KEYS), "the key of a claim")
+    return CHECKS[known(claim.get("check"), CHECKS, "check")]
 
 
 def _overall(holds: int, noise: int, fails: int, share: float | None) -> str:
@@ -65,9 +75,14 @@ def _overall(holds: int, noise: int, fails: int, share: float | None) -> str:
 
 
 class Case(NamedTuple):
+    """One comparison that a claim makes."""
+
     outcome: str
     size: float = math.nan  # of the difference, where there is one
     measured: bool | None = None  # whether the means alone say so, where that is another question
+
+
+Check = Callable[[Sequence[Compared], Claim], Iterator[Case]]
 
 
 def _detail(cases: Sequence[Case]) -> str:
@@ -79,38 +94,33 @@ def _detail(cases: Sequence[Case]) -> str:
     return f"mean difference {np.mean(sizes):+.4g}, from {min(sizes):+.4g} to {max(sizes):+.4g}"
 
 
-def cells(claim: Claim, rows: Sequence[Row]) -> list[Cell]:
+def cells(claim: Claim, rows: Sequence[Row]) -> list[Compared]:
     """The rows by cell, each algorithm's values in the order of the seeds; or, for `columns`, each column's."""
     if "columns" in claim:
         plain = {key: value for key, value in claim.items() if key != "columns"} | {"metric": "value"}
         return cells(plain, [*_columns(rows, claim["columns"])])
     metric, sign = claim.get("metric", "accuracy_last10"), -1.0 if claim.get("lower") else 1.0
-    found: dict[str, Cell] = {}
+    found: dict[str, Compared] = {}
     for row in rows:
-        names = list(row)
-        place = {name: row[name] for name in names[: names.index("algorithm")]}
-        cell = found.setdefault(repr(place), Cell(place, {}, {}))
-        require(row["diverged"] or metric in row, f"claim {claim['text']!r}: the rows have no {metric!r}")
-        value = -math.inf if row["diverged"] else sign * float(row[metric])
-        cell.values[row["algorithm"]] = np.append(cell.values.get(row["algorithm"], []), value)
+        cell = found.setdefault(repr(row.place), Compared(row.place, {}, {}))
+        require(row.diverged or metric in row.values, f"claim {claim['text']!r}: the rows have no {metric!r}")
+        value = -math.inf if row.diverged else sign * float(row.values[metric])
+        cell.values[row.algorithm] = np.append(cell.values.get(row.algorithm, []), value)
         if "of" in claim:
-            cell.numbers[row["algorithm"]] = float(row[claim["of"]])
+            cell.numbers[row.algorithm] = float((row.settings | row.tuned)[claim["of"]])
     return list(found.values())
 
 
 def _columns(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Row]:
-    """Each column of each row as a row of its own, under the column's name in the place of the algorithm's."""
+    """Each column of each row as a row of its own, with the column's name as the algorithm's."""
     for row, name in itertools.product(rows, names):
-        require(row["diverged"] or name in row, f"the rows have no {name!r}")
-        if not row["diverged"] and row[name] is None:  # nothing to measure in this run
-            continue
-        keys = list(row)
-        place = {key: row[key] for key in keys[: keys.index("algorithm") + 1]}
-        of = place.pop("algorithm")
-        yield place | {"of": of, "algorithm": name, "diverged": row["diverged"], "value": row.get(name)}
+        require(row.diverged or name in row.values, f"the rows have no {name!r}")
+        if row.diverged or row.values[name] is not None:  # None: nothing to measure in this run
+            place = row.place | {"of": row.algorithm}
+            yield row._replace(place=place, algorithm=name, values={"value": row.values.get(name)})
 
 
-def _inside(cell: Cell, where: Mapping[str, Any]) -> bool:
+def _inside(cell: Compared, where: Mapping[str, Any]) -> bool:
     """`where` names a value of a column, some words of it, or the least and the largest of a numeric one."""
     for key, wanted in where.items():
         value = cell.place.get(key)
@@ -128,13 +138,13 @@ def outcome(differences: Floats, margin: float = 0.0) -> Case:
     return Case(OUTCOMES[1 - paired_test(differences, margin)], float(differences.mean()))
 
 
-def above(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def above(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` is better than `second`, by more than -margin."""
     for c in found:
         yield outcome(difference(c.values[claim["first"]], c.values[claim["second"]]), claim.get("margin", 0.0))
 
 
-def near(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def near(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` and `second` differ by at most `margin`."""
     for c in found:
         gaps = difference(c.values[claim["first"]], c.values[claim["second"]])
@@ -143,7 +153,7 @@ def near(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
         yield Case(ok, float(gaps.mean()))
 
 
-def near_best(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def near_best(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` is behind the best algorithm by at most `margin`."""
     for c in found:
         gaps = difference(c.values[claim["first"]], c.values[best(c)])
@@ -152,20 +162,20 @@ def near_best(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
         yield Case(ok, mean)
 
 
-def not_worse(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def not_worse(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` is not behind the best of `rivals` beyond chance."""
     for case in ahead(found, claim):
         yield case._replace(outcome=FAILS if case.outcome == FAILS else HOLDS)
 
 
-def ahead(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def ahead(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` is better than the best of `rivals`, which is chosen with hindsight in each cell."""
     for c in found:
         rivals = c._replace(values={name: c.values[name] for name in claim["rivals"]})
         yield outcome(difference(c.values[claim["first"]], c.values[best(rivals)]))
 
 
-def within(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def within(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """The mean of `first` is `between` two numbers."""
     low, high = claim["between"]
     for c in (c for c in found if claim["first"] in c.values):
@@ -175,7 +185,7 @@ def within(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
         yield Case(ok, mean)
 
 
-def trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def trend(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """Every algorithm gets better (or, without `up`, worse) from one value of `along` to the next."""
     sign = 1 if claim["up"] else -1
     for here, there in neighbours(found, claim):
@@ -183,7 +193,7 @@ def trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
             yield outcome(sign * difference(there.values[name], here.values[name]))
 
 
-def gap_trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def gap_trend(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """The lead of `first` over `second` grows (or shrinks) from one value of `along` to the next."""
     sign = 1 if claim["up"] else -1
     for here, there in neighbours(found, claim):
@@ -191,7 +201,7 @@ def gap_trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
         yield outcome(sign * difference(leads[1], leads[0]))
 
 
-def best_trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def best_trend(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """The `of` of the best algorithm does not fall (or rise) from one value of `along` to the next.
 
     It holds if that is so whichever of the nearly best is the best, and fails if it is so for none.
@@ -203,7 +213,7 @@ def best_trend(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
         yield Case(ok, measured=sign * (there.numbers[best(there)] - here.numbers[best(here)]) >= 0)
 
 
-def best_share(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def best_share(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """The `of` of the best algorithm is `between` two numbers, whichever of the nearly best it is."""
     low, high = claim["between"]
     for c in found:
@@ -212,14 +222,14 @@ def best_share(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
         yield Case(ok, measured=low <= c.numbers[best(c)] <= high)
 
 
-def loss_to_best(found: Sequence[Cell], claim: Claim) -> Iterator[Case]:
+def loss_to_best(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` is farther behind the best algorithm from one value of `along` to the next."""
     for here, there in neighbours(found, claim):
         losses = [difference(c.values[best(c)], c.values[claim["first"]]) for c in (here, there)]
         yield outcome(difference(losses[1], losses[0]))
 
 
-CHECKS: Mapping[str, Callable[[Sequence[Cell], Claim], Iterator[Case]]] = {
+CHECKS: Mapping[str, Check] = {
     "above": above,
     "near": near,
     "near_best": near_best,
@@ -234,21 +244,21 @@ CHECKS: Mapping[str, Callable[[Sequence[Cell], Claim], Iterator[Case]]] = {
 }
 
 
-def best(cell: Cell) -> str:
+def best(cell: Compared) -> str:
     """The algorithm of the best mean; of equals, the first."""
     return max(cell.values, key=lambda name: float(cell.values[name].mean()))
 
 
-def nearly_best(cell: Cell) -> list[str]:
+def nearly_best(cell: Compared) -> list[str]:
     """Those that chance does not tell from the best."""
     top = cell.values[best(cell)]
     return [name for name, values in cell.values.items() if outcome(difference(top, values)).outcome != HOLDS]
 
 
-def neighbours(found: Sequence[Cell], claim: Claim) -> Iterator[tuple[Cell, Cell]]:
+def neighbours(found: Sequence[Compared], claim: Claim) -> Iterator[tuple[Compared, Compared]]:
     """Pairs of cells that differ in `along` only: its values ascending, or as the claim orders them."""
     along = claim["along"]
-    lines: dict[str, list[Cell]] = {}
+    lines: dict[str, list[Compared]] = {}
     for c in found:
         lines.setdefault(repr({k: v for k, v in c.place.items() if k != along}), []).append(c)
     for line in lines.values():

@@ -1,42 +1,48 @@
-"""The cells of a sweep, computed side by side into one store; what was interrupted goes on."""
+"""Compute the planned cells of a figure side by side, in processes of this machine or on a Ray cluster."""
 
 import multiprocessing
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from itertools import count
-from pathlib import Path
 
 from fedstale.core import require
-from fedstale.experiments.execute import execute
+from fedstale.experiments.execute import execute, require_resumable
 from fedstale.experiments.interrupts import Interrupted, Stop
-from fedstale.experiments.plan import Planned, plan
-from fedstale.papers.figure import Cell
+from fedstale.experiments.plan import Planned
+from fedstale.papers.figure import PlannedCell
 from fedstale.runs import store
 from fedstale.simulate import Diverged
 
 DIVERGED = "diverged.json"  # in the folder of a run that cannot be finished
-PAUSE = 60.0  # seconds from one checkpoint to the next
-
-
-def waiting(cell: Cell, folder: Path) -> list[Planned]:
-    """The runs of a cell that are neither finished nor known to diverge."""
-    planned = plan(cell.experiment, folder)
-    return [p for p in planned if not p.folder.finished and not (p.folder.path / DIVERGED).exists()]
+CHECKPOINT_SECONDS = 60.0  # from one checkpoint to the next
+REPORT_SECONDS = 10.0  # from one line about the progress to the next
 
 
 class Executor(StrEnum):
+    """Where the cells are computed."""
+
     processes = "processes"
     ray = "ray"
 
 
+def ended(p: Planned) -> bool:
+    """Whether a run is finished or known to diverge."""
+    return p.folder.finished or (p.folder.path / DIVERGED).exists()
+
+
+def waiting(cell: PlannedCell) -> list[Planned]:
+    """The runs of a cell that are neither finished nor known to diverge."""
+    return [p for p in cell.runs if not ended(p)]
+
+
 def compute(
-    found: Sequence[Cell],
-    folder: Path,
+    cells: Sequence[PlannedCell],
     *,
     jobs: int,
     resume: bool,
@@ -44,32 +50,28 @@ def compute(
     say: Callable[[str], None],
     executor: Executor = Executor.processes,
 ) -> None:
-    """All cells that are not there yet, side by side: `jobs` processes of this machine, or a Ray cluster."""
-    todo, start, numbers = [cell for cell in found if waiting(cell, folder)], time.monotonic(), count(1)
-
-    def done() -> None:
-        say(_progress(next(numbers), len(todo), start))
-
+    """Compute all runs that have not ended; `say` gets a line about the progress every few seconds."""
+    todo = [cell for cell in cells if waiting(cell)]
+    work = partial(_compute, resume=resume, command=command)
     try:
-        if executor is Executor.ray:
-            _on_cluster(todo, folder, jobs, resume, command, done)
-        elif jobs == 1 or len(todo) <= 1:
-            for cell in todo:
-                _compute(cell, folder, resume, command, parent=None)
-                done()
-        else:
-            _in_processes(todo, jobs, partial(_compute, folder=folder, resume=resume, command=command), done)
+        with _reporting(todo, say):
+            if executor is Executor.ray:
+                _on_cluster(todo, jobs, resume, command)
+            elif jobs == 1 or len(todo) <= 1:
+                for cell in todo:
+                    work(cell, parent=None)
+            else:
+                _in_processes(todo, jobs, work)
     except KeyboardInterrupt:
         raise Interrupted from None
 
 
-def _in_processes(todo: list[Cell], jobs: int, work: Callable[..., None], done: Callable[[], None]) -> None:
+def _in_processes(todo: list[PlannedCell], jobs: int, work: Callable[..., None]) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         try:
             for one in as_completed([pool.submit(work, cell, parent=os.getpid()) for cell in todo]):
                 one.result()
-                done()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
@@ -77,39 +79,32 @@ def _in_processes(todo: list[Cell], jobs: int, work: Callable[..., None], done: 
             raise
 
 
-def _on_cluster(
-    todo: list[Cell], folder: Path, jobs: int, resume: bool, command: str, done: Callable[[], None]
-) -> None:
-    """Each cell a task of Ray: on its cluster, or on one of `jobs` CPUs that is started for it here."""
+def _on_cluster(todo: list[PlannedCell], jobs: int, resume: bool, command: str) -> None:
+    """Each cell is a Ray task: on the configured cluster, or on one with `jobs` CPUs that is started here."""
     from fedstale.engines.ray import cluster
 
-    begun = [p.folder.path.name for cell in todo for p in waiting(cell, folder) if p.folder.started]
-    require(
-        resume or not begun,
-        f"{len(begun)} runs were interrupted (first: {begun[0] if begun else ''}); add --resume to go on with them",
-    )
-    nested = [cell.experiment.engine for cell in todo if cell.experiment.engine == "ray"]
+    if not resume:
+        require_resumable([p for cell in todo for p in waiting(cell)])
+    nested = [c.cell.experiment.engine for c in todo if c.cell.experiment.engine == "ray"]
     require(not nested, "a sweep on Ray must train with another engine, got engine 'ray' in its cells")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    gpus = int(any(cell.experiment.device.startswith("cuda") for cell in todo))
-    work = partial(_compute, folder=folder.resolve(), resume=True, command=command, parent=None)  # or after a death
+    gpus = int(any(c.cell.experiment.device.startswith("cuda") for c in todo))
+    work = partial(_compute, resume=True, command=command, parent=None)  # a task that died begins again
     ray, leave = cluster.connect(cpus=jobs)
     try:
-        cluster.spread(ray, work, todo, gpus, Interrupted, done)
+        cluster.spread(ray, work, todo, gpus, Interrupted, lambda: None)
     finally:
         leave()
 
 
-def _progress(k: int, n: int, start: float) -> str:
-    seconds = time.monotonic() - start
-    return f"cell {k} of {n}, {seconds:.0f} s so far, about {seconds * (n - k) / k:.0f} s left"
-
-
-def _compute(cell: Cell, folder: Path, resume: bool, command: str, parent: int | None) -> None:
-    todo, e = waiting(cell, folder), cell.experiment
+def _compute(cell: PlannedCell, resume: bool, command: str, parent: int | None) -> None:
+    todo = waiting(cell)
     try:
         with Stop(parent) as stop:
-            for _ in execute(e, todo, resume=resume, command=command, pause=PAUSE, stop=stop):
+            for _ in execute(
+                cell.cell.experiment, todo, resume=resume, command=command, checkpoint_seconds=CHECKPOINT_SECONDS,
+                stop=stop,
+            ):  # fmt: skip
                 pass
     except Interrupted:
         if parent:
@@ -119,3 +114,37 @@ def _compute(cell: Cell, folder: Path, resume: bool, command: str, parent: int |
         for p in todo:
             if not p.folder.finished:
                 store.write_json(p.folder.path / DIVERGED, {"why": str(error)})
+
+
+@contextmanager
+def _reporting(cells: Sequence[PlannedCell], say: Callable[[str], None]) -> Iterator[None]:
+    """Says every few seconds how many rounds are done; the store knows, whichever process computes them."""
+    runs = [p for cell in cells for p in cell.runs]
+    runs += {p.warmup.folder: p.warmup for p in runs if p.warmup}.values()
+    total, start, over = sum(p.config["rounds"] for p in runs), time.monotonic(), threading.Event()
+    before = total - rounds_left(runs)
+
+    def report() -> None:
+        left = runs
+        while not over.wait(REPORT_SECONDS):
+            left = [p for p in left if not ended(p)]
+            say(progress(before, total - rounds_left(left), total, time.monotonic() - start))
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def rounds_left(runs: Sequence[Planned]) -> int:
+    """The rounds of these runs that are not in the store; a diverged run will compute no more."""
+    return sum(p.config["rounds"] - p.folder.rounds_recorded() for p in runs if not ended(p))
+
+
+def progress(before: int, done: int, total: int, seconds: float) -> str:
+    """A line about the progress; the time left is estimated from the rounds computed since `before`."""
+    left = f", about {seconds * (total - done) / (done - before):.0f} s left" if done > before else ""
+    return f"{done} of {total} rounds, {seconds:.0f} s so far{left}"

@@ -4,31 +4,40 @@
     …                                 # the keys of an experiment, see fedstale.experiments.schema
     [figure]                          # what it is, who draws it, what it claims
     [panel.NAME]                      # settings of one part of the figure, by dotted key
-    [variant.NAME]                    # settings that are compared as algorithms are: NAME in the place of the label
+    [variant.NAME]                    # settings of a variant, compared as an algorithm called NAME
     [grid]                            # dotted key(s, with commas) = list: every combination is a cell
     [tune]                            # key of an algorithm = list: chosen per cell and algorithm
     [scale.laptop]                    # settings by dotted key, panels it is `without`, and what was `reduced`
 
-A cell is one experiment, so that its runs advance together. Rates are tuned on the training objective,
-the mean over seeds of the last 10 rounds, with the same list for every algorithm; nothing else is read.
+A cell is one experiment, so that its runs advance together. Rates are chosen by the training objective
+(the mean over seeds and the last 10 rounds) from the same list for every algorithm; nothing else is read.
 """
 
 import copy
 import itertools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstale.core import BadInput, known, require
-from fedstale.experiments import build as catalogue
-from fedstale.experiments import schema as configuration
-from fedstale.experiments.schema import Experiment
-from fedstale.experiments.spec import Spec, Table, put
+from fedstale.experiments.build import make_participation
+from fedstale.experiments.plan import Planned, find, packaged, plan
+from fedstale.experiments.schema import Experiment, check
+from fedstale.experiments.spec import LOCAL_KEYS, Spec, Table, override, put
 
-SCALES = ("smoke", "laptop", "paper")
+PAPERS = Path(__file__).parent  # the figures that come with the package
 OWN = ("figure", "panel", "variant", "grid", "tune", "scale", "visits")
 ABOUT = ("title", "paper", "draw", "says", "claims", "at", "curves", "axes", "first", "shown")
+
+
+class Scale(StrEnum):
+    """How much of a paper's setting is computed."""
+
+    smoke = "smoke"
+    laptop = "laptop"
+    paper = "paper"
 
 
 class Figure(NamedTuple):
@@ -39,6 +48,7 @@ class Figure(NamedTuple):
     reduced: str  # what was cut compared with the paper; empty at scale paper
     about: Table  # [figure]
     raw: Table  # the rest, the scale's settings in place
+    changed: bool = False  # by overrides, so that its files need another name
 
 
 class Choice(NamedTuple):
@@ -59,22 +69,51 @@ class Cell(NamedTuple):
     experiment: Experiment
 
 
-def read(path: Path, scale: str) -> Figure:
-    """The figure that a TOML file describes, at a scale."""
+class PlannedCell(NamedTuple):
+    """A cell and its runs: for each seed, all choices."""
+
+    cell: Cell
+    runs: list[Planned]
+
+
+def figures() -> dict[str, Path]:
+    """The figures that come with the package, by name."""
+    return packaged(PAPERS)
+
+
+def read(name: str, scale: str, overrides: Sequence[str] = ()) -> Figure:
+    """The figure in a TOML file, or a packaged one by its name, at a scale, with `key=value` overrides."""
+    path = find(name, PAPERS, "figure")
     try:
         raw = tomllib.loads(path.read_text())
     except OSError:
         raise BadInput(f"there is no figure file {path}") from None
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path} is not a TOML file: {error}") from None
-    return at_scale(path.stem, raw, scale)
+    figure = at_scale(path.stem, raw, scale)
+    for change in overrides:
+        _require_not_swept(figure, change.partition("=")[0].strip())
+        override(figure.raw, change)
+    return figure._replace(changed=bool(overrides))
+
+
+def _require_not_swept(figure: Figure, key: str) -> None:
+    """Refuse to override a setting that the figure itself varies: the override would have no effect."""
+    raw, tunes = figure.raw, {f"local.{key}" if key in LOCAL_KEYS else key for key in figure.raw["tune"]}
+    varied = {"tune": tunes, "grid": {part.strip() for keys in raw["grid"] for part in keys.split(",")}}
+    varied |= {
+        f"{kind}.{name}": {*settings} for kind in ("panel", "variant") for name, settings in raw[kind].items()
+    }
+    for table, keys in varied.items():
+        require(key not in keys, f"{key} is varied by [{table}] of {figure.name}: override that table instead")
 
 
 def at_scale(name: str, raw: Table, scale: str) -> Figure:
-    known(scale, dict.fromkeys(SCALES), "scale")
+    """The figure that a table describes, at a scale."""
+    known(scale, {s.value: s for s in Scale}, "scale")
     raw = copy.deepcopy(raw)
     about, settings = raw.pop("figure", {}), raw.pop("scale", {}).get(scale)
-    require(settings is not None, f"{name} has no scale {scale!r}")
+    require(settings is not None, f"{name} has no scale '{scale}'")
     for key in about:
         known(key, dict.fromkeys(ABOUT), f"{name}: the key in figure")
     for key in ("title", "paper", "draw"):
@@ -91,6 +130,7 @@ def at_scale(name: str, raw: Table, scale: str) -> Figure:
 
 
 def merge(table: Table, changes: Table) -> None:
+    """Put the changes into a table, inner tables key by key."""
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(table.get(key), dict):
             merge(table[key], value)
@@ -119,6 +159,7 @@ def cells(figure: Figure) -> list[Cell]:
 
 
 def combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[Table]:
+    """Every choice of one value from each list."""
     for values in itertools.product(*lists.values()):
         yield dict(zip(lists, values, strict=True))
 
@@ -131,7 +172,7 @@ def _cell(figure: Figure, panel: str, point: Table, tune: Table, raw: Table) -> 
     raw |= {"name": figure.name, "algorithms": [entry for _, entry in pairs]}
     if "rounds" not in raw:
         raw["rounds"] = horizon(raw, figure.raw.get("visits"))
-    return Cell(panel, point, [choice for choice, _ in pairs], configuration.check(raw))
+    return Cell(panel, point, [choice for choice, _ in pairs], check(raw))
 
 
 def _entries(spec: Spec, tune: Table, raw: Table) -> Iterator[tuple[Choice, Table]]:
@@ -151,15 +192,31 @@ def _entries(spec: Spec, tune: Table, raw: Table) -> Iterator[tuple[Choice, Tabl
 
 
 def horizon(raw: Table, visits: float | None) -> int:
-    """So many rounds that the rarest client is expected `visits` times."""
+    """The number of rounds in which the rarest client is expected to come `visits` times."""
     if visits is None:
         raise BadInput("a figure needs `rounds` or `visits`")
-    checked = configuration.check(raw | {"rounds": 1})
-    part = catalogue.make_participation(checked.participation, checked.data)
+    checked = check(raw | {"rounds": 1})
+    part = make_participation(checked.participation, checked.data)
     return max(1, round(visits / float(part.probs(checked.data["clients"]).min())))
 
 
+def planned(found: Sequence[Cell], folder: Path) -> list[PlannedCell]:
+    """The cells with their runs. Each is planned once; computing and reading work on these runs.
+
+    The configuration of a run says what was tuned: the algorithm at all rates has one name.
+    """
+    cells = []
+    for cell in found:
+        names = {
+            c.label: {"tuned": {"algorithm": c.algorithm, "settings": c.tuned}} for c in cell.choices if c.tuned
+        }
+        runs = plan(cell.experiment, folder)
+        labelled = [p._replace(config=p.config | names.get(p.algorithm.label, {})) for p in runs]
+        cells.append(PlannedCell(cell, labelled))
+    return cells
+
+
 def cost(found: Sequence[Cell]) -> tuple[int, int]:
-    """Runs, and rounds of all runs together."""
+    """The number of runs, and of rounds of all runs together."""
     runs = [len(c.choices) * len(c.experiment.seeds) for c in found]
     return sum(runs), sum(r * c.experiment.rounds for r, c in zip(runs, found, strict=True))

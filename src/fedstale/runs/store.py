@@ -4,7 +4,7 @@
     STORE/RUN/config.json          the resolved configuration, which the name is made of
     STORE/RUN/environment.json     versions, machine, git state, command
     STORE/RUN/metrics.jsonl        one line per round, append-only, the same bytes however often interrupted
-    STORE/RUN/checkpoint.npz       the latest checkpoint
+    STORE/RUN/checkpoint.npz       the latest checkpoint, while the run is not finished
     STORE/RUN/params.npy           the final parameters
     STORE/RUN/clients.json         of each client its weight and how well the final parameters serve it
     STORE/RUN/result.json          written last: a run is finished when it is there
@@ -102,10 +102,21 @@ class RunFolder:
 
     def clear(self) -> None:
         """Forget what was computed, the finishing mark first."""
-        for name in ("result.json", "clients.json", "params.npy", "checkpoint.npz", "metrics.jsonl"):
+        (self.path / "result.json").unlink(missing_ok=True)
+        self.drop_checkpoint()
+        for name in ("clients.json", "params.npy", "metrics.jsonl"):
             (self.path / name).unlink(missing_ok=True)
+
+    def drop_checkpoint(self) -> None:
+        """Remove the checkpoint and the rows of a memory that it refers to."""
+        (self.path / "checkpoint.npz").unlink(missing_ok=True)
         for rows in self.path.rglob("memory-*.rows"):
-            rows.unlink()
+            rows.unlink(missing_ok=True)
+
+    def rounds_recorded(self) -> int:
+        """Rounds with a line of metrics."""
+        path = self.path / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
 
     @contextmanager
     def locked(self) -> Iterator[None]:

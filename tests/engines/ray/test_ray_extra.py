@@ -7,8 +7,7 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.engines import make
-from fedstale.papers import executors as workers
-from fedstale.papers import figure as sweep
+from fedstale.papers import executors, figure
 from tests.engines.slow_tasks import LOCAL, Slow
 
 WANTED = r'^engine ray needs the extra: pip install "fedstale\[ray\]"$'
@@ -34,6 +33,6 @@ def test_sweep(tmp_path: Path) -> None:
         "local": {"lr": 0.1},
         "participation": {"kind": "bernoulli", "p": 0.5},
     }
-    cells = sweep.cells(sweep.at_scale("small", raw, "paper"))
+    cells = figure.planned(figure.cells(figure.at_scale("small", raw, "paper")), tmp_path)
     with pytest.raises(BadInput, match=WANTED):
-        workers.compute(cells, tmp_path, jobs=2, resume=False, command="", say=print, executor=workers.Executor.ray)
+        executors.compute(cells, jobs=2, resume=False, command="", say=print, executor=executors.Executor.ray)

@@ -17,10 +17,10 @@ pytest.importorskip(
     "ray.exceptions", reason="ray is not installed; `make test-ray` runs these in their own environment"
 )
 
-from fedstale.cli import reproduce
 from fedstale.core import BadInput
-from fedstale.papers import executors as workers
-from fedstale.papers import figure as sweep
+from fedstale.papers import executors
+from fedstale.papers.figure import cells, planned, read
+from fedstale.papers.results import write
 from fedstale.runs import store
 from tests.engines.ray.processes import below, gone, title
 
@@ -72,18 +72,18 @@ def results(out: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def wanted(figure: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    found = swept(figure, tmp_path_factory.mktemp("here"), workers.Executor.processes)
+    found = swept(figure, tmp_path_factory.mktemp("here"), executors.Executor.processes)
     assert len(found) == 5
     return found
 
 
 def swept(
-    path: Path, out: Path, executor: workers.Executor, lines: list[str] | None = None, resume: bool = False
+    path: Path, out: Path, executor: executors.Executor, lines: list[str] | None = None, resume: bool = False
 ) -> dict[str, bytes]:
-    figure = sweep.read(path, "smoke")
-    found, folder, told = sweep.cells(figure), store.open_store(out / "runs"), [] if lines is None else lines
-    workers.compute(found, folder, jobs=1, resume=resume, command="", say=told.append, executor=executor)
-    reproduce.write(figure, found, folder, out, "png")
+    figure = read(str(path), "smoke")
+    found, told = planned(cells(figure), store.open_store(out / "runs")), [] if lines is None else lines
+    executors.compute(found, jobs=1, resume=resume, command="", say=told.append, executor=executor)
+    write(figure, found, out, "png")
     return results(out)
 
 
@@ -92,10 +92,14 @@ def victims() -> list[int]:
     return [pid for pid in below(os.getpid()) if title(pid).startswith("ray::_visit")]
 
 
-def test_same_bytes_and_progress(cluster: Any, figure: Path, wanted: dict[str, bytes], tmp_path: Path) -> None:
+def test_same_bytes_and_progress(
+    cluster: Any, figure: Path, wanted: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: list[str] = []
-    assert swept(figure, tmp_path, workers.Executor.ray, lines) == wanted
-    assert [line.split(",")[0] for line in lines] == ["cell 1 of 3", "cell 2 of 3", "cell 3 of 3"]
+    monkeypatch.setattr(executors, "REPORT_SECONDS", 0.05)
+    assert swept(figure, tmp_path, executors.Executor.ray, lines) == wanted
+    assert lines
+    assert all(" rounds, " in line for line in lines)
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGTERM])
@@ -113,7 +117,7 @@ def test_a_cell_whose_process_ends_is_taken_up_again(
 
     killer = Thread(target=strike)
     killer.start()
-    assert swept(figure, tmp_path, workers.Executor.ray) == wanted
+    assert swept(figure, tmp_path, executors.Executor.ray) == wanted
     killer.join()
     assert struck
 
@@ -142,12 +146,12 @@ def test_an_interrupt_ends_in_good_order(
     assert list(tmp_path.glob("runs/*/checkpoint.npz"))
     assert len(list(tmp_path.glob("runs/*/result.json"))) < 6
     with pytest.raises(BadInput, match="add --resume"):
-        swept(figure, tmp_path, workers.Executor.ray)
-    assert swept(figure, tmp_path, workers.Executor.ray, resume=True) == wanted
+        swept(figure, tmp_path, executors.Executor.ray)
+    assert swept(figure, tmp_path, executors.Executor.ray, resume=True) == wanted
 
 
 def test_cells_do_not_wait_for_places_that_they_take_themselves(figure: Path, tmp_path: Path) -> None:
     path = tmp_path / "nested.toml"
     path.write_text(FIGURE.replace('engine = "serial"', 'engine = "ray"'))
     with pytest.raises(BadInput, match="another engine, got engine 'ray'"):
-        swept(path, tmp_path, workers.Executor.ray)
+        swept(path, tmp_path, executors.Executor.ray)

@@ -1,22 +1,27 @@
-"""What all figures of papers share: how a line looks, what stands beneath, how a file is written."""
+"""What the figures of all papers share: styles of lines, curves over rounds, points over settings."""
 
-import textwrap
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from fedstale.core import Floats
+from fedstale.papers.rates import Row
 from fedstale.plots.comparison import curve, finish
-from fedstale.plots.palette import look
+from fedstale.plots.palette import STYLE, look
 from fedstale.runs import query
 from fedstale.runs.metrics import metric
 from fedstale.runs.statistics import spread
-from fedstale.runs.store import RunFolder
 
-Row = Mapping[str, Any]
+About = Mapping[str, Any]  # the table [figure]
+FRAMED = STYLE | {"axes.spines.top": True, "axes.spines.right": True}
+
+
+class Drawing(NamedTuple):
+    """A function that draws a figure from its rows, and the style that it needs."""
+
+    draw: Callable[[Sequence[Row], About], Figure]
+    style: dict[Any, Any]
 
 
 def subplots(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, Any]:
@@ -25,35 +30,45 @@ def subplots(rows: int, columns: int, size: tuple[float, float], **options: Any)
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def save(figure: Any, path: Path, title: str, note: str) -> None:
-    """Title above, and beneath what was reduced, so that the picture alone does not mislead."""
-    width = figure.get_figwidth()  # inches
-    figure.suptitle("\n".join(textwrap.wrap(title, int(width * 13))), fontsize=10)
-    if note:
-        figure.supxlabel(
-            "\n".join(textwrap.wrap(f"Reduced: {note}.", int(width * 18))), fontsize=7, color="#444444"
-        )
-    figure.draw_without_rendering()  # the layout depends on labels that are known only now
-    figure.savefig(path, dpi=200, metadata={"Software": None} if path.suffix == ".png" else None)
-
-
 def by(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    """The rows by the values of some columns, in the order in which these come."""
+    """The rows grouped by the values of some columns, in the order in which these come."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault(tuple(row.get(key, "") for key in keys), []).append(row)
+        columns = row.columns()
+        groups.setdefault(tuple(columns.get(key, "") for key in keys), []).append(row)
     return groups
 
 
-def series(rows: Sequence[Row], folder: Path, name: str) -> tuple[list[int], Floats]:
+def ends(rows: Sequence[Row], name: str) -> list[float]:
+    """The values of a column in the runs that did not diverge."""
+    return [row.values[name] for row in rows if not row.diverged]
+
+
+def levels(rows: Sequence[Row], key: str) -> list[float]:
+    """The values of a grid setting in ascending heterogeneity: for p_min from the largest to the smallest."""
+    return sorted({row.place[key] for row in rows}, reverse=key == "p_min")
+
+
+def ratio(p_min: float) -> float:
+    """p_avg / p_min where half of the clients are always available."""
+    return round((1 + p_min) / 2 / p_min, 2)
+
+
+def heterogeneity_axes(axes: Any, p: Sequence[float], q: Sequence[float]) -> None:
+    """Ticks at the columns p_avg / p_min and the lines σ̂² of a table of cells."""
+    axes.set_xticks(range(len(p)), [f"{ratio(x):g}" for x in p])
+    axes.set_yticks(range(len(q)), [f"{y:g}" for y in q])
+
+
+def series(rows: Sequence[Row], name: str) -> tuple[list[int], Floats]:
     """The evaluated rounds, and the values (seeds, rounds) of the runs that did not diverge."""
-    return query.curve([RunFolder(folder / row["run"]).metrics() for row in rows if not row["diverged"]], name)
+    return query.curve([row.run.metrics() for row in rows if not row.diverged], name)
 
 
-def learning_curves(axes: Any, rows: Sequence[Row], folder: Path, name: str, log: bool = False) -> None:
+def learning_curves(axes: Any, rows: Sequence[Row], name: str, log: bool = False) -> None:
     """A curve per algorithm with a band of one standard deviation over the seeds."""
     for k, ((label,), group) in enumerate(by(rows, "algorithm").items()):
-        rounds, values = series(group, folder, name)
+        rounds, values = series(group, name)
         if rounds:
             curve(axes, label, rounds, values, look(k), log)
         else:
@@ -61,13 +76,14 @@ def learning_curves(axes: Any, rows: Sequence[Row], folder: Path, name: str, log
     finish(axes, metric(name), log)
 
 
-def points(axes: Any, rows: Sequence[Row], along: str, name: str) -> None:
+def points(axes: Any, rows: Sequence[Row], along: Callable[[Row], float], name: str) -> None:
     """Mean and standard deviation over the seeds of an accuracy, over a setting."""
     for k, ((label,), group) in enumerate(by(rows, "algorithm").items()):
-        at = {key: [row[name] for row in some if not row["diverged"]] for (key,), some in by(group, along).items()}
-        ends = {key: spread(100 * np.array(values)) for key, values in sorted(at.items()) if values}
-        means, stds = [e.mean for e in ends.values()], [e.std for e in ends.values()]
-        marks = {"marker": look(k).marker, "markersize": 4, "capsize": 2}
-        axes.errorbar(list(ends), means, yerr=stds, label=label, **marks, **look(k).line)
+        at: dict[float, list[float]] = {}
+        for row in sorted((r for r in group if not r.diverged), key=along):
+            at.setdefault(along(row), []).append(100 * row.values[name])
+        found = [spread(values) for values in at.values()]
+        marks = look(k).line | {"marker": look(k).marker, "markersize": 4, "capsize": 2}
+        axes.errorbar(list(at), [f.mean for f in found], yerr=[f.std for f in found], label=label, **marks)
     axes.set_ylabel(metric("accuracy").axis)
     axes.grid(alpha=0.25)

@@ -3,19 +3,18 @@
 Panels stand one above the other, to be read in a column of 3.4 inches.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
-from fedstale.papers.draw.style import Row, by, learning_curves, points, save, series, subplots
+from fedstale.papers.draw.style import About, Drawing, by, learning_curves, points, series, subplots
+from fedstale.papers.rates import Row
 from fedstale.plots import raster
 from fedstale.plots.decisions import states
 from fedstale.plots.palette import STYLE, look
 from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED
-from fedstale.runs.store import RunFolder
 
 WIDTH, LEGEND = 3.4, 0.16  # inches: of the column, of a line of the legend
 CLASSES = ("more\navailable", "less available,\ncorrelated", "less available,\nweakly corr.")
@@ -28,23 +27,22 @@ SMALL = STYLE | {
 }
 
 
-def importance(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+def importance(rows: Sequence[Row], about: About) -> Figure:
     """Figure 2.1: accuracy on each dataset, and how much each class of clients counted on the first."""
     panels = by(rows, "panel")
-    with matplotlib.rc_context(SMALL):
-        figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
-        for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
-            learning_curves(place, group, folder, "accuracy")
-            place.set_title(panel)
-        _shared(legend, axes[0])
-        _importance(axes[-1], next(iter(panels.values())), folder)
-        save(figure, path, about["title"], note)
+    figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
+    for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
+        learning_curves(place, group, "accuracy")
+        place.set_title(panel)
+    _shared(legend, axes[0])
+    _importance(axes[-1], next(iter(panels.values())))
+    return figure
 
 
-def _importance(axes: Any, rows: Sequence[Row], folder: Path) -> None:
+def _importance(axes: Any, rows: Sequence[Row]) -> None:
     groups = by(rows, "algorithm")
     for k, ((label,), group) in enumerate(groups.items()):
-        runs = [RunFolder(folder / row["run"]).metrics()[-1] for row in group if not row["diverged"]]
+        runs = [row.run.metrics()[-1] for row in group if not row.diverged]
         if runs:
             weights = np.mean([line["weights"] for line in runs], axis=0)  # (n,) mean realised weight
             quarters = np.array_split(weights * len(weights), 4)
@@ -52,28 +50,27 @@ def _importance(axes: Any, rows: Sequence[Row], folder: Path) -> None:
             axes.bar(np.arange(3) + (k - len(groups) / 2) * 0.16, bars, 0.15, label=label, color=look(k).colour)
     axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(3), CLASSES)
-    axes.set(ylabel="weight / target", title=f"{rows[0].get('panel', '')}: mean realised weight")
+    axes.set(ylabel="weight / target", title=f"{rows[0].place.get('panel', '')}: mean realised weight")
 
 
-def tradeoff(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+def tradeoff(rows: Sequence[Row], about: About) -> Figure:
     """Figure 2.2: the curves for each κ̄², and the best κ̄² for each length of training."""
     panels = by(rows, "panel")
-    with matplotlib.rc_context(SMALL):
-        figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
-        for k, ((panel,), group) in enumerate(panels.items()):
-            learning_curves(axes[k], group, folder, "accuracy")
-            axes[k].set_title(panel)
-            _best(axes[-1], group, folder, k, str(panel))
-        _shared(legend, axes[0])
-        axes[-1].set(xlabel="length of training (rounds)", ylabel="best $\\bar\\kappa^2$", yscale="log")
-        axes[-1].grid(alpha=0.25)
-        axes[-1].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-        save(figure, path, about["title"], note)
+    figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
+    for k, ((panel,), group) in enumerate(panels.items()):
+        learning_curves(axes[k], group, "accuracy")
+        axes[k].set_title(panel)
+        _best(axes[-1], group, k, str(panel))
+    _shared(legend, axes[0])
+    axes[-1].set(xlabel="length of training (rounds)", ylabel="best $\\bar\\kappa^2$", yscale="log")
+    axes[-1].grid(alpha=0.25)
+    axes[-1].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return figure
 
 
-def _best(axes: Any, rows: Sequence[Row], folder: Path, k: int, label: str) -> None:
+def _best(axes: Any, rows: Sequence[Row], k: int, label: str) -> None:
     swept = {key[0]: group for key, group in by(rows, "kappa2").items() if key[0] != ""}
-    found = {kappa2: series(group, folder, "accuracy") for kappa2, group in swept.items()}
+    found = {kappa2: series(group, "accuracy") for kappa2, group in swept.items()}
     found = {kappa2: pair for kappa2, pair in found.items() if pair[0]}
     if found:
         rounds = next(iter(found.values()))[0]
@@ -82,68 +79,66 @@ def _best(axes: Any, rows: Sequence[Row], folder: Path, k: int, label: str) -> N
         axes.plot(rounds, best, drawstyle="steps-post", label=label, **look(k).line)
 
 
-def over(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+def over(rows: Sequence[Row], about: About) -> Figure:
     """Figure 2.3: test accuracy over data heterogeneity."""
     along, name = next(iter(about["axes"].items()))
-    with matplotlib.rc_context(SMALL):
-        figure, (axes,), legend = _stack(1, len(by(rows, "algorithm")), height=2.6)
-        points(axes, rows, along, "accuracy_last10")
-        axes.set_xlabel(name)
-        _shared(legend, axes)
-        save(figure, path, about["title"], note)
+    figure, (axes,), legend = _stack(1, len(by(rows, "algorithm")), height=2.6)
+    points(axes, rows, lambda row: row.place[along], "accuracy_last10")
+    axes.set_xlabel(name)
+    _shared(legend, axes)
+    return figure
 
 
-def estimates(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+def estimates(rows: Sequence[Row], about: About) -> Figure:
     """Figure 2.4: how wrong the estimates are, and the accuracy, over the warm-up rounds."""
-    with matplotlib.rc_context(SMALL):
-        figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
-        for k, (column, label) in enumerate(
-            (("probs_error", "of $\\hat\\pi$"), ("mixing_error", "of $\\hat\\lambda$"))
-        ):
-            at = {key: np.mean([row[column] for row in some]) for (key,), some in by(rows, "warmup_rounds").items()}
-            above.plot(list(at), list(at.values()), label=label, marker="os"[k], markersize=3, **look(k).line)
-        above.set(xlabel="warm-up rounds", ylabel="mean absolute error", xscale="log", yscale="log")
-        above.grid(alpha=0.25)
-        above.legend()
-        points(below, rows, "warmup_rounds", "accuracy_last10")
-        below.set(xlabel="warm-up rounds", xscale="log")
-        _shared(legend, below)
-        save(figure, path, about["title"], note)
+    figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
+    for k, (column, label) in enumerate(
+        (("probs_error", "of $\\hat\\pi$"), ("mixing_error", "of $\\hat\\lambda$"))
+    ):
+        at = {
+            key: np.mean([row.values[column] for row in some]) for (key,), some in by(rows, "warmup_rounds").items()
+        }
+        above.plot(list(at), list(at.values()), label=label, marker="os"[k], markersize=3, **look(k).line)
+    above.set(xlabel="warm-up rounds", ylabel="mean absolute error", xscale="log", yscale="log")
+    above.grid(alpha=0.25)
+    above.legend()
+    points(below, rows, lambda row: row.place["warmup_rounds"], "accuracy_last10")
+    below.set(xlabel="warm-up rounds", xscale="log")
+    _shared(legend, below)
+    return figure
 
 
-def clusters(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+def clusters(rows: Sequence[Row], about: About) -> Figure:
     """Figure 2.5: who was there and who was left out, for each division of the data; accuracy on the last."""
     panels = by(rows, "panel")
-    with matplotlib.rc_context(SMALL):
-        figure, axes, legend = _stack(len(panels) + 1, 3 + len(by(rows, "algorithm")), height=1.35)
-        for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
-            runs = [r for r in group if r["algorithm"] == group[0]["algorithm"] and not r["diverged"]]
-            found = [(r, states(RunFolder(folder / r["run"]))) for r in runs]
-            if found:
-                row, cells = max(found, key=lambda pair: int((pair[1] == NOT_SELECTED).sum()))  # the most telling
-                raster.draw(place, cells)
-                place.tick_params(labelbottom=False)
-                place.set_xlabel("")
-                place.set_title(f"{panel}: {row['algorithm']}, seed {row['seed']}", fontsize=7.5)
-        axes[len(panels) - 1].tick_params(labelbottom=True)
-        names = {HEARD: "trains", NOT_SELECTED: "there, left out", AWAY: "away"}
-        learning_curves(axes[-1], panels[list(panels)[-1]], folder, "accuracy")
-        axes[-1].set_title(list(panels)[-1][0], fontsize=7.5)
-        _shared(legend, axes[-1], raster.patches(names))
-        save(figure, path, about["title"], note)
+    figure, axes, legend = _stack(len(panels) + 1, 3 + len(by(rows, "algorithm")), height=1.35)
+    for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
+        runs = [r for r in group if r.algorithm == group[0].algorithm and not r.diverged]
+        found = [(r, states(r.run)) for r in runs]
+        if found:
+            row, cells = max(found, key=lambda pair: int((pair[1] == NOT_SELECTED).sum()))  # the most telling
+            raster.draw(place, cells)
+            place.tick_params(labelbottom=False)
+            place.set_xlabel("")
+            place.set_title(f"{panel}: {row.algorithm}, seed {row.seed}", fontsize=7.5)
+    axes[len(panels) - 1].tick_params(labelbottom=True)
+    names = {HEARD: "trains", NOT_SELECTED: "there, left out", AWAY: "away"}
+    learning_curves(axes[-1], panels[list(panels)[-1]], "accuracy")
+    axes[-1].set_title(list(panels)[-1][0], fontsize=7.5)
+    _shared(legend, axes[-1], raster.patches(names))
+    return figure
 
 
-def losses(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+def losses(rows: Sequence[Row], about: About) -> Figure:
     """Figures 4.1 and 4.2: training loss and test accuracy over lossy links."""
-    with matplotlib.rc_context(SMALL):
-        figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
-        learning_curves(above, rows, folder, "objective", log=True)
-        learning_curves(below, rows, folder, "accuracy")
-        _shared(legend, above)
-        save(figure, path, about["title"], note)
+    figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
+    learning_curves(above, rows, "objective", log=True)
+    learning_curves(below, rows, "accuracy")
+    _shared(legend, above)
+    return figure
 
 
-def _stack(count: int, entries: int, height: float = 1.75) -> tuple[Any, Any, Any]:
+def _stack(count: int, entries: int, height: float = 1.75) -> tuple[Figure, Any, Any]:
     """Figure, panels from top to bottom, and beneath them a place for a legend of so many entries."""
     lines = (entries + 1) // 2
     room = LEGEND * lines + 0.1
@@ -160,11 +155,5 @@ def _shared(place: Any, axes: Any, more: Sequence[Any] = ()) -> None:
     place.legend(handles=handles, loc="center", ncols=2, borderaxespad=0, handlelength=2.2)
 
 
-DRAW = {
-    "importance": importance,
-    "tradeoff": tradeoff,
-    "over": over,
-    "estimates": estimates,
-    "clusters": clusters,
-    "losses": losses,
-}
+DRAWN = (importance, tradeoff, over, estimates, clusters, losses)
+DRAW = {draw.__name__: Drawing(draw, SMALL) for draw in DRAWN}

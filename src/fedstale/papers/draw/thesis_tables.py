@@ -1,74 +1,66 @@
 """The tables of Rodio's thesis on Fed-CIS, as pictures: chapter 5 and appendix D."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
 
-from fedstale.papers.draw.style import Row, by, save, subplots
+from fedstale.core import Floats
+from fedstale.papers.draw.style import About, Drawing, by, ends, subplots
+from fedstale.papers.rates import Row
 from fedstale.plots.palette import STYLE
 from fedstale.runs.statistics import spread
 
 LINE = 0.21  # inches from one line of a table to the next
-Cells = Mapping[tuple[str, str], Sequence[float]]  # (line, column) → the values over the seeds
+Cells = Mapping[tuple[str, str], Floats]  # (line, column) → the values over the seeds
 
 
-def served(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+def served(rows: Sequence[Row], about: About) -> Figure:
     """Tables 5.1 to 5.4 and D.2: a block for each dataset, a line for each weighting, a column for each mix."""
-    blocks: dict[str, dict[tuple[str, str], list[float]]] = {}
+    blocks: dict[str, dict[tuple[str, str], Floats]] = {}
     for (panel, line), group in by(rows, "panel", "algorithm").items():
         dataset, _, mix = str(panel).partition(" ")
-        blocks.setdefault(dataset, {})[line, mix] = [100 * r["accuracy_last10"] for r in group if not r["diverged"]]
-    _draw(
-        blocks,
-        about["title"],
-        "accuracy of what is served (%), mean ± deviation over seeds;\ncolumns: share (%) served by exits 1-2-3",
-        note,
-        path,
-        best=True,
-    )
+        blocks.setdefault(dataset, {})[line, mix] = 100 * np.array(ends(group, "accuracy_last10"))
+    unit = "accuracy of what is served (%), mean ± deviation over seeds;\ncolumns: share (%) served by exits 1-2-3"
+    return _draw(blocks, unit, best=True)
 
 
-def variances(rows: Sequence[Row], folder: Path, about: Mapping[str, Any], note: str, path: Path) -> None:
+def variances(rows: Sequence[Row], about: About) -> Figure:
     """Table D.1: a line for each dataset, a column for each exit, at the start and at the end of training."""
-    blocks = {}
-    exits = [key.split("_")[2] for key in rows[0] if key.startswith("variance_exit") and key.endswith("_final")]
-    for when, suffix in (("after one round", "at_1"), ("at the end", "final")):
-        blocks[when] = {
-            (panel, f"exit {e}"): [1e5 * r[f"variance_exit_{e}_{suffix}"] for r in group if not r["diverged"]]
+    names = [key for key in rows[0].values if key.startswith("variance_exit") and key.endswith("_final")]
+    blocks = {
+        when: {
+            (panel, f"exit {e}"): 1e5 * np.array(ends(group, f"variance_exit_{e}_{suffix}"))
             for (panel,), group in by(rows, "panel").items()
-            for e in exits
+            for e in (name.split("_")[2] for name in names)
         }
-    _draw(
-        blocks,
-        about["title"],
-        "variance of a minibatch gradient (10⁻⁵), mean over parameters;\nmean ± deviation over seeds",
-        note,
-        path,
+        for when, suffix in (("after one round", "at_1"), ("at the end", "final"))
+    }
+    return _draw(
+        blocks, "variance of a minibatch gradient (10⁻⁵), mean over parameters;\nmean ± deviation over seeds"
     )
 
 
-def _draw(blocks: Mapping[str, Cells], title: str, unit: str, note: str, path: Path, *, best: bool = False) -> None:
+def _draw(blocks: Mapping[str, Cells], unit: str, *, best: bool = False) -> Figure:
     """A picture of the blocks one above the other; with `best` the largest of each column is bold."""
     columns = list(dict.fromkeys(column for cells in blocks.values() for _, column in cells))
     height = sum(2 + len({line for line, _ in cells}) for cells in blocks.values())
     width = max(3.4, 1.35 + 0.72 * len(columns))
-    with matplotlib.rc_context(STYLE):
-        figure, ((axes,),) = subplots(1, 1, (width, LINE * (height + 5.5)))
-        axes.set(xlim=(0, 1.35 + 0.72 * len(columns)), ylim=(height, 0))
-        axes.axis("off")
-        axes.set_title(unit, fontsize=6.5, loc="left", color="#444444")
-        y = 0.5
-        for name, cells in blocks.items():
-            y = _block(axes, y, name, cells, columns, best) + 1
-        save(figure, path, title, note)
+    figure, ((axes,),) = subplots(1, 1, (width, LINE * (height + 5.5)))
+    axes.set(xlim=(0, 1.35 + 0.72 * len(columns)), ylim=(height, 0))
+    axes.axis("off")
+    axes.set_title(unit, fontsize=6.5, loc="left", color="#444444")
+    y = 0.5
+    for name, cells in blocks.items():
+        y = _block(axes, y, name, cells, columns, best) + 1
+    return figure
 
 
 def _block(axes: Any, y: float, name: str, cells: Cells, columns: Sequence[str], best: bool) -> float:
     """A heading, a rule and the lines."""
     lines = list(dict.fromkeys(line for line, _ in cells))
-    ends = {key: spread(values) for key, values in cells.items() if len(values)}
+    means = {key: spread(values) for key, values in cells.items() if len(values)}
     axes.text(0, y, name, fontsize=7.5, va="center", weight="bold")
     for k, column in enumerate(columns):
         axes.text(_x(k), y, column, fontsize=7, va="center", ha="right", color="#444444")
@@ -77,8 +69,8 @@ def _block(axes: Any, y: float, name: str, cells: Cells, columns: Sequence[str],
         axes.text(0, y + j, line, fontsize=7, va="center")
         for k, column in enumerate(columns):
             if (line, column) in cells:
-                end = ends.get((line, column))
-                top = best and end and end.mean >= max(ends[o, column].mean for o in lines if (o, column) in ends)
+                end = means.get((line, column))
+                top = best and end and end.mean >= max(means[o, column].mean for o in lines if (o, column) in means)
                 text = f"{end.mean:.1f} ± {end.std:.1f}" if end else "diverged"
                 axes.text(_x(k), y + j, text, fontsize=7, va="center", ha="right", weight="bold" if top else None)
     return y + len(lines)
@@ -88,4 +80,4 @@ def _x(k: int) -> float:
     return 1.33 + 0.72 * (k + 1)
 
 
-DRAW = {"table": served, "variances": variances}
+DRAW = {"table": Drawing(served, STYLE), "variances": Drawing(variances, STYLE)}

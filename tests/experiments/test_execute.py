@@ -1,0 +1,90 @@
+"""Computing planned runs: what is reused, recomputed, resumed, refused, and what a finished run leaves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedstale.core import BadInput
+from fedstale.experiments.execute import Progress, execute
+from fedstale.experiments.interrupts import Interrupted
+from fedstale.experiments.plan import Planned, plan
+from fedstale.experiments.schema import Experiment, check
+from fedstale.runs.store import open_store
+
+RAW: dict[str, Any] = {
+    "name": "try",
+    "rounds": 6,
+    "seeds": [1],
+    "algorithms": ["fedavg", {"kind": "fedstale", "beta": 0.8, "memory": {"kind": "int8", "folder": "rows"}}],
+    "data": {"dataset": "quadratic", "clients": 4, "dimension": 3},
+    "local": {"lr": 0.1},
+    "participation": {"kind": "two-groups", "p_min": 0.5},
+}
+
+
+@pytest.fixture
+def experiment() -> Experiment:
+    return check(RAW)
+
+
+@pytest.fixture
+def planned(experiment: Experiment, tmp_path: Path) -> list[Planned]:
+    return plan(experiment, open_store(tmp_path / "runs"))
+
+
+def reused(rounds: Iterator[Progress]) -> list[bool]:
+    """Of each run whether its result was in the store."""
+    return [p.reused for p in rounds if p.result]
+
+
+def interrupted(experiment: Experiment, planned: list[Planned], after: int, **options: bool) -> None:
+    """Compute so many rounds and stop there with a checkpoint."""
+    asked = iter([False] * (after - 1) + [True])
+    with pytest.raises(Interrupted):
+        list(execute(experiment, planned, stop=lambda: next(asked), **options))
+
+
+def test_finished_runs_are_reused_unless_they_are_asked_for_again(
+    experiment: Experiment, planned: list[Planned]
+) -> None:
+    assert reused(execute(experiment, planned)) == [False, False]
+    assert reused(execute(experiment, planned)) == [True, True]
+    before = [p.folder.result()["fingerprint"] for p in planned]
+    assert reused(execute(experiment, planned, again=True)) == [False, False]
+    assert [p.folder.result()["fingerprint"] for p in planned] == before
+
+
+def test_an_interrupted_recomputation_goes_on_where_it_stopped(
+    experiment: Experiment, planned: list[Planned]
+) -> None:
+    list(execute(experiment, planned))
+    interrupted(experiment, planned, after=8, again=True)  # the first run, and two rounds of the second
+    assert [p.folder.finished for p in planned] == [True, False]
+    rounds = list(execute(experiment, planned, again=True, resume=True))
+    assert [p.reused for p in rounds if p.result] == [True, False]
+    assert [p.t for p in rounds if not p.reused] == [3, 4, 5, 6]
+
+
+def test_interrupted_runs_are_refused_and_those_of_another_process_are_called_so(
+    experiment: Experiment, planned: list[Planned]
+) -> None:
+    interrupted(experiment, planned, after=3)
+    with pytest.raises(BadInput, match=r"1 runs were interrupted .* add --resume"):
+        list(execute(experiment, planned))
+    with planned[0].folder.locked(), pytest.raises(BadInput, match="is being computed by another process"):
+        list(execute(experiment, planned))
+    assert reused(execute(experiment, planned, resume=True)) == [False, False]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_finished_run_keeps_its_checkpoint_only_if_asked(
+    keep: bool, experiment: Experiment, planned: list[Planned]
+) -> None:
+    list(execute(experiment, planned, checkpoint_seconds=0.0, keep_checkpoints=keep))
+    for p in planned:
+        assert p.folder.started == keep
+        assert p.folder.params().shape == (3,)
+    assert bool(list(planned[1].folder.path.rglob("memory-*.rows"))) == keep
+    assert reused(execute(experiment, planned)) == [True, True]
