@@ -169,12 +169,12 @@ def million(d: int = 10_000, m: int = 1000) -> None:
         told(f"checkpoint of {(folder.path / 'checkpoint.npz').stat().st_size / 1e6:.0f} MB")
         play(1001, 1100, lambda t: stream(0, "again", t).choice(MANY, m, replace=False))
         told("100 more rounds of random clients")
-        total = state.memory.total.copy()
+        total = state.total.copy()
         state = folder.load_checkpoint(strategy.init(MANY, d))
         told("back to the checkpoint")
         play(1001, 1100, lambda t: stream(0, "again", t).choice(MANY, m, replace=False))
         told("the same 100 rounds again")
-        show(f"the same bits: {total.tobytes() == state.memory.total.tobytes()}")
+        show(f"the same bits: {total.tobytes() == state.total.tobytes()}")
 
 
 def tasks() -> Iterator[tuple[str, Serial]]:

@@ -129,9 +129,7 @@ def test_every_layer_exists(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "strategies").glob("[!_]*.py")), ids=lambda p: p.stem)
 def test_strategies_do_not_import_each_other(path: Path) -> None:
-    assert not [
-        name for name in imported(path) if name.startswith("fedstale.strategies") and "self_tuning" not in name
-    ]
+    assert not [name for name in imported(path) if name.startswith("fedstale.strategies")]
 
 
 @inside

@@ -92,6 +92,7 @@ from fedstale.strategies import (
     FedVARP,
     MoreAvailable,
     Scaffold,
+    SelfTuning,
     Unbiased,
     Wait,
 )
@@ -216,6 +217,7 @@ __all__ = [
     "Scaffold",
     "ScoresClients",
     "Selects",
+    "SelfTuning",
     "Serial",
     "Server",
     "Sgd",

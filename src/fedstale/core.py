@@ -8,7 +8,8 @@ import dataclasses
 import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
+from numbers import Real
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, dataclass_transform, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,11 @@ class BadInput(ValueError):
 def require(ok: bool, sentence: str) -> None:
     if not ok:
         raise BadInput(sentence)
+
+
+def number_in(x: object, least: float, most: float) -> TypeGuard[float]:
+    """Whether x is a number in [least, most]; True and False are no numbers."""
+    return isinstance(x, Real) and not isinstance(x, bool) and least <= float(x) <= most
 
 
 def known(name: object, table: Mapping[str, Any], what: str) -> str:

@@ -86,6 +86,7 @@ STRATEGIES = Names(
         "fedavg": strategies.FedAvg,
         "unbiased": strategies.Unbiased,
         "fedstale": strategies.FedStale,
+        "self-tuning": strategies.SelfTuning,
         "fedvarp-original": strategies.FedVARP,
         "mifa": strategies.MIFA,
         "ca-fed": strategies.CAFed,
@@ -106,11 +107,11 @@ RECIPES = Names(
         "unbiased": Recipe(strategies.Unbiased()),
         "fedstale": Recipe(strategies.FedStale(0.5)),
         "auto": Recipe(
-            strategies.FedStale("auto", gain=0.3, clip=1.0, carry=0.5),
-            about="FedStale that tunes itself: β learned online, averaged memory, clipped correction with a carry.",
+            strategies.SelfTuning(),
+            about="FedStale that tunes itself: β learned online, averaged memory, clipping with error feedback.",
         ),
         "auto-unbiased": Recipe(
-            strategies.FedStale("auto", gain=0.5),
+            strategies.SelfTuning(gain=0.5, clip=None, residual_decay=0.0),
             about="FedStale that tunes itself and stays unbiased: no clip.",
         ),
         "fedvarp": Recipe(strategies.FedStale(1.0), about="FedVARP made unbiased: FedStale with the whole memory."),

@@ -70,7 +70,11 @@ REFUSED = [
     ({"algorithms": [{"beta": 0.5}]}, "algorithms.0.kind is missing"),
     ({"algorithms": [{"kind": "fedstale", "bta": 0.5}]}, "did you mean 'beta'"),
     ({"algorithms": [{"kind": "fedstale", "beta": "much"}]}, "must be a number"),
-    ({"algorithms": [{"kind": "auto", "carry": True}]}, "carry must be a number, got true"),
+    ({"algorithms": [{"kind": "auto", "residual_decay": True}]}, "residual_decay must be a number, got true"),
+    (
+        {"algorithms": [{"kind": "fedstale", "beta": "auto"}]},
+        'fixed beta; the rule that learns it is kind "auto"',
+    ),
     ({"participation": {"p_min": 0.2}}, "participation.kind is missing"),
     ({"participation": {"kind": "two-groups"}}, "needs p_min"),
     ({"local": {}}, "local.lr is missing"),

@@ -161,7 +161,7 @@ def test_fedstale_is_unbiased_whatever_the_rows_have_become(coding: Coding, β: 
     for present in product((False, True), repeat=n):
         who = np.flatnonzero(present)
         state = strategy.init(n, d)
-        state.memory.remember(round_of(1, np.arange(n), before, weights))
+        state.remember(round_of(1, np.arange(n), before, weights))
         step, _ = strategy.aggregate(state, round_of(2, who, updates[who], weights)._replace(probs=p))
         mean += np.prod(np.where(present, p, 1 - p), dtype=np.float64) * step
     np.testing.assert_allclose(mean, weights @ updates, atol=1e-6)
@@ -191,23 +191,25 @@ def test_the_memory_can_average() -> None:
 
 @every_coding
 @given(seed=st.integers(0, 2**32), n=st.integers(1, 5), d=st.integers(1, 9))
-def test_a_watched_pass_tells_of_the_rows_before(coding: Coding, seed: int, n: int, d: int) -> None:
+def test_a_measured_pass_tells_of_the_rows_before(coding: Coding, seed: int, n: int, d: int) -> None:
     memory, other = Memory.zeros(n, d, coding), Memory.zeros(n, d, coding)
     for r in history(seed, n, d, 9):
         m, steps = len(r.clients), np.zeros((2, d))
         seen, excess = np.broadcast_to(r.arrived, (m, d)), np.linspace(-1, 2, m).astype(np.float32)
         h = np.where(seen, memory.rows[r.clients], 0).astype(np.float64)
         Δ = np.where(seen, r.updates, 0).astype(np.float64)
-        owed = np.arange(d, dtype=np.float32) if r.t % 2 else None
-        told = memory.watched(steps[0], r, fresh=0.5, stale=0.3, gain=0.4, excess=excess, owed=owed)  # in place
+        residual = np.arange(d, dtype=np.float32) if r.t % 2 else None
+        told = memory.update_and_measure(
+            steps[0], r, fresh=0.5, stale=0.3, gain=0.4, excess=excess, residual=residual
+        )
         other.correct(steps[1], r, fresh=0.5, stale=0.3, gain=0.4)
-        assert steps[0].tobytes() == steps[1].tobytes()  # watching changes nothing
+        assert steps[0].tobytes() == steps[1].tobytes()  # measuring changes nothing
         assert memory.total.tobytes() == other.total.tobytes()
         size = (np.abs(Δ) + np.abs(h)).max(initial=0)
-        np.testing.assert_allclose(told.alike, (Δ * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
-        np.testing.assert_allclose(told.power, (h * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
-        if excess.any() or owed is not None:
-            extra = excess @ (Δ - 0.3 * h) + (0 if owed is None else np.arange(d))
+        np.testing.assert_allclose(told.dots, (Δ * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
+        np.testing.assert_allclose(told.squares, (h * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
+        if excess.any() or residual is not None:
+            extra = excess @ (Δ - 0.3 * h) + (0 if residual is None else np.arange(d))
             np.testing.assert_allclose(told.extra, extra, rtol=1e-5, atol=1e-5 * size)
             norms = [np.linalg.norm(x) for x in (steps[0], extra)]
             np.testing.assert_allclose(told.norms, norms, rtol=1e-4, atol=1e-5 * size)
@@ -236,12 +238,12 @@ def test_neither_numba_nor_threads_show_in_what_is_told(coding: Coding, monkeypa
         monkeypatch.setattr(passes, "WORTHWHILE", worthwhile)
         monkeypatch.setattr(passes, "SHARE", share)
         monkeypatch.setattr(passes, "_cores", lambda: 3)
-        memory, told, owed = Memory.zeros(5, 70_000, coding), [], np.zeros(70_000, np.float32)
+        memory, told, residual = Memory.zeros(5, 70_000, coding), [], np.zeros(70_000, np.float32)
         for r in rounds:
             step = np.zeros(70_000)
-            seen = memory.watched(step, r, fresh=0.5, stale=0.3, gain=0.4, excess=1.5, owed=owed)
-            owed = np.float32(0.5) * seen.extra
-            told += [step, seen.extra, seen.alike, seen.power, seen.norms]
+            seen = memory.update_and_measure(step, r, fresh=0.5, stale=0.3, gain=0.4, excess=1.5, residual=residual)
+            residual = np.float32(0.5) * seen.extra
+            told += [step, seen.extra, seen.dots, seen.squares, seen.norms]
         found.append([*told, memory.total, memory.rows])
     for plain, alone, shared in zip(*found, strict=True):
         assert plain.tobytes() == alone.tobytes() == shared.tobytes()

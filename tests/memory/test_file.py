@@ -61,7 +61,7 @@ def last(snapshots: Iterator[Snapshot]) -> Snapshot:
 def same(a: Snapshot, b: Snapshot) -> None:
     assert a.params.tobytes() == b.params.tobytes()
     for name in ("rows", "total", "scales", "written"):
-        x, y = getattr(a.checkpoint.state.memory, name), getattr(b.checkpoint.state.memory, name)
+        x, y = getattr(a.checkpoint.state, name), getattr(b.checkpoint.state, name)
         assert x.tobytes() == y.tobytes(), name
 
 
@@ -87,7 +87,7 @@ def test_rows_in_ram_are_in_the_checkpoint(coding: Any, folder: RunFolder, monke
         plain = last(played(coding()))
         same(plain, finished(folder, coding()))
         same(plain, finished(folder, coding()))
-        assert plain.checkpoint.state.memory.kept.ordered == (few > 0)
+        assert plain.checkpoint.state.kept.ordered == (few > 0)
 
 
 class Killed(BaseException):

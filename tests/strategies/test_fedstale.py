@@ -74,6 +74,11 @@ def test_an_empty_round_still_steps_with_the_memory() -> None:
     np.testing.assert_array_equal(first, [2.0, -4.0])  # a / p = 0.5, no memory yet
     np.testing.assert_array_equal(second, [0.5, -1.0])  # β a h
     np.testing.assert_array_equal(third, second)
+    first, second, _ = played(
+        FedStale(0.5, skip_empty_rounds=True), History(2, 2, [r, nobody, nobody._replace(t=3)])
+    )
+    np.testing.assert_array_equal(first, [2.0, -4.0])
+    np.testing.assert_array_equal(second, [0.0, 0.0])  # as in the authors' released code
 
 
 def expected_step(strategy: Strategy, state: object, full: Round, p: np.ndarray) -> np.ndarray:
@@ -113,7 +118,7 @@ def test_is_unbiased_whatever_is_in_the_memory(history: History, β: float, seed
         state = strategy.init(n, d)
         for r in history.rounds:
             _, state = strategy.aggregate(state, r)
-        h = state.memory.rows if isinstance(strategy, FedStale) else np.zeros((n, d))
+        h = state.rows if isinstance(strategy, FedStale) else np.zeros((n, d))
         scale = (full.weights[:, None] / p[:, None] * (np.abs(full.updates) + 2 * np.abs(h))).sum(axis=0)
         near([expected_step(strategy, state, full, p.astype(np.float64))], [wanted], [scale])
 
@@ -142,10 +147,15 @@ def test_a_state_that_was_stored_goes_on(history: History, β: float, at: int) -
     np.testing.assert_array_equal(steps, played(strategy, history))
 
 
-@pytest.mark.parametrize("beta", [-0.1, 1.5, float("nan")])
+@pytest.mark.parametrize("beta", [-0.1, 1.5, float("nan"), True, None, [0.5]])
 def test_beta_is_checked(beta: float) -> None:
-    with pytest.raises(BadInput, match=r"beta must be in \[0, 1\], got"):
+    with pytest.raises(BadInput, match=r"beta must be a number in \[0, 1\], got"):
         FedStale(beta)
+
+
+def test_a_beta_that_is_a_word_is_answered_with_the_rule_that_learns_it() -> None:
+    with pytest.raises(BadInput, match="got 'auto'; SelfTuning, kind \"auto\", learns it"):
+        FedStale("auto")
 
 
 @pytest.mark.parametrize("strategy", [FedStale(), Unbiased()])

@@ -23,15 +23,15 @@ def random_round(rng: np.random.Generator, t: int, n: int, d: int, p: np.ndarray
 class Plain:
     """The pseudo-code: sums over all clients, float64, one number after the other."""
 
-    def __init__(self, n: int, d: int, gain: float, clip: float | None, carry: float) -> None:
+    def __init__(self, n: int, d: int, gain: float, clip: float | None, decay: float) -> None:
         self.h, self.count, self.gain, self.clip = np.zeros((n, d)), [0] * n, gain, clip
-        self.carry, self.owed = carry, np.zeros(d)
+        self.decay, self.residual = decay, np.zeros(d)
         self.A = self.B = self.n = 0.0
         self.total, self.β = 0, 0.5
 
     def step(self, r: fs.Round) -> np.ndarray:
         N, a, p = len(r.weights), r.weights.astype(float), r.probs.astype(float)
-        base, C = self.β * (a @ self.h), self.owed
+        base, C = self.β * (a @ self.h), self.residual
         dA = dB = 0.0
         e = 0
         for Δ, i in zip(r.updates.astype(float), r.clients, strict=True):
@@ -43,7 +43,7 @@ class Plain:
                 dA, dB, e = dA + ω * (self.h[i] @ self.h[i]), dB + ω * (Δ @ self.h[i]), e + 1
         if self.clip and np.linalg.norm(C) > 0:
             whole, C = C, C * min(1, self.clip * np.linalg.norm(base) / np.linalg.norm(C))
-            self.owed = self.carry * (whole - C)
+            self.residual = self.decay * (whole - C)
         for Δ, i in zip(r.updates.astype(float), r.clients, strict=True):
             self.count[i] += 1
             self.h[i] += max(1 / self.count[i], self.gain) * (Δ - self.h[i])
@@ -66,7 +66,7 @@ def test_equals_the_pseudo_code(seed: int, gain: float, clip: tuple[float | None
     rng, d = np.random.default_rng(seed), 7
     p = np.where(rng.random(n) < 0.3, 1.0, rng.uniform(0.05, 1, n)).astype(np.float32)
     weights = rng.dirichlet(np.ones(n)).astype(np.float32)
-    strategy, plain = fs.FedStale("auto", gain=gain, clip=clip[0], carry=clip[1]), Plain(n, d, gain, *clip)
+    strategy, plain = fs.SelfTuning(gain, *clip), Plain(n, d, gain, *clip)
     state = strategy.init(n, d)
     for t in range(1, 25):
         r = random_round(rng, t, n, d, p, weights)
@@ -80,7 +80,7 @@ def test_without_a_clip_it_is_unbiased_whatever_it_has_learned(gain: float) -> N
     """The mean over all 2ⁿ patterns of who takes part, each with its probability, is the full step."""
     rng, n, d = np.random.default_rng(3), 4, 5
     p, weights = np.array([0.2, 0.5, 0.9, 1.0], np.float32), np.array([0.1, 0.4, 0.3, 0.2], np.float32)
-    strategy = fs.FedStale("auto", gain=gain)
+    strategy = fs.SelfTuning(gain, clip=None)
     state = strategy.init(n, d)
     for t in range(1, 40):
         _, state = strategy.aggregate(state, random_round(rng, t, n, d, p, weights))
@@ -101,21 +101,21 @@ def test_the_clip_bounds_what_the_inverse_weights_add() -> None:
     weights, p = np.array([0.5, 0.5], np.float32), np.array([1.0, 0.001], np.float32)
     updates = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
     r = fs.Round(1, np.zeros(2, np.float32), np.arange(2), updates, np.ones((2, 1), bool), np.zeros(2), weights, p)
-    free, clipped = (fs.FedStale("auto", clip=c) for c in (None, 1.0))
+    free, clipped = (fs.SelfTuning(1.0, clip=c) for c in (None, 1.0))
     wild = free.aggregate(free.init(2, 2), r)[0]
     tame = clipped.aggregate(clipped.init(2, 2), r)[0]
     assert wild[1] == pytest.approx(500, rel=1e-4)
     assert np.linalg.norm(tame) < 2 * np.linalg.norm(weights)
 
 
-def test_what_the_clip_cut_comes_in_later_rounds() -> None:
-    """With a carry of 1 nothing is lost: the steps of a run add up to those without a clip."""
+def test_error_feedback_adds_what_the_clip_cut_in_later_rounds() -> None:
+    """Without a decay nothing is lost: the steps of a run add up to those without a clip."""
     rng, n, d = np.random.default_rng(5), 4, 6
     p, weights = np.array([0.1, 1, 1, 1], np.float32), np.full(n, 0.25, np.float32)
     rules = {
         "free": fs.FedStale(0.0),
-        "carried": fs.FedStale(0.0, clip=0.5, carry=1.0),
-        "cut": fs.FedStale(0.0, clip=0.5),
+        "fed back": fs.SelfTuning(1.0, 0.5, 1.0, beta=0.0),
+        "cut": fs.SelfTuning(1.0, 0.5, 0.0, beta=0.0),
     }
     states, sums = {k: rule.init(n, d) for k, rule in rules.items()}, dict.fromkeys(rules, np.zeros(d))
     for t in range(1, 31):
@@ -127,20 +127,20 @@ def test_what_the_clip_cut_comes_in_later_rounds() -> None:
         for k, rule in rules.items():
             step, states[k] = rule.aggregate(states[k], r)
             sums[k] = sums[k] + step
-    np.testing.assert_allclose(sums["carried"], sums["free"], rtol=1e-5)
+    np.testing.assert_allclose(sums["fed back"], sums["free"], rtol=1e-5)
     assert np.linalg.norm(sums["cut"] - sums["free"]) > 0.01 * np.linalg.norm(sums["free"])
-    assert not states["carried"].owed.any()
+    assert not states["fed back"].residual.any()
 
 
-def test_what_is_owed_is_paid_in_rounds_without_anybody_too() -> None:
+def test_the_residual_is_added_in_rounds_without_anybody_too() -> None:
     n, d, weights, p = 2, 3, np.full(2, 0.5, np.float32), np.array([0.01, 1.0], np.float32)
-    rule, rng = fs.FedStale(1.0, clip=1.0, carry=1.0), np.random.default_rng(1)
+    rule, rng = fs.SelfTuning(1.0, 1.0, 1.0, beta=1.0), np.random.default_rng(1)
     state = rule.init(n, d)
     everybody = random_round(rng, 1, n, d, np.ones(n), weights)._replace(probs=p)
     _, state = rule.aggregate(state, everybody)
-    before, rest = state.owed.copy(), state.memory.total.astype(np.float32)
+    before, rest = state.residual.copy(), state.memory.total.astype(np.float32)
     step, state = rule.aggregate(state, random_round(rng, 2, n, d, np.zeros(n), weights)._replace(probs=p))
-    np.testing.assert_allclose(step - rest, before - state.owed, rtol=1e-4)
+    np.testing.assert_allclose(step - rest, before - state.residual, rtol=1e-4)
     assert np.linalg.norm(step - rest) == pytest.approx(np.linalg.norm(rest), rel=1e-5)
 
 
@@ -154,7 +154,7 @@ def test_stays_finite_with_rare_clients_and_odd_updates(
 ) -> None:
     rng, n, d = np.random.default_rng(seed), 5, 3
     p = np.array([0.001, 0.01, 0.3, 0.999, 1.0], np.float32)
-    strategy = fs.FedStale("auto", gain=0.5, clip=clip[0], carry=clip[1])
+    strategy = fs.SelfTuning(0.5, *clip)
     state, weights = strategy.init(n, d), np.full(n, 0.2, np.float32)
     scale = {"zero": 0.0, "same": 1.0, "huge": 1e15}[kind]
     for t in range(1, 60):
@@ -174,7 +174,7 @@ def test_it_stays_where_every_fixed_beta_does(seed: int, lr: float, steps: int) 
     task = fs.Quadratic.random(n, d, seed=seed, noise=0.3)
     far = 1000 * max(1.0, task.evaluate(task.init(0))["distance"])
 
-    def end(rule: fs.FedStale) -> float:
+    def end(rule: fs.Strategy) -> float:
         engine = fs.Serial(task, fs.Local(lr=lr, steps=steps))
         try:
             with np.errstate(over="ignore"):
@@ -195,7 +195,7 @@ def test_it_learns_a_large_beta_from_steady_updates_and_a_small_one_from_noise()
     steady = rng.standard_normal((n, d)).astype(np.float32)
     ends = []
     for noise in (0.0, 30.0):
-        strategy = fs.FedStale("auto")
+        strategy = fs.SelfTuning(1.0, clip=None)
         state = strategy.init(n, d)
         for t in range(1, 80):
             r = random_round(rng, t, n, d, p, weights)
@@ -214,16 +214,32 @@ def test_passes_the_battery_of_all_strategies(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"beta": "best"}, "auto"),
-        ({"gain": 0.0}, "gain must be"),
-        ({"clip": 0.0}, "clip must be"),
-        ({"clip": 1.0, "carry": 1.5}, "carry must be in"),
-        ({"carry": 0.5}, "needs a clip"),
-        ({"gain": "x"}, "gain must be a number, got 'x'"),
-        ({"clip": [1]}, "clip must be a number"),
-        ({"clip": 1.0, "carry": True}, "carry must be a number, got True"),
+        ({"beta": "best"}, r"beta must be a number in \[0, 1\] or None, got 'best'"),
+        ({"gain": 0.0}, r"gain must be a number in \(0, 1\], got 0.0"),
+        ({"gain": "x"}, r"gain must be a number in \(0, 1\], got 'x'"),
+        ({"clip": 0.0}, "clip must be a number above 0 or None, got 0.0"),
+        ({"clip": [1]}, "clip must be a number above 0 or None"),
+        ({"residual_decay": 1.5}, r"residual_decay must be a number in \[0, 1\], got 1.5"),
+        ({"residual_decay": True}, "residual_decay must be a number in .*, got True"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
-        fs.FedStale(**settings)
+        fs.SelfTuning(**settings)
+
+
+def test_the_recipes_are_its_defaults_and_its_unbiased_form() -> None:
+    assert fs.recipe("auto").strategy == fs.SelfTuning()
+    assert fs.recipe("auto-unbiased").strategy == fs.SelfTuning(gain=0.5, clip=None, residual_decay=0)
+
+
+@given(seed=st.integers(0, 10**6), beta=st.sampled_from([0.0, 0.3, 1.0]))
+def test_with_a_fixed_beta_and_nothing_else_it_is_fedstale(seed: int, beta: float) -> None:
+    rng, n, d = np.random.default_rng(seed), 4, 5
+    p, weights = np.array([0.2, 0.5, 0.9, 1.0], np.float32), np.full(n, 0.25, np.float32)
+    rules = [fs.FedStale(beta), fs.SelfTuning(gain=1.0, clip=None, beta=beta)]
+    states = [rule.init(n, d) for rule in rules]
+    for t in range(1, 12):
+        r = random_round(rng, t, n, d, p, weights)
+        (x, states[0]), (y, states[1]) = (rule.aggregate(s, r) for rule, s in zip(rules, states, strict=True))
+        np.testing.assert_array_equal(x, y)

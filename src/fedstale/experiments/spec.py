@@ -109,6 +109,8 @@ def _rule(entry: Table, where: str) -> tuple[Table, Recipe]:
     kind = entry["kind"]
     if isinstance(kind, str) and OWN.fullmatch(kind):
         return {"kind": kind}, Recipe(STRATEGIES.find(kind, where))
+    asks = kind == "fedstale" and entry.get("beta") == "auto"
+    require(not asks, f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)')
     if known(kind, {**RECIPES, **STRATEGIES}, where) in RECIPES:
         return describe(RECIPES[kind].strategy, STRATEGIES), RECIPES[kind]
     return {"kind": kind}, Recipe(STRATEGIES[kind])

@@ -10,7 +10,7 @@ from fedstale.core import Array, Floats, Ids, Mask, Round
 from fedstale.memory.codings import Coding, Float32, keys
 from fedstale.memory.file import File
 from fedstale.memory.ram import Ram
-from fedstale.memory.update import Passing, Watch, exchange, squared
+from fedstale.memory.update import Measured, Passing, exchange, squared
 
 
 @runtime_checkable
@@ -67,25 +67,26 @@ class Memory:
         """step += Σ_S fresh_i (Δ_i - stale_i h_i), and then `remember`, in one pass over the rows."""
         self._pass(step, r, fresh, stale, gain, None)
 
-    def watched(
+    def update_and_measure(
         self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1,
-        excess: npt.ArrayLike | None = None, owed: Array | None = None,
-    ) -> Watch:  # fmt: skip
-        """`correct`, and what it saw: ⟨Δ_i, h_i⟩ and ‖h_i‖² of the rows before, Σ_S excess_i (Δ_i - stale_i h_i),
+        excess: npt.ArrayLike | None = None, residual: Array | None = None,
+    ) -> Measured:  # fmt: skip
+        """`correct`, and measure ⟨Δ_i, h_i⟩ and ‖h_i‖² of the rows before they change.
 
-        which is added to what is `owed`, in place, and the norms of the step and of that sum.
+        Also residual + Σ_S excess_i (Δ_i - stale_i h_i), which overwrites the `residual`, and the norms of the
+        step and of that sum.
         """
         m = len(r.clients)
         e = np.full(m, 0 if excess is None else excess, np.float32)
-        extra = np.zeros(0 if excess is None else len(self.total), np.float32) if owed is None else owed
-        watch = Watch(e, extra, np.zeros(m), np.zeros(m), np.zeros(2))
+        extra = np.zeros(0 if excess is None else len(self.total), np.float32) if residual is None else residual
+        watch = Measured(e, extra, np.zeros(m), np.zeros(m), np.zeros(2))
         if not self._pass(step, r, fresh, stale, gain, watch):
             watch.norms[:] = np.sqrt(squared(step, extra.astype(np.float64))[0]).astype(np.float32)
         return watch
 
     def _pass(
         self, step: Floats, r: Round, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike,
-        watch: Watch | None,
+        watch: Measured | None,
     ) -> bool:  # fmt: skip
         """Whether there was anything to do."""
         self.weighted_sum(r.weights)
@@ -105,7 +106,7 @@ class Memory:
         scales, told = self.scales[clients], watch if watch is None or all_heard else watch.of(keep)
         exchange(self.coding, passing, scales, step, self.total, told)
         if watch and told and told is not watch:
-            watch.alike[keep], watch.power[keep] = told.alike, told.power
+            watch.dots[keep], watch.squares[keep] = told.dots, told.squares
         self.kept.put(clients, codes)
         self.scales[clients], self.written[clients] = scales, r.t
         return True

@@ -36,22 +36,22 @@ class Passing(NamedTuple):
     keys: Keys  # (m, 2)
 
 
-class Watch(NamedTuple):
-    """What a pass tells besides, about the rows before they change."""
+class Measured(NamedTuple):
+    """What a pass measures of the rows before they change."""
 
     excess: Array  # (m,)
     extra: Array  # (d,) += Σ excess (Δ - stale·h), summed in float64; of no size if there is none
-    alike: Floats  # (m,) ← ⟨Δ, h⟩
-    power: Floats  # (m,) ← ‖h‖²
+    dots: Floats  # (m,) ← ⟨Δ, h⟩
+    squares: Floats  # (m,) ← ‖h‖²
     norms: Floats  # (2,) ← of the step and of that sum
 
-    def of(self, keep: slice | Mask) -> "Watch":
+    def of(self, keep: slice | Mask) -> "Measured":
         """Of some of the rows."""
-        return Watch(self.excess[keep], self.extra, self.alike[keep], self.power[keep], self.norms)
+        return Measured(self.excess[keep], self.extra, self.dots[keep], self.squares[keep], self.norms)
 
 
 def exchange(
-    coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats, watch: Watch | None = None
+    coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats, watch: Measured | None = None
 ) -> None:
     """step += Σ fresh (Δ - stale·h); h ← h + gain (Δ - h), coded; total += Σ weight · the change of h.
 
@@ -77,7 +77,7 @@ def exchange(
             if watch:
                 watch.extra[:] = extra
     if watch:  # rounded, so that the order of the sums does not show
-        watch.alike[:], watch.power[:] = dots.sum(axis=0).astype(np.float32).T
+        watch.dots[:], watch.squares[:] = dots.sum(axis=0).astype(np.float32).T
         watch.norms[:] = np.sqrt(squares.sum(axis=0)).astype(np.float32)
 
 
@@ -103,7 +103,7 @@ def _exchange(
     inverse: Array,
     step: Floats,
     total: Floats,
-    watch: Watch | None,
+    watch: Measured | None,
 ) -> tuple[Floats, Floats]:
     """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, and the extra in float64, if anybody watches."""
     dots, extra = np.zeros((1, len(before), 2)), (watch.extra if watch else np.zeros(0)).astype(np.float64)

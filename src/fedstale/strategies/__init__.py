@@ -10,6 +10,7 @@ from fedstale.strategies.fedvarp import FedVARP
 from fedstale.strategies.mifa import MIFA
 from fedstale.strategies.more_available import MoreAvailable
 from fedstale.strategies.scaffold import Scaffold
+from fedstale.strategies.self_tuning import SelfTuning
 from fedstale.strategies.udma import UDMA
 from fedstale.strategies.unbiased import Unbiased
 from fedstale.strategies.waiting import Wait
@@ -26,6 +27,7 @@ __all__ = [
     "FedVARP",
     "MoreAvailable",
     "Scaffold",
+    "SelfTuning",
     "Unbiased",
     "Wait",
 ]
