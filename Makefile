@@ -1,5 +1,7 @@
-# make demo | test | check | bench | docs | setup, with Flower in an environment of its own: federation | test-flower,
-# and with Ray in another: test-ray
+# make demo | test | check | format | bench | docs | setup       in .venv
+# make federation | test-flower, test-ray                        with Flower or Ray, each in an environment of its own
+# make test-browser, test-wheel                                  in .venv: the report in Chromium; the built package
+# make test-all                                                  every test there is
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,16 +9,20 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 FLOWER := .venv-flower
 RAY := .venv-ray
+# An environment is made again when the text of its lock changes, whatever the dates of the files.
+LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
+INSTALL = pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: setup demo test check format bench docs federation test-flower test-ray clean
+.PHONY: setup demo test check format bench docs federation test-flower test-ray test-browser test-wheel \
+        test-others test-all chromium clean
 
-setup: $(VENV)/.ready
+setup: $(VENV)/.ready-$(LOCK)
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready-$(LOCK):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedstale needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,report]'
-	touch $@
+	$(BIN)/$(INSTALL) '.[dev,report]'
+	rm -f $(VENV)/.ready-* $(VENV)/.docs-* $(VENV)/.browser-* && touch $@
 
 demo: setup
 	$(BIN)/fedstale run experiments/demo.toml $(DEMO)
@@ -36,32 +42,51 @@ format: setup
 bench: setup
 	$(BIN)/fedstale bench $(BENCH)
 
-docs: $(VENV)/.docs
+docs: $(VENV)/.docs-$(LOCK)
 	$(BIN)/python -m sphinx --fail-on-warning --quiet docs build/docs
 	@echo build/docs/index.html
 
-$(VENV)/.docs: $(VENV)/.ready
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+$(VENV)/.docs-$(LOCK): $(VENV)/.ready-$(LOCK)
+	$(BIN)/$(INSTALL) '.[docs]'
 	touch $@
 
-$(FLOWER)/.ready: pyproject.toml constraints.txt
+$(FLOWER)/.ready-$(LOCK):
 	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
-	$(FLOWER)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,flower]'
-	touch $@
+	$(FLOWER)/bin/$(INSTALL) '.[dev,flower]'
+	rm -f $(FLOWER)/.ready-* && touch $@
 
-federation: $(FLOWER)/.ready
+federation: $(FLOWER)/.ready-$(LOCK)
 	$(FLOWER)/bin/python examples/federation/main.py $(FEDERATION)
 
-test-flower: $(FLOWER)/.ready
-	$(FLOWER)/bin/pytest tests/federation $(TESTS)
+test-flower: $(FLOWER)/.ready-$(LOCK)
+	$(FLOWER)/bin/pytest tests/federation -rs $(TESTS)
 
-$(RAY)/.ready: pyproject.toml constraints.txt
+$(RAY)/.ready-$(LOCK):
 	test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
-	$(RAY)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
+	$(RAY)/bin/$(INSTALL) '.[dev,ray]'
+	rm -f $(RAY)/.ready-* && touch $@
+
+test-ray: $(RAY)/.ready-$(LOCK)
+	$(RAY)/bin/pytest tests/engines/ray -rs $(TESTS)
+
+$(VENV)/.browser-$(LOCK): $(VENV)/.ready-$(LOCK)
+	$(BIN)/$(INSTALL) '.[browser]'
 	touch $@
 
-test-ray: $(RAY)/.ready
-	$(RAY)/bin/pytest tests/engines/ray $(TESTS)
+chromium:  # Debian's; without it, and without the right to install it, tests/browser are skipped and say why
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
+	{ test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
+	echo "Chromium is missing and cannot be installed here: tests/browser will be skipped"
+
+test-browser: $(VENV)/.browser-$(LOCK) chromium
+	$(BIN)/pytest tests/browser -rs $(TESTS)
+
+test-wheel: setup
+	$(BIN)/pytest -m wheel tests/packaging -rs $(TESTS)
+
+test-others: test-wheel docs test-browser test-ray test-flower
+
+test-all: test test-others
 
 clean:
 	rm -rf $(VENV) $(FLOWER) $(RAY) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis
