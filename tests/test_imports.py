@@ -41,27 +41,15 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "report": BASE | {"runs", "plots"},
     "experiments": PARTS | {"registry", "simulate", "runs", "engines", "tasks", "data", "fed_cis"},
     "papers": BASE | {"experiments", "registry", "simulate", "runs", "plots", "engines"},
-    "advise": BASE
-    | {"experiments", "registry", "simulate", "runs", "participation", "theory", "engines", "papers"},
+    "advise": BASE | {"experiments", "registry", "runs", "participation", "theory", "engines"},
     "federation": PARTS | {"registry", "simulate", "runs", "experiments", "engines", "tasks"},
     "flower": {"federation"},
-    "cli": {
-        "core",
-        "simulate",
-        "registry",
-        "experiments",
-        "papers",
-        "plots",
-        "report",
-        "advise",
-        "federation",
-        "runs",
-    }
-    | {"engines", "participation", "theory", "tasks", "data"},
+    "cli": {"core", "simulate", "registry", "experiments", "papers", "plots", "report", "advise", "federation"}
+    | {"runs", "theory"},
     "__main__": {"cli"},
 }
 HOMES = {
-    "torch": {"tasks", "engines", "fed_cis", "cli"},
+    "torch": {"tasks", "engines", "fed_cis"},
     "flwr": {"federation"},
     "ray": {"engines"},
     "matplotlib": {"plots", "papers"},

@@ -170,7 +170,7 @@ def biased_weights(p: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Fl
     Exact if the weight of those who come is the same every round, else `plain_weights` of a long matrix is.
     """
     q = _probabilities(p)
-    b = q * _weights(weights, len(q))
+    b = q * normalised(weights, len(q))
     require(b.sum() > 0, "somebody with a weight must come, got p = 0 for all")
     return np.asarray(b / b.sum())
 
@@ -178,7 +178,7 @@ def biased_weights(p: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Fl
 def plain_weights(matrix: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Floats:
     """(n,) mean of a_i 1{i here} / Σ_here a_j over the rounds with anybody there: how FedAvg weighs clients."""
     here = _matrix(matrix)
-    q = here * _weights(weights, here.shape[1])
+    q = here * normalised(weights, here.shape[1])
     q = q[q.sum(axis=1) > 0]
     require(len(q) > 0, "a participation matrix must have a round with somebody there, got none")
     return np.asarray((q / q.sum(axis=1, keepdims=True)).mean(axis=0))
@@ -219,6 +219,7 @@ class Summary(NamedTuple):
     mixing: Floats  # (n,) λ̂_i: share there after a presence, minus share there after an absence; 0 if unknown
     staleness: Counts  # rounds since a client was last there, of every client and round from its first on
     unseen: float  # share of the client-rounds before the client's first
+    longest_absence: npt.NDArray[np.int64]  # (n,) most rounds in a row without the client, both ends included
     bias: float  # total variation between the weights a and those of plain averaging
     least_rounds: float  # 1 / p_min: no rule can use everybody in fewer, on average
 
@@ -239,7 +240,8 @@ def summary(matrix: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Summ
         mixing=_mixing(here),
         staleness=_counts((t - last)[last >= 0]),
         unseen=float((last < 0).mean()),
-        bias=total_variation(_weights(weights, n), plain_weights(here, weights)),
+        longest_absence=(t - last).max(axis=0),
+        bias=total_variation(normalised(weights, n), plain_weights(here, weights)),
         least_rounds=_over(1, float(marginals.min())),
     )
 
@@ -278,10 +280,11 @@ def _present(p: npt.ArrayLike) -> Spread:
     return found
 
 
-def _weights(weights: npt.ArrayLike | None, n: int) -> Floats:
+def normalised(weights: npt.ArrayLike | None, n: int) -> Floats:
+    """(n,) weights a_i that sum to 1; equal ones if none are given."""
     a = np.ones(n) if weights is None else np.asarray(weights, np.float64)
-    ok = a.shape == (n,) and bool((a >= 0).all()) and a.sum() > 0
-    require(ok, f"weights must be {n} numbers of at least 0, not all 0, got {weights!r}")
+    ok = a.shape == (n,) and bool((a >= 0).all()) and 0 < float(a.sum()) < math.inf
+    require(ok, f"weights must be {n} numbers of at least 0, not all 0, got {a.size}: {a.ravel()[:5].tolist()}")
     return np.asarray(a / a.sum())
 
 

@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fedstale.advise import rules
-from fedstale.advise import text as telling
-from fedstale.advise import trial as trying
+from fedstale.advise import rules, text, trial
 from fedstale.advise.evidence import of_probs, of_table
 from fedstale.advise.from_runs import of_run
 from fedstale.advise.measures import independent_weights, measure
@@ -230,7 +228,7 @@ def test_memory_that_does_not_fit_is_written_smaller() -> None:
         "kind": "int8",
         "folder": "memory",
     }
-    lines = list(telling.entry(rules.advise(m, known=False).entry))
+    lines = list(text.entry(rules.advise(m, known=False).entry))
     assert max(map(len, lines)) <= 100
     assert tomllib.loads("\n".join(lines))["algorithms"][0]["memory"] == {"kind": "float16"}
 
@@ -279,7 +277,7 @@ def test_the_shortlist_is_tried_and_ranked(quadratic: Path, tmp_path: Path) -> N
     assert first == again
     assert first == found(*words, "--out", tmp_path / "a")["simulation"]  # nothing is computed twice
     names = [row["rule"] for row in first["ranking"]]
-    assert {*trying.SHORTLIST} < {*names}
+    assert {*trial.SHORTLIST} < {*names}
     objectives = [row["objective"] for row in first["ranking"]]
     assert objectives == sorted(objectives)
     assert [row["place"] for row in first["ranking"]] == sorted(row["place"] for row in first["ranking"])
@@ -318,21 +316,21 @@ def scores(*objectives: float) -> list[dict[str, float]]:
 def test_equal_places_cannot_be_told_apart() -> None:
     table = {"noisy": scores(0.5, 2.2, 0.9), "best": scores(1.0, 1.1, 1.2), "worse": scores(1.3, 1.4, 1.5),
              "lost": scores(1, np.inf, 1)}  # fmt: skip
-    ranked = trying.ranking(table)
+    ranked = trial.ranking(table)
     assert [(row["rule"], row["place"]) for row in ranked] == [("best", 1), ("noisy", 1), ("worse", 3), ("lost", 4)]
     assert ranked[2]["behind"] == pytest.approx(1.4 / 1.1 - 1)
     assert ranked[3] == {"place": 4, "rule": "lost", "diverged": 1, "behind": None}
-    assert trying.verdict(ranked, "noisy", 3, False) == "noisy is among the 2 best, which cannot be told apart."
-    assert "worse is 27.3% behind best: take best" in trying.verdict(ranked, "worse", 3, False)
-    assert "add rounds" in trying.verdict(ranked, "worse", 3, True)
-    assert "lost diverged: take best" in trying.verdict(ranked, "lost", 3, False)
+    assert trial.verdict(ranked, "noisy", 3, False) == "noisy is among the 2 best, which cannot be told apart."
+    assert "worse is 27.3% behind best: take best" in trial.verdict(ranked, "worse", 3, False)
+    assert "add rounds" in trial.verdict(ranked, "worse", 3, True)
+    assert "lost diverged: take best" in trial.verdict(ranked, "lost", 3, False)
 
 
 def test_one_seed_proves_nothing() -> None:
-    ranked = trying.ranking({"a": scores(1), "b": scores(9)})
+    ranked = trial.ranking({"a": scores(1), "b": scores(9)})
     assert [row["place"] for row in ranked] == [1, 1]
-    assert "add seeds" in trying.verdict(ranked, "a", 1, False)
-    assert "smaller learning rate" in trying.verdict(trying.ranking({"a": scores(np.inf, np.inf)}), "a", 2, False)
+    assert "add seeds" in trial.verdict(ranked, "a", 1, False)
+    assert "smaller learning rate" in trial.verdict(trial.ranking({"a": scores(np.inf, np.inf)}), "a", 2, False)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedstale.cli.inspect import inspect, read, read_weights
+from fedstale.advise.files import read_numbers, read_trace
+from fedstale.cli.inspect import inspect
 from fedstale.core import BadInput
 from fedstale.plots.trace import _at_least
 
@@ -87,15 +88,15 @@ def test_weights_and_sides(table: Path, tmp_path: Path) -> None:
 def test_an_event_list_and_a_grid_are_told_from_a_table(tmp_path: Path) -> None:
     events = tmp_path / "events.csv"
     events.write_text("device,t_s,state\na,0,AVL_TRAIN\na,1200,UN_AVL\nb,600,AVL_TRAIN\nb,1800,UN_AVL\n")
-    assert read(events, []).tolist() == [[True, False], [True, True], [False, True]]
-    assert read(events, ["round_seconds=1200", "clients=1"]).tolist() == [[True], [False]]
+    assert read_trace(events, []).tolist() == [[True, False], [True, True], [False, True]]
+    assert read_trace(events, ["round_seconds=1200", "clients=1"]).tolist() == [[True], [False]]
     grid = tmp_path / "grid.npz"
     np.savez(grid, avail=np.array([[-1, 1], [0, 1]], np.int8))
-    assert read(grid, []).tolist() == [[False, True], [False, True]]
-    assert read(grid, ["unknown=true"]).tolist() == [[True, True], [False, True]]
+    assert read_trace(grid, []).tolist() == [[False, True], [False, True]]
+    assert read_trace(grid, ["unknown=true"]).tolist() == [[True, True], [False, True]]
     plain = tmp_path / "plain.npz"
     np.savez(plain, who=np.eye(2))
-    assert read(plain, []).tolist() == [[True, False], [False, True]]
+    assert read_trace(plain, []).tolist() == [[True, False], [False, True]]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_wrong_file_is_refused_with_a_sentence(
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(BadInput, match=sentence):
-        read(tmp_path / name, changes)
+        read_trace(tmp_path / name, changes)
 
 
 @pytest.mark.parametrize("text", ["1,two", "gone.npy", ""])
@@ -142,7 +143,11 @@ def test_plain_and_large_tables_have_a_picture(tmp_path: Path, table: np.ndarray
 
 def test_weights_are_read_from_words_and_files(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", [1, 2])
-    assert read_weights(str(tmp_path / "a.npy")).tolist() == read_weights("1, 2").tolist() == [1, 2]
+    assert (
+        read_numbers(str(tmp_path / "a.npy"), "weights").tolist()
+        == read_numbers("1, 2", "weights").tolist()
+        == [1, 2]
+    )
 
 
 def test_the_share_of_k_or_more() -> None:

@@ -1,9 +1,9 @@
-"""`fedstale advise`: from who comes, and how often, to a rule and its settings, in plain words with numbers.
+"""From a participation to a recommended algorithm and its settings, with the numbers behind it.
 
-evidence, recorded_runs    what is known: a trace, the p_i, an experiment or a run's folder, in one form
-measures, rhythm           the numbers: bias, noise, staleness, rounds, memory, correlation, who stands out
-rules                      which rule follows from them, and why: all of it in one table
-trying                     the shortlist, simulated on the user's own experiment and ranked
-telling                    the same for people
-command                    `fedstale advise`
+files                  reading traces and numbers that users bring
+evidence, from_runs    what is known: a trace, probabilities, an experiment or a run's folder, in one form
+measures, rhythm       the numbers: bias, noise, staleness, rounds, memory, correlation
+rules                  which rule follows from them, and why: all of it in one table
+trial                  a shortlist on the user's own experiment, ranked
+text                   the recommendation as text
 """

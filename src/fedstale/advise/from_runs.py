@@ -1,4 +1,4 @@
-"""What the folder of a run, finished or not, has recorded: who was there, and what its estimator believed."""
+"""Evidence from the folder of a run, finished or not: who participated, and what its estimator believed."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.advise.evidence import Evidence, arrival_of, even_or, of_table, with_task
+from fedstale.advise.evidence import Evidence, arrival_of, of_table, with_task
 from fedstale.core import BadInput, Floats, Mask, WarmsUp, WithTruth, require
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.schema import Experiment
@@ -14,10 +14,11 @@ from fedstale.experiments.spec import Table, build
 from fedstale.registry import ESTIMATORS
 from fedstale.runs import store
 from fedstale.runs.query import AWAY, names_clients, presence
+from fedstale.theory import normalised
 
 
 def of_run(folder: store.RunFolder, weights: Floats | None) -> Evidence:
-    """From the lines of its metrics, as far as it got."""
+    """The participation that the run has recorded so far, with its task if that can be loaded."""
     config, lines = folder.config(), folder.metrics()
     require(len(lines) > 0, f"{folder.path} has no round in its metrics yet; nothing can be said of it")
     require(
@@ -33,7 +34,7 @@ def of_run(folder: store.RunFolder, weights: Floats | None) -> Evidence:
         e = with_task(e, experiment_of(folder.path), weights)
         return e._replace(arrival=arrival_of(config["channel"], len(e.p), e.d or 1))
     except (BadInput, OSError) as error:  # elsewhere the data may be missing: the participation is still known
-        return e._replace(weights=even_or(weights, len(e.p)), notes=(f"the task is left out: {error}",))
+        return e._replace(weights=normalised(weights, len(e.p)), notes=(f"the task is left out: {error}",))
 
 
 def believed(config: Table, here: Mask) -> Floats | None:

@@ -1,4 +1,4 @@
-"""The numbers behind an advice, from what is known of who takes part.
+"""The numbers behind a recommendation: bias, noise, staleness, rounds and memory.
 
 [S] Rodio and Neglia, FedStale, ECAI 2024.  [T] Rodio, thesis, 2024.
 """
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedstale import theory
 from fedstale.advise.evidence import Evidence
-from fedstale.advise.rhythm import absences, apart, chance, crowding, cycle, mixing, worth
+from fedstale.advise.rhythm import apart, chance, crowding, cycle, mixing, worth
 from fedstale.core import Floats, Ids, require
 
 VISITS = 10  # of the rarest client, the horizon of the experiments of [S]
@@ -26,10 +26,12 @@ class Extreme(NamedTuple):
 
 
 class Measures(NamedTuple):
+    """What is measured of a participation; all but the first four fields leave out clients that never come."""
+
     clients: int
     rounds: int | None  # recorded
-    never: list[int]  # clients that never come; all that follows is of the others
-    lost: float  # weight of those who never come
+    never: list[int]  # clients that never come
+    lost: float  # their weight
     bias: float  # total variation between a and what FedAvg realises
     chance: float  # what of it so short a recording would show if all came equally often
     gains: Extreme  # realised minus wanted weight
@@ -57,11 +59,13 @@ class Measures(NamedTuple):
 
 
 def measure(everybody: Evidence) -> Measures:
+    """All measures of what is known about a participation."""
     come = np.flatnonzero(everybody.p > 0)
     e = only(everybody, come)
     p, a, realised, λ = e.p, e.weights, realised_weights(e), mixing(e)[e.p < 1]
     noise, shift = a**2 * (1 - p) / p, realised - a
     mean, recorded = float(λ.mean()) if λ.size else 0.0, e.here if e.recorded else None
+    away = None if recorded is None else theory.summary(recorded).longest_absence
     n = len(everybody.p)
     return Measures(
         clients=n, rounds=None if recorded is None else len(recorded),
@@ -71,7 +75,7 @@ def measure(everybody: Evidence) -> Measures:
         wanted=spread(a, come, n), realised=spread(realised, come, n),
         inflation=float(np.mean((1 - p) / p)), noisiest=extreme(noise / max(float(noise.sum()), 1e-300), come),
         p_avg=float(p.mean()), rarest=extreme(1 / p, come)._replace(value=float(p.min())),
-        gap=float(np.mean(1 / p)), absence=None if recorded is None else extreme(absences(recorded), come),
+        gap=float(np.mean(1 / p)), absence=None if away is None else extreme(away, come),
         least_rounds=float(1 / p.min()), enough_rounds=float(VISITS / p.min()), planned=e.planned,
         memory=None if e.d is None else {name: n * e.d * size for name, size in BYTES.items()},
         mixing=mean, worth=worth(mean),
@@ -82,7 +86,7 @@ def measure(everybody: Evidence) -> Measures:
 
 
 def only(e: Evidence, come: Ids) -> Evidence:
-    """What is known of these clients, their weights summing to 1."""
+    """The evidence about these clients alone, their weights summing to 1."""
     require(len(come) > 0 and float(e.weights[come].sum()) > 0, f"{e.source}: nobody with a weight ever comes")
     λ, arrival, believed = (None if x is None else x[come] for x in (e.mixing, e.arrival, e.believed))
     a, here = e.weights[come], None if e.here is None else e.here[:, come]
@@ -97,6 +101,7 @@ def spread(values: Floats, come: Ids, n: int) -> Floats:
 
 
 def realised_weights(e: Evidence) -> Floats:
+    """(n,) the weights that FedAvg gives the clients on average."""
     return independent_weights(e.p, e.weights) if e.here is None else theory.plain_weights(e.here, e.weights)
 
 
@@ -136,7 +141,7 @@ def misjudged(e: Evidence, come: Ids) -> Extreme | None:
 
 
 def plain(m: Measures) -> dict[str, Any]:
-    """All of it as JSON holds it."""
+    """The measures as plain numbers and lists, ready for JSON."""
     return {key: _plain(value) for key, value in m._asdict().items()}
 
 

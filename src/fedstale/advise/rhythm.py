@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from fedstale import theory
 from fedstale.advise.evidence import Evidence
@@ -11,12 +10,6 @@ from fedstale.core import Floats, Mask
 
 CYCLE = 0.5  # autocorrelation from which a lag is called a cycle
 COMPARED = 2**21  # entries of a table whose autocorrelation is computed, at most
-
-
-def absences(here: Mask) -> npt.NDArray[np.int64]:
-    """(n,) the most rounds in a row that each client was away, the beginning and the end included."""
-    t = np.arange(len(here))[:, None]
-    return np.asarray((t - np.maximum.accumulate(np.where(here, t, -1), axis=0)).max(axis=0))
 
 
 def mixing(e: Evidence) -> Floats:

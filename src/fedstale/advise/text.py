@@ -1,4 +1,4 @@
-"""The advice for people: at most 100 columns, the recommendation first, then the numbers behind it."""
+"""The recommendation as text of at most 100 columns: the rule first, then the numbers behind it."""
 
 import json
 import textwrap
@@ -11,7 +11,7 @@ from fedstale.advise.rules import STRETCHES, Advice
 
 WIDTH = 100
 LABEL = 16
-CALLED = {
+DESCRIPTIONS = {
     "fedavg": "plain averaging",
     "upga-pl": "unbiased averaging over lossy links",
     "amplified": "plain averaging, its progress amplified",
@@ -20,10 +20,11 @@ CALLED = {
 
 
 def lines(e: Evidence, m: Measures, a: Advice) -> Iterator[str]:
+    """The whole recommendation, line by line."""
     rounds = f", {m.rounds} rounds recorded" if m.rounds else ""
     yield f"{e.source}: {m.clients} clients{rounds}"
     yield ""
-    yield f"Use {a.entry['kind']}: {CALLED[a.entry['kind']]}."
+    yield f"Use {a.entry['kind']}: {DESCRIPTIONS[a.entry['kind']]}."
     yield from textwrap.wrap(a.why, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
     yield ""
     yield from entry(a.entry)
@@ -103,6 +104,26 @@ def client(who: Extreme) -> str:
 def size(b: int) -> str:
     power = min(3, (len(str(b)) - 1) // 3)
     return f"{b / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
+
+
+def ranking_lines(found: dict[str, Any]) -> Iterator[str]:
+    """The ranking of a simulation as a table, with its verdict."""
+    seeds = ", ".join(map(str, found["seeds"]))
+    yield ""
+    yield f"Simulated: {found['rounds']} rounds, seeds {seeds}, all rules at the experiment's own learning rate"
+    yield f"  {'place':5} {'rule':15} {'objective':>18} {'behind':>8} {'accuracy':>9} {'worst tenth':>12}"
+    for row in found["ranking"]:
+        rule = row["rule"] + ("*" if row["rule"] == found["advised"] else "")
+        value = f"diverged with {row['diverged']}" if row["diverged"] else f"{row['objective']:.4g}"
+        value += "" if row.get("objective_std") is None else f" ± {row['objective_std']:.1g}"
+        shares = [
+            "" if row.get(key) is None else f"{row[key]:.1%}" for key in ("behind", "accuracy", "worst_tenth")
+        ]
+        yield f"  {row['place']:<5} {rule:15} {value:>18} {shares[0]:>8} {shares[1]:>9} {shares[2]:>12}".rstrip()
+    yield "  * advised; the same place: a paired t-test over the seeds cannot tell them apart, 5 %"
+    for caution in found["cautions"]:
+        yield f"  {caution}"
+    yield found["verdict"]
 
 
 def toml(value: Any) -> str:

@@ -1,30 +1,24 @@
-"""The shortlist on the user's own experiment: a small simulation and an honest ranking."""
+"""A shortlist of rules on the user's own experiment: the experiment to simulate, and the ranking of its runs."""
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from fedstale import engines
 from fedstale.advise.evidence import Evidence, task_of
 from fedstale.advise.measures import VISITS, Measures
 from fedstale.advise.rules import LEARNT, Advice
 from fedstale.core import BadInput, require
-from fedstale.experiments.execute import execute
-from fedstale.experiments.interrupts import Interrupted, Stop
-from fedstale.experiments.plan import by_label, plan
+from fedstale.experiments.plan import Planned, by_label
 from fedstale.experiments.schema import Experiment, training
 from fedstale.runs import store
 from fedstale.runs.metrics import OBJECTIVE
 from fedstale.runs.statistics import difference, paired_test, spread
-from fedstale.simulate import Diverged
 
 SHORTLIST = ("fedavg", "unbiased", "fedvarp", "fedstale", "mifa", "auto", "auto-unbiased")
-ROUNDS = 200  # at most, unless told
-BATCHED = 100_000  # parameters up to which many runs are best advanced side by side
+ROUNDS = 200  # simulated at most, unless --rounds says more
+BATCHED = 100_000  # parameters up to which `batched` is the fastest engine for many runs
 
 
 def shortlisted(e: Experiment, known: Evidence, a: Advice, rounds: int | None, seeds: str) -> Experiment:
@@ -36,13 +30,14 @@ def shortlisted(e: Experiment, known: Evidence, a: Advice, rounds: int | None, s
     rules = list(named.values())
     rounds = min(e.rounds, ROUNDS) if rounds is None else rounds
     require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
-    changes: dict[str, Any] = {"algorithms": rules, "rounds": rounds, "seeds": numbers(seeds), "warmup": None}
+    changes: dict[str, Any] = {"algorithms": rules, "rounds": rounds, "seeds": parse_seeds(seeds), "warmup": None}
     if not known.known:
         changes["estimator"] = LEARNT
-    return e.model_copy(update=changes | {"engine": engine(e), "evaluate_every": None})
+    return e.model_copy(update=changes | {"engine": fast_engine(e), "evaluate_every": None})
 
 
-def numbers(seeds: str) -> list[int]:
+def parse_seeds(seeds: str) -> list[int]:
+    """`1,2,3` as numbers."""
     try:
         found = [int(s) for s in seeds.split(",")]
     except ValueError:
@@ -52,8 +47,8 @@ def numbers(seeds: str) -> list[int]:
     return found
 
 
-def engine(e: Experiment) -> str:
-    """`batched` where nothing else was asked for, the model is small and it can be done."""
+def fast_engine(e: Experiment) -> str:
+    """The experiment's engine, or `batched` in place of `serial` where the model is small and it supports it."""
     if e.engine != "serial":
         return e.engine
     task = task_of(e)
@@ -66,22 +61,8 @@ def engine(e: Experiment) -> str:
     return e.engine
 
 
-def attempt(e: Experiment, m: Measures, a: Advice, out: Path) -> dict[str, Any]:
-    """Simulate what is not there yet, and rank; the runs are kept, so that the same command goes on or reuses."""
-    planned = plan(e, store.open_store(out))
-    talk = Console(stderr=True)
-    budget = f"{len(e.algorithms)} rules × {len(e.seeds)} seeds × {e.rounds} rounds"
-    talk.print(f"simulating {budget} (--rounds, --seeds) …", highlight=False)
-    try:
-        with Stop() as stop, Progress(console=talk, transient=True, disable=not talk.is_terminal) as bars:
-            all_rounds = bars.add_task("", total=len(planned) * e.rounds)
-            for done in execute(e, planned, resume=True, stop=stop):
-                bars.advance(all_rounds, e.rounds if done.reused else 1)
-    except Diverged as error:
-        talk.print(f"warning: {error}", style="yellow", markup=False, highlight=False)
-    except Interrupted:
-        talk.print("fedstale: interrupted; the same command goes on from here")
-        raise typer.Exit(130) from None
+def rank(e: Experiment, planned: Sequence[Planned], m: Measures, a: Advice) -> dict[str, Any]:
+    """The rules of a simulated experiment in order, and what follows for the advice."""
     scores = {label: [score(p.folder) for p in runs] for label, runs in by_label(planned).items()}
     rows, kind = ranking(scores), a.entry["kind"]
     few = e.rounds < m.enough_rounds
@@ -100,7 +81,7 @@ def score(folder: store.RunFolder) -> dict[str, float]:
 
 
 def ranking(scores: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
-    """Best objective first; of equal places a paired t-test over the seeds (5 %, one-sided) tells none apart."""
+    """Rows by mean objective; rules share a place if a paired t-test (5 %, one-sided) cannot tell them apart."""
     values = {name: np.array([-s.get(OBJECTIVE, np.inf) for s in of]) for name, of in scores.items()}
     order = sorted(values, key=lambda name: -float(values[name].mean()))
     rows: list[dict[str, Any]] = []
@@ -117,7 +98,7 @@ def ranking(scores: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
 
 
 def averages(scores: list[dict[str, float]]) -> dict[str, Any]:
-    """Means over the seeds, of a rule that diverged with none of them."""
+    """Means over the seeds, or only how many seeds diverged."""
     diverged = sum(not s for s in scores)
     if diverged:
         return {"diverged": diverged}
@@ -127,7 +108,7 @@ def averages(scores: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def verdict(rows: list[dict[str, Any]], advised: str, seeds: int, few: bool) -> str:
-    """What follows for the advice; with too few rounds nothing is taken back."""
+    """What the ranking says about the advised rule; too few rounds do not overrule the advice."""
     if rows[0]["diverged"]:
         return "Every rule diverged: use a smaller learning rate."
     if seeds < 2:
@@ -144,6 +125,7 @@ def verdict(rows: list[dict[str, Any]], advised: str, seeds: int, few: bool) -> 
 
 
 def cautions(e: Experiment, m: Measures) -> list[str]:
+    """Reasons not to trust a simulation too much."""
     found = []
     if e.rounds < m.enough_rounds:
         visits = e.rounds / m.least_rounds
@@ -153,21 +135,3 @@ def cautions(e: Experiment, m: Measures) -> list[str]:
     if isinstance(e.participation, dict) and e.participation.get("kind") in ("trace", "events", "grid"):
         found.append("every seed replays the same recording: chance is that of the training only")
     return found
-
-
-def show(found: dict[str, Any]) -> None:
-    seeds = ", ".join(map(str, found["seeds"]))
-    print(f"\nSimulated: {found['rounds']} rounds, seeds {seeds}, all rules at the experiment's own learning rate")
-    print(f"  {'place':5} {'rule':15} {'objective':>18} {'behind':>8} {'accuracy':>9} {'worst tenth':>12}")
-    for row in found["ranking"]:
-        rule = row["rule"] + ("*" if row["rule"] == found["advised"] else "")
-        value = f"diverged with {row['diverged']}" if row["diverged"] else f"{row['objective']:.4g}"
-        value += "" if row.get("objective_std") is None else f" ± {row['objective_std']:.1g}"
-        shares = [
-            "" if row.get(key) is None else f"{row[key]:.1%}" for key in ("behind", "accuracy", "worst_tenth")
-        ]
-        print(f"  {row['place']:<5} {rule:15} {value:>18} {shares[0]:>8} {shares[1]:>9} {shares[2]:>12}".rstrip())
-    print("  * advised; the same place: a paired t-test over the seeds cannot tell them apart, 5 %")
-    for caution in found["cautions"]:
-        print(f"  {caution}")
-    print(found["verdict"])

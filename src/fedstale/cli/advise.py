@@ -1,30 +1,28 @@
-"""The command `fedstale advise`."""
+"""`fedstale advise`: recommend an algorithm for a participation, and simulate a shortlist of them."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.progress import Progress
 
-from fedstale.advise import text as telling
-from fedstale.advise import trial as trying
-from fedstale.advise.evidence import (
-    Evidence,
-    checked_probs,
-    of_experiment,
-    of_probs,
-    of_table,
-    read_numbers,
-    with_task,
-)
+from fedstale.advise import text, trial
+from fedstale.advise.evidence import Evidence, checked_probs, of_experiment, of_probs, of_table, with_task
+from fedstale.advise.files import read_numbers, read_trace
 from fedstale.advise.from_runs import experiment_of, of_run
-from fedstale.advise.measures import measure, plain
+from fedstale.advise.measures import Measures, measure, plain
+from fedstale.advise.rules import Advice
 from fedstale.advise.rules import advise as decide
-from fedstale.cli.inspect import read
+from fedstale.cli.console import say, talk
 from fedstale.cli.options import AsFormat, Config, Format, Store, print_json
 from fedstale.core import BadInput, Floats, require
-from fedstale.experiments import schema as configuration
+from fedstale.experiments import schema
+from fedstale.experiments.execute import execute
+from fedstale.experiments.interrupts import Interrupted, Stop
+from fedstale.experiments.plan import plan
 from fedstale.experiments.schema import Experiment
 from fedstale.runs import store
+from fedstale.simulate import Diverged
 
 SOURCES = "a trace, a run's folder or an experiment, or --probs"
 
@@ -62,17 +60,34 @@ def advise(
     require(experiment is not None or not simulate, "--simulate needs an experiment: add --experiment FILE.toml")
     m = measure(e)
     a = decide(m, e.known)
-    trial = trying.shortlisted(experiment, e, a, rounds, seeds) if experiment is not None and simulate else None
+    tried = trial.shortlisted(experiment, e, a, rounds, seeds) if experiment is not None and simulate else None
     found: dict[str, Any] = {"source": e.source, "advice": {**a._asdict(), "also": [h._asdict() for h in a.also]}}
     found |= {"measures": plain(m), "notes": list(e.notes)}
     if format == Format.text:
-        print("\n".join(telling.lines(e, m, a)))
-    if trial is not None:
-        found["simulation"] = tried = trying.attempt(trial, m, a, out)
+        print("\n".join(text.lines(e, m, a)))
+    if tried is not None:
+        found["simulation"] = simulation(tried, m, a, out)
         if format == Format.text:
-            trying.show(tried)
+            print("\n".join(text.ranking_lines(found["simulation"])))
     if format == Format.json:
         print_json(found)
+
+
+def simulation(e: Experiment, m: Measures, a: Advice, out: Path) -> dict[str, Any]:
+    """Simulate the runs that are not stored yet and rank the rules; the same command continues after a stop."""
+    planned = plan(e, store.open_store(out))
+    say(f"simulating {len(e.algorithms)} rules × {len(e.seeds)} seeds × {e.rounds} rounds (--rounds, --seeds) …")
+    try:
+        with Stop() as stop, Progress(console=talk, transient=True, disable=not talk.is_terminal) as bars:
+            all_rounds = bars.add_task("", total=len(planned) * e.rounds)
+            for done in execute(e, planned, resume=True, stop=stop):
+                bars.advance(all_rounds, e.rounds if done.reused else 1)
+    except Diverged as error:
+        say(f"warning: {error}")
+    except Interrupted:
+        say("fedstale: interrupted; the same command goes on from here")
+        raise typer.Exit(130) from None
+    return trial.rank(e, planned, m, a)
 
 
 def gather(
@@ -83,7 +98,7 @@ def gather(
     changes: list[str],
     clients_first: bool,
 ) -> tuple[Evidence, Experiment | None]:
-    """What is known, and the experiment if there is one."""
+    """The evidence that the arguments name, and the experiment if there is one."""
     if source is not None and source.suffix == ".toml":
         require(config is None, f"one experiment is enough, got {source} and {config}")
         source, config = None, source
@@ -110,27 +125,29 @@ def gather(
 
 
 def read_experiment(path: Path, changes: list[str], own: bool) -> Experiment:
-    """The file; it need not name algorithms, nor a participation that is not used."""
+    """The experiment; it need not name algorithms, nor a participation unless it is its `own` that counts."""
     stand_in = [] if own else ['participation={ kind = "bernoulli", p = 1.0 }']
-    return configuration.read(path, ['algorithms=["fedavg"]', *stand_in, *changes])
+    return schema.read(path, ['algorithms=["fedavg"]', *stand_in, *changes])
 
 
 def of_file(path: Path | None, changes: list[str], clients_first: bool, weights: Floats | None) -> Evidence:
+    """The evidence of a recorded trace."""
     require(path is not None and path.exists(), f"there is no file or folder {path}; advise needs {SOURCES}")
     assert path is not None
-    here = read(path, changes, clients_first)
+    here = read_trace(path, changes, clients_first)
     require(bool(here.any()), f"{path} has {len(here)} rounds with nobody there; nothing can be said of it")
     return of_table(path.name, here, weights)
 
 
 def replay(e: Evidence) -> dict[str, Any]:
-    """The participation of a simulation: the recording itself, or coins with these p_i."""
+    """The participation to simulate: the recording itself, or independent clients with these probabilities."""
     if e.here is None:
         return {"kind": "bernoulli", "p": e.p.tolist()}
     return {"kind": "trace", "matrix": e.here, "clients_first": False}
 
 
 def run_folder(path: Path) -> store.RunFolder:
+    """The folder of one run; other folders are refused with what to name instead."""
     if (path / "config.json").exists():
         return store.RunFolder(path)
     if (path / store.MARKER).exists():

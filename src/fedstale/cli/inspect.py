@@ -1,9 +1,6 @@
-"""`fedstale inspect TRACE`: what a recorded participation means for training, before anything is trained."""
+"""`fedstale inspect TRACE`: measure a recorded participation before anything is trained."""
 
-import lzma
 import math
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +10,12 @@ import typer
 from rich.table import Table
 
 from fedstale import theory
+from fedstale.advise.files import read_numbers, read_trace
 from fedstale.cli.console import print_table, screen
 from fedstale.cli.options import AsFormat, Config, Format, out_option, print_json
-from fedstale.core import BadInput, Floats, Mask, require
-from fedstale.experiments.spec import build, override
-from fedstale.participation.trace import OPEN
-from fedstale.registry import PARTICIPATION
+from fedstale.core import Floats, Mask
 from fedstale.runs.tables import write_csv
 
-FILE = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that is the file
 WATCHED = 5
 
 
@@ -44,8 +38,8 @@ def inspect(
 
     -c sets a setting of the event list or grid, such as variant=2_state.
     """
-    here = read(trace, config or [], clients_first)
-    a = None if weights is None else read_weights(weights)
+    here = read_trace(trace, config or [], clients_first)
+    a = None if weights is None else read_numbers(weights, "weights")
     seen = theory.summary(here, a)
     clients = per_client(here, seen, a)
     found = report(here, seen, clients, period)
@@ -61,60 +55,15 @@ def inspect(
         _print(trace.name, found)
 
 
-def read(path: Path, changes: list[str], clients_first: bool = False) -> Mask:
-    """(rounds, clients) of a file, which is told apart by what is in it; `changes` are settings, key=value."""
-    settings: dict[str, Any] = {}
-    for change in changes:
-        override(settings, change)
-    kind = _kind(path, settings)
-    require(path.is_file(), f"there is no trace file {path}")
-    part: Any = build({"kind": kind, FILE[kind]: str(path), **settings}, PARTICIPATION, kind)
-    table: Mask = np.asarray(part.matrix) if kind == "trace" else part._table
-    return table.T if clients_first else table
-
-
-def _kind(path: Path, settings: dict[str, Any]) -> str:
-    """Events have a column t_s or are JSON; a grid is an .npz file with an array `avail`, or `key` names one."""
-    if ".json" in path.suffixes[-2:]:
-        return "events"
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                return "grid" if {"key", "unknown"} & {*settings} or "avail" in file else "trace"
-        if ".csv" in path.suffixes[-2:]:
-            with OPEN.get(path.suffix, open)(path, "rt", encoding="utf-8-sig") as file:
-                return "events" if "t_s" in file.readline(1000) else "trace"
-    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, zipfile.BadZipFile):
-        pass  # reading it says what is wrong
-    return "trace"
-
-
-def read_weights(text: str) -> Floats:
-    """`1,2,3`, or the path of a .npy or text file with one number per client."""
-    try:
-        return np.array(text.replace(",", " ").split(), np.float64)
-    except ValueError:
-        pass
-    try:
-        if text.endswith(".npy"):
-            return np.asarray(np.load(text, allow_pickle=False), np.float64)
-        return np.array(Path(text).read_text().replace(",", " ").split(), np.float64)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"weights must be numbers or a .npy or text file of them, got {text}: {error}") from None
-
-
 def per_client(here: Mask, seen: theory.Summary, weights: npt.ArrayLike | None) -> list[dict[str, Any]]:
     """One row per client; clients are numbered from 0, in the order of the file."""
-    rounds, n = here.shape
-    t = np.arange(rounds)[:, None]
-    away = (t - np.maximum.accumulate(np.where(here, t, -1), axis=0)).max(axis=0)  # from the first round on
-    a = np.ones(n) if weights is None else np.asarray(weights, np.float64)
+    n = here.shape[1]
     columns = {
         "client": np.arange(n),
         "share": seen.marginals,
         "mixing": seen.mixing,
-        "longest_absence": away,
-        "weight": a / a.sum(),
+        "longest_absence": seen.longest_absence,
+        "weight": theory.normalised(weights, n),
         "plain_weight": theory.plain_weights(here, weights),
     }
     return [
