@@ -88,3 +88,16 @@ def test_a_finished_run_keeps_its_checkpoint_only_if_asked(
         assert p.folder.params().shape == (3,)
     assert bool(list(planned[1].folder.path.rglob("memory-*.rows"))) == keep
     assert reused(execute(experiment, planned)) == [True, True]
+
+
+@pytest.mark.parametrize("place", ["..", "rows/../../..", "/nowhere/rows"])
+def test_rows_outside_the_run_are_refused_before_any_work(place: str, tmp_path: Path) -> None:
+    """The run could not find and remove them when it is computed again."""
+    fedstale = {"kind": "fedstale", "memory": {"kind": "int8", "folder": place}}
+    experiment = check(RAW | {"algorithms": ["fedavg", fedstale]})
+    planned = plan(experiment, open_store(tmp_path / "runs"))
+    with pytest.raises(
+        BadInput, match=f"memory.folder must be inside the run's folder, such as 'rows', got '{place}'"
+    ):
+        list(execute(experiment, planned))
+    assert not any(p.folder.path.exists() for p in planned)

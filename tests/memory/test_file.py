@@ -262,6 +262,23 @@ def test_a_run_that_lost_its_file_is_told_so(folder: RunFolder) -> None:
         resumed(folder, Int8())
 
 
+@every_coding
+def test_a_byte_that_was_flipped_on_the_disk_is_found(coding: Any, folder: RunFolder) -> None:
+    for s in played(coding(str(folder.path)), rounds=6):
+        if s.t in (3, 6):
+            folder.save_checkpoint(s.checkpoint)
+    file, (rows,) = s.checkpoint.state.memory.kept, folder.path.glob("*.rows")
+    whole = rows.read_bytes()
+    for client in np.flatnonzero(file.index >= 0).tolist():
+        damaged = bytearray(whole)
+        damaged[files.FIRST + int(file.index[client] + 1) * file.size - 1] ^= 1
+        rows.write_bytes(damaged)
+        with pytest.raises(BadInput, match=rf"{rows.name} was damaged: the row of client {client} is not"):
+            resumed(folder, coding(str(folder.path)))
+    rows.write_bytes(whole)
+    same(last(played(coding())), finished(folder, coding(str(folder.path))))
+
+
 def test_a_forked_process_leaves_the_file_alone(tmp_path: Path) -> None:
     files._remove(str(tmp_path / "none"), os.getpid())
     path = tmp_path / "file"

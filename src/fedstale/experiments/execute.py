@@ -135,8 +135,11 @@ def _at_home(strategy: Strategy, folder: Path) -> Strategy:
     """The strategy with the files of its memory, if it has any, in the folder of the run."""
     if not isinstance(strategy, KeepsMemory) or strategy.memory.folder is None:
         return strategy
-    rows = dataclasses.replace(strategy.memory, folder=str(folder / strategy.memory.folder))
-    return dataclasses.replace(strategy, memory=rows)  # type: ignore[type-var]
+    rows = Path(strategy.memory.folder)
+    inside = not rows.is_absolute() and ".." not in rows.parts
+    require(inside, f"memory.folder must be inside the run's folder, such as 'rows', got {str(rows)!r}")
+    memory = dataclasses.replace(strategy.memory, folder=str(folder / rows))
+    return dataclasses.replace(strategy, memory=memory)  # type: ignore[type-var]
 
 
 class _Active:
