@@ -159,7 +159,7 @@ def test_every_cell_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(planning, "describe", counted)
     monkeypatch.setattr(sys, "argv", ["fedstale"])
-    change = ["rounds=3", "tune={}", "algorithms=['unbiased', 'fedau']"]
+    change = ["rounds=3", "tune={}"]
     reproduce(str(small(tmp_path)), Scale.smoke, change, jobs=1, out=tmp_path)
     assert len(calls) == 3, "three cells"
 

@@ -188,3 +188,9 @@ def test_the_cell_of_a_row_is_its_place_whatever_else_the_row_has() -> None:
     ]
     assert verdict(found, check="above", first="a", second="b").holds == 1
     assert [c.place for c in claims.cells({"text": ""}, found)] == [{"x": 1}]
+
+
+def test_a_claim_about_an_algorithm_that_was_not_run_is_not_tested() -> None:
+    found = rows({(1, "a"): FAR, (1, "b"): NEAR})
+    for claim in ({"check": "above", "second": "c"}, {"check": "ahead", "rivals": ["b", "c"]}):
+        assert verdict(found, first="a", **claim).verdict == "not tested"

@@ -261,6 +261,12 @@ def test_overrides_change_every_cell(tmp_path: Path) -> None:
     assert not figure.read(file, "smoke").changed
 
 
+@pytest.mark.parametrize("change", ["algorithms=[]", "figure.title=other", "scale.smoke.rounds=3"])
+def test_what_a_figure_is_about_cannot_be_overridden(change: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="of a figure cannot be overridden"):
+        figure.read(write(tmp_path), "smoke", [change])
+
+
 @pytest.mark.parametrize(
     ("change", "table"),
     [("data.noise=1", "grid"), ("local.lr=1", "tune"), ("server.lr=1", "tune"), ("data.spread=1", "panel.a")],

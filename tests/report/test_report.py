@@ -293,8 +293,15 @@ def test_the_map_shows_the_best_beta_of_each_cell() -> None:
 
 
 def test_of_several_rates_the_best_by_training_objective_is_shown(tmp_path: Path) -> None:
-    entries = [{"kind": "fedavg", "lr": lr, "label": f"FedAvg lr={lr}"} for lr in (0.001, 0.1)]
-    (setting,) = settings(compute(tmp_path / "runs", algorithms=entries, seeds=[1]))
+    labels = {"slow": 0.001, "fast": 0.1}  # not the rates: what is tuned is in the configuration
+    entries = [{"kind": "fedavg", "lr": lr, "label": label} for label, lr in labels.items()]
+    folder = compute(tmp_path / "runs", algorithms=entries, seeds=[1])
+    for run in store.runs(folder):
+        config = run.config()
+        tuned = {"algorithm": "FedAvg", "settings": {"lr": labels[config["label"]]}}
+        store.write_json(run.path / "config.json", config | {"tuned": tuned})
+    (setting,) = settings(folder)
+    assert len(setting.groups) == 2
     (chosen,) = query.tuned(setting).groups
     assert chosen.label == "FedAvg"
     assert chosen.config["local"]["lr"] == 0.1

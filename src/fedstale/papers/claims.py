@@ -51,7 +51,8 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
 
 def _judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
     check = check_of(claim)
-    found = [c for c in cells(claim, rows) if _inside(c, claim.get("where", {}))]
+    named = {*claim.get("rivals", []), *(claim[key] for key in ("first", "second") if key in claim)}
+    found = [c for c in cells(claim, rows) if _inside(c, claim.get("where", {})) and named <= c.values.keys()]
     cases = list(check(found, claim))
     holds, noise, fails = (sum(case.outcome == what for case in cases) for what in (HOLDS, NOISE, FAILS))
     overall = _overall(holds, noise, fails, claim.get("share"))
@@ -178,7 +179,7 @@ def ahead(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
 def within(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """The mean of `first` is `between` two numbers."""
     low, high = claim["between"]
-    for c in (c for c in found if claim["first"] in c.values):
+    for c in found:
         values = c.values[claim["first"]]
         mean, room = float(values.mean()), uncertainty(values)
         ok = HOLDS if low <= mean <= high else NOISE if low - room <= mean <= high + room else FAILS

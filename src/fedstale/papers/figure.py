@@ -92,13 +92,15 @@ def read(name: str, scale: str, overrides: Sequence[str] = ()) -> Figure:
         raise BadInput(f"{path} is not a TOML file: {error}") from None
     figure = at_scale(path.stem, raw, scale)
     for change in overrides:
-        _require_not_swept(figure, change.partition("=")[0].strip())
+        _require_free(figure, change.partition("=")[0].strip())
         override(figure.raw, change)
     return figure._replace(changed=bool(overrides))
 
 
-def _require_not_swept(figure: Figure, key: str) -> None:
-    """Refuse to override a setting that the figure itself varies: the override would have no effect."""
+def _require_free(figure: Figure, key: str) -> None:
+    """Refuse to override what the figure is about, or a setting that it varies: that would have no effect."""
+    fixed = key == "algorithms" or key.split(".")[0] in ("figure", "scale")
+    require(not fixed, f"{key} of a figure cannot be overridden: write a TOML file of your own")
     raw, tunes = figure.raw, {f"local.{key}" if key in LOCAL_KEYS else key for key in figure.raw["tune"]}
     varied = {"tune": tunes, "grid": {part.strip() for keys in raw["grid"] for part in keys.split(",")}}
     varied |= {

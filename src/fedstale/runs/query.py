@@ -1,7 +1,6 @@
 """Runs in order: a setting is what several algorithms share, a group is one algorithm over its seeds."""
 
 import math
-import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from fedstale.runs.store import MARKER, RunFolder, canonical, runs
 
 ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local")  # the rest is the setting
 HOW = ("seed", "warmup", "engine")  # but for these: an engine changes how a run is computed, not what
-TUNED = re.compile(r" ((?:lr|steps|batch|decay|prox|\w+\.[\w.]+)=[^ =]+)$")  # what a sweep adds to a label
 
 AWAY, HEARD, NOT_SELECTED = 0, 1, 2  # what a client did in a round; not selected: there, but left out by the rule
 Line = dict[str, Any]  # of metrics.jsonl: one round
@@ -29,6 +27,7 @@ class Run(NamedTuple):
     folder: RunFolder
     config: dict[str, Any]
     result: dict[str, Any] | None  # none: interrupted or diverged
+    tuned: Mapping[str, Any] = {}  # of a run of `reproduce`: the algorithm's name, and the settings that it tunes
 
     @property
     def seed(self) -> int:
@@ -106,7 +105,8 @@ def _run(folder: RunFolder) -> Run | None:
         config = folder.config()
         lacking = [key for key in ("label", "seed", "rounds", "data", "strategy") if key not in config]
         require(not lacking, f"{folder.path} is not a run: its config.json has no {' and no '.join(lacking)}")
-        return Run(folder, config, folder.result() if folder.finished else None)
+        tuned = config.pop("tuned", {})
+        return Run(folder, config, folder.result() if folder.finished else None, tuned)
     except BadInput as error:
         warnings.warn(f"a run is left out: {error}", stacklevel=3)
         return None
@@ -155,24 +155,17 @@ def tuned(setting: Setting) -> Setting:
     """Of an algorithm at several rates the one of least training objective, as `fedstale reproduce` chooses it."""
     families: dict[str, list[tuple[str, str, Group]]] = {}
     for g in setting.groups:
-        stem, rate = stemmed(str(g.config["label"]))
+        of = (g.runs or g.broken)[0].tuned
+        name = of.get("algorithm", str(g.config["label"]))
+        rate = " ".join(f"{key}={value:g}" for key, value in of.get("settings", {}).items())
         rest = {k: v for k, v in _parts(g.config).items() if not rate or k not in ("local", "server")}
-        families.setdefault(canonical({"stem": stem, **rest}), []).append((stem, rate, g))
+        families.setdefault(canonical({"name": name, **rest}), []).append((name, rate, g))
     chosen = []
     for members in families.values():
-        stem, rate, best = min(members, key=lambda m: training_objective(r.result for r in m[2].all))
+        name, rate, best = min(members, key=lambda m: training_objective(r.result for r in m[2].all))
         note = f"{rate}, of {len(members)} the one of least training objective" if len(members) > 1 else rate
-        chosen.append(best._replace(label=stem, note=note))
+        chosen.append(best._replace(label=name, note=note))
     return setting._replace(groups=_distinct(chosen))
-
-
-def stemmed(label: str) -> tuple[str, str]:
-    """`FedAvg lr=0.1 server.lr=1` → `FedAvg` and `lr=0.1 server.lr=1`."""
-    rates: list[str] = []
-    while match := TUNED.search(label):
-        rates.insert(0, match[1])
-        label = label[: match.start()]
-    return label, " ".join(rates)
 
 
 def training_objective(results: Iterable[Mapping[str, Any] | None]) -> float:

@@ -97,7 +97,7 @@ def best(group: Sequence[Row]) -> tuple[float, float, float]:
         for (beta,), some in by(group, "beta").items()
     }
     top = max(means, key=lambda beta: means[beta])
-    return top, means[top] - means[0.0], means[top] - means[1.0]
+    return top, means[top] - means.get(0.0, np.nan), means[top] - means.get(1.0, np.nan)
 
 
 def lines(rows: Sequence[Row], about: About) -> Figure:
