@@ -96,6 +96,11 @@ def replayed(s: settings.Settings) -> str:
     return fingerprint(end.params)
 
 
+def heard_all(s: settings.Settings) -> bool:
+    """Whether every client was heard: a simulation with 1/p_i cannot replay a client that never came."""
+    return bool(trace(read_metrics(s.state))[1].any(axis=0).all())
+
+
 class Victims:
     """Finds the processes of a federation, and keeps its nodes alive."""
 
@@ -163,7 +168,7 @@ def chaos(folder: Path, kills: int, seed: int, out: TextIO, pause: float = 6.0) 
     try:
         done, t, changed, longest, next_kill = 0, 0, time.monotonic(), 0.0, time.monotonic() + 20.0
         end, burst = None, 0
-        while end is None or t < end:
+        while end is None or t < end or not heard_all(s):
             time.sleep(0.5)
             require(not failure, f"the run gave up: {failure}")
             victims.revive()

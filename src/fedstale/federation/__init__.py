@@ -1,12 +1,9 @@
-"""A real federation on Flower: the same strategies, with a server that keeps its memory through crashes.
+"""A real federation on Flower: the same strategies as in a simulation, with a server that survives crashes.
 
-    client.py      an nn.Module and a data loader as a Flower ClientApp
-    server.py      a ready ServerApp, and a Flower strategy object
-    rounds.py      the round loop, over anything that can carry messages (links.py)
-    validation.py  what a reply must be before it touches state
-    ledger.py      state on disk, one atomic commit a round
-    roster.py      who belongs to the federation, by public key
-    launcher.py    `fedstale federation init | up | join | run | status | down`
+    settings.py  federation.toml            protocol/  orders, replies, and how they travel
+    state/       what the server remembers  server/    the round loop
+    client/      what a client does         ops/       keys, processes and runs for `fedstale federation`
 
-Only grid.py, server.py and client.py import flwr, and only keys.py imports cryptography.
+Apps import from `fedstale.flower`. flwr is imported by protocol/grid.py, protocol/messages.py and the two app.py
+files only, cryptography by ops/keys.py only.
 """

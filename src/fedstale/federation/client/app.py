@@ -1,9 +1,9 @@
 """A Flower ClientApp from a model and its data.
 
     from fedstale.flower import client_app
-    app = client_app(Net, my_loader)             # an nn.Module (or what makes one), and what makes a DataLoader
+    app = client_app(Net, my_loader)             # makes an nn.Module, and makes a DataLoader
 
-or, from a fedstale task of which this client holds one part: `task_app(lambda context: (task, client))`.
+For a fedstale task of which this client holds one part: `task_app(lambda context: (task, client))`.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,10 +21,10 @@ Loader = Iterable[tuple[Any, Any]]  # batches of (inputs, targets)
 
 
 def client_app(model: Any, data: Callable[[Context], Loader], loss: Any = None, ridge: float = 0.0) -> ClientApp:
-    """Trains `model` on the samples that the loader gives; `loss` is as in Supervised, cross entropy if left out.
+    """A ClientApp that trains `model` on the samples of a loader; `loss` is that of Supervised, or cross entropy.
 
-    The loader is read through once per message: how it shuffles and batches does not matter, for batches are
-    drawn from the named stream of this round, as in simulations.
+    The loader is read to its end once per message. How it shuffles and batches does not matter: batches are
+    drawn from the named stream of the round, as in simulations.
     """
 
     def own(context: Context) -> tuple[Task, int]:
@@ -37,7 +37,7 @@ def client_app(model: Any, data: Callable[[Context], Loader], loss: Any = None, 
 
 
 def task_app(own: Callable[[Context], tuple[Task, int]]) -> ClientApp:
-    """Trains client number `own(context)[1]` of a task, under the number that the server's roster gives it."""
+    """A ClientApp that trains one client of a task; `own(context)` returns the task and the client's place in it."""
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:

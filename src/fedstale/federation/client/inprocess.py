@@ -1,7 +1,4 @@
-"""A federation without a network: the same round loop, with clients in this process and a clock of its own.
-
-For tests, and to try a federation before anything is deployed.
-"""
+"""A federation without a network, for tests and trials: clients in this process, and a simulated clock."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -11,7 +8,7 @@ from fedstale.federation.protocol.link import Arrival, Order
 from fedstale.federation.protocol.validation import Body
 from fedstale.federation.state.roster import Member, Roster, key_hash
 
-Answer = Callable[[Order, Body], Sequence[Arrival] | None]  # from the honest reply; None: that one
+Answer = Callable[[Order, Body], Sequence[Arrival] | None]  # made from the honest reply; None stands for it
 NODES = 1000  # client i is node 1000 + i
 
 
@@ -21,12 +18,13 @@ def key_of(client: int) -> str:
 
 
 def roster_of(clients: Iterable[int], version: int = 1) -> Roster:
+    """A roster of in-process clients."""
     members = tuple(Member(i, key_of(i)) for i in sorted(clients))
     return Roster(version, members[-1].id + 1, members)
 
 
 class InProcess:
-    """The clients of a task. Set `there` between rounds to say who is online."""
+    """A link to the clients of a task; `there` lists the clients that are online and may change between rounds."""
 
     def __init__(self, task: Task, there: Iterable[int], answer: Answer = lambda order, body: None) -> None:
         self.task, self.there, self.answer = task, list(there), answer

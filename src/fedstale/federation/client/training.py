@@ -12,7 +12,7 @@ from fedstale.federation.protocol.validation import STYPE, Body
 
 
 class OneClient:
-    """One client of a task, whatever number it has in the federation."""
+    """One client of a task, as a task that trains this client whatever number an order names."""
 
     def __init__(self, task: Task, client: int = 0) -> None:
         self.task, self.client, self.n, self.d = task, client, 1, task.d
@@ -32,7 +32,7 @@ class OneClient:
 
 
 def train_on_order(task: Task, order: Order) -> Body:
-    """The reply to an order; batches come from the stream of (seed, round, client)."""
+    """The reply to an order; the batches are those of the stream of (seed, round, client)."""
     engine = Serial(task, order.local)
     drift = None if order.drift is None else order.drift[None]
     job = Job(order.params, np.array([order.client]), order.seed, order.t, order.local, drift)

@@ -1,4 +1,4 @@
-"""Orders to the SuperLink through Flower's own command line: register clients, start, watch and stop runs."""
+"""Commands to the SuperLink through Flower's `flwr`: register clients, start, watch and stop runs."""
 
 import json
 import subprocess
@@ -13,11 +13,11 @@ from fedstale.runs.store import write
 
 
 class Refused(BadInput):
-    """The SuperLink, or the way to it, said no."""
+    """The SuperLink refused a command, or cannot be reached."""
 
 
 def flwr(s: Settings, *arguments: str, patience: float = 60.0) -> dict[str, Any]:
-    """One `flwr` command against this federation's link; its answer as JSON."""
+    """Run one `flwr` command against this federation's link and return its JSON answer."""
     home = s.folder / "flwr"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(home / "config.toml", lambda file: file.write(_connection(s).encode()))
@@ -31,8 +31,8 @@ def flwr(s: Settings, *arguments: str, patience: float = 60.0) -> dict[str, Any]
         raise Refused(f"flwr {arguments[0]} did not end within {patience:g} s") from None
     answer = _json(done.stdout)
     if done.returncode or not answer.get("success", True):
-        told = answer.get("error-message") or done.stderr.strip() or done.stdout.strip()
-        raise Refused(f"flwr {' '.join(arguments[:2])}: {str(told)[-500:]}")
+        why = answer.get("error-message") or done.stderr.strip() or done.stdout.strip()
+        raise Refused(f"flwr {' '.join(arguments[:2])}: {str(why)[-500:]}")
     return answer
 
 
@@ -52,7 +52,7 @@ def _connection(s: Settings) -> str:
 
 
 def register(s: Settings) -> int:
-    """Tell the link the keys of all clients of the roster that it does not know; how many were new."""
+    """Register the keys of the roster with the link; returns how many were new."""
     if not s.file.link.tls:
         return 0
     new = 0
@@ -68,7 +68,7 @@ def register(s: Settings) -> int:
 
 
 def submit(s: Settings) -> int:
-    """Start the server's app; the number of the run."""
+    """Start the server's app; returns the number of the run."""
     where = json.dumps(str(s.folder.resolve()))
     answer = flwr(s, "run", str(s.app), launcher.CONNECTION, "--run-config", f"federation={where}")
     return int(answer["run-id"])
@@ -84,10 +84,12 @@ def run_state(s: Settings, run: int) -> tuple[str, str]:
 
 
 def halt(s: Settings, run: int) -> None:
+    """Stop a run."""
     flwr(s, "stop", str(run), launcher.CONNECTION)
 
 
 def wait_until_ready(s: Settings, patience: float = 60.0) -> None:
+    """Wait until the link answers; raises Refused if it does not within `patience` seconds."""
     until = time.monotonic() + patience
     while True:
         try:

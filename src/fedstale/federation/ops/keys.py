@@ -1,7 +1,6 @@
-"""The federation's own certificate authority, the server's certificate, and the keys of the clients.
+"""The federation's own certificate authority (CA), the server's certificate, and the clients' keys.
 
-Private keys are written with mode 600. The CA's key is only needed to issue another server certificate:
-keep it off the server if you can.
+Private keys have mode 600. The CA's key is only needed to issue another server certificate: keep it offline.
 """
 
 import datetime
@@ -21,7 +20,7 @@ YEARS = 5
 
 
 def make_authority(folder: Path, hosts: Sequence[str]) -> None:
-    """ca.key, ca.pem, server.key and server.pem; the server's certificate is for these hosts."""
+    """Write ca.key, ca.pem, server.key and server.pem; the server's certificate is valid for these hosts."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     ca_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedstale federation CA")])
@@ -49,7 +48,7 @@ def make_authority(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def make_node_key(path: Path) -> str:
-    """A client's key pair at `path` and `path`.pub; the hash of the public one."""
+    """Write a client's key pair to `path` and `path`.pub; returns the hash of the public key."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP384R1())
     coded = key.private_bytes(
@@ -62,7 +61,7 @@ def make_node_key(path: Path) -> str:
 
 
 def public_hash(path: Path) -> str:
-    """The roster's name for a public key in OpenSSH format: hashed as Flower hands it to the server."""
+    """The hash of a public key in OpenSSH format, encoded as Flower hands it to the server."""
     key = serialization.load_ssh_public_key(path.read_bytes())
     coded = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return key_hash(coded)

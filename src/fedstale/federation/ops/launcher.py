@@ -1,10 +1,10 @@
-"""Starting, watching and stopping the processes of a federation. Each is known by its own pid.
+"""Start, find and stop the processes of a federation. Each is known by its pid and its start time.
 
-DIR/federation.toml  roster.json  app/          yours
-DIR/keys/            CA, server certificate, client keys
-DIR/link.sqlite      what Flower's SuperLink remembers
-DIR/state/           what the server remembers (ledger.py)
-DIR/logs/ DIR/pids/  DIR/status.json DIR/trace.csv
+DIR/federation.toml, roster.json, app/   written by the user
+DIR/keys/                                CA, server certificate, client keys
+DIR/link.sqlite                          database of Flower's SuperLink
+DIR/state/                               state of the server (state/ledger.py)
+DIR/logs/, pids/, flwr/, homes/          of the processes; only the owner can read them
 """
 
 import os
@@ -32,13 +32,13 @@ APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def environment(home: Path) -> dict[str, str]:
-    """This process's own, with Flower quiet, at home in `home`, and its programs found first."""
+    """This process's environment, with Flower's telemetry off, its home in `home`, and its programs on PATH."""
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
     return os.environ | QUIET | {"FLWR_HOME": str(home.resolve()), "PATH": path}
 
 
 def start_link(s: Settings) -> int:
-    """The SuperLink, listening; its pid."""
+    """Start the SuperLink and wait until it listens; returns its pid."""
     link, keys = s.file.link, s.folder / "keys"
     command: list[str | Path] = [
         BIN / "flower-superlink", "--host", link.host, "--port", str(link.port),
@@ -56,7 +56,7 @@ def start_link(s: Settings) -> int:
 
 
 def start_node(s: Settings, client: int, keys: Path | None = None) -> int:
-    """The SuperNode of a client of the roster, with its key; its pid."""
+    """Start the SuperNode of a client of the roster, with its key; returns its pid."""
     link, name = s.file.link, f"client-{client}"
     command: list[str | Path] = [
         BIN / "flower-supernode", "--superlink", f"{link.host}:{link.port}",
@@ -72,9 +72,9 @@ def start_node(s: Settings, client: int, keys: Path | None = None) -> int:
 
 
 def spawn(s: Settings, name: str, command: Sequence[str | Path]) -> int:
-    """Start a process of its own, its output in logs/NAME.log and its pid in pids/NAME.
+    """Start a process that outlives this one, with its output in logs/NAME.log and its pid in pids/NAME.
 
-    What it writes only the owner can read: the link's database, and the state of the server that it starts.
+    Only the owner can read what it writes: the link's database, and the state of the server that it starts.
     """
     old = pid_of(s, name)
     require(old is None, f"{name} is running already (pid {old})")
@@ -91,21 +91,22 @@ def spawn(s: Settings, name: str, command: Sequence[str | Path]) -> int:
 
 
 def pid_of(s: Settings, name: str) -> int | None:
-    """The pid of a process of ours that is alive: the same number started at another time is not ours."""
+    """The pid of a process that this folder started, if it is alive: a reused pid has another start time."""
     file = s.folder / "pids" / name
     if not file.exists():
         return None
-    told = read_json(file)
-    reap(int(told["pid"]))  # its own children watch for its end, and see none while it is a zombie
-    return int(told["pid"]) if _started(int(told["pid"])) == told["started"] is not None else None
+    saved = read_json(file)
+    reap(int(saved["pid"]))  # its children watch for its end, and see none while it is a zombie
+    return int(saved["pid"]) if _started(int(saved["pid"])) == saved["started"] is not None else None
 
 
 def names(s: Settings) -> list[str]:
-    return sorted(p.name for p in (s.folder / "pids").glob("*")) if (s.folder / "pids").exists() else []
+    """The processes that were started from this folder."""
+    return sorted(p.name for p in (s.folder / "pids").glob("*"))
 
 
 def stop(s: Settings, *names: str, patience: float = 10.0, hard: bool = False) -> dict[str, bool]:
-    """End processes and all that they started; which of them were there. `hard` is kill -9, at once."""
+    """Stop processes and all that they started; returns which were running. `hard` is kill -9, at once."""
     pids = {name: pid_of(s, name) for name in names}
     heads = [pid for pid in pids.values() if pid is not None]
     for head in heads:
@@ -126,13 +127,13 @@ def stop(s: Settings, *names: str, patience: float = 10.0, hard: bool = False) -
 
 
 def reap(pid: int) -> None:
-    """Collect a child that has ended; nothing if it is not ours or has not."""
+    """Collect the exit status of a child that has ended, if it is one."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def family(s: Settings, name: str) -> list[int]:
-    """All processes that were started as NAME or by it, orphans too: they share a home."""
+    """All processes that were started as NAME or by it, orphans too: they share FLWR_HOME."""
     mark = f"\0FLWR_HOME={home(s, name)}\0".encode()
     found = []
     for file in Path("/proc").glob("[0-9]*/environ"):
@@ -148,7 +149,7 @@ def home(s: Settings, name: str) -> Path:
 
 
 def _started(pid: int) -> str | None:
-    """When a live process was started, in clock ticks; None if there is none, or only its remains."""
+    """When a live process was started, in clock ticks; None if there is none, or only a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -162,12 +163,14 @@ def _signal(pid: int, number: int) -> None:
 
 
 def free_port() -> int:
+    """A port of this machine that nobody listens on."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
 
 
 def listens(host: str, port: int) -> bool:
+    """Whether somebody accepts connections there."""
     try:
         socket.create_connection((host, port), timeout=1).close()
     except OSError:
@@ -176,6 +179,7 @@ def listens(host: str, port: int) -> bool:
 
 
 def wait_for_port(host: str, port: int, pid: int, patience: float = 60.0) -> None:
+    """Wait until process `pid` listens; raises BadInput if it ends, or does not within `patience` seconds."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
         reap(pid)

@@ -1,6 +1,6 @@
 """`fedstale federation run`: submit the server's app, watch it, and submit it again after a crash.
 
-The server's life is told by the lock on its state, which ends with its process, however that ends.
+Whether the server is alive is seen from the lock on its state, which ends with its process.
 """
 
 import fcntl
@@ -21,13 +21,15 @@ TRIES = 6  # in a row without a committed round
 
 
 class Event(NamedTuple):
+    """Something that the operator is told: its kind, the round, and further words."""
+
     kind: str  # submitted, round, crashed, link, done
     t: int
     text: str = ""
 
 
 def alive(s: Settings) -> bool:
-    """Whether a server holds the state."""
+    """Whether a server uses the state."""
     path = s.state / "lock"
     if not path.exists():
         return False
@@ -40,7 +42,7 @@ def alive(s: Settings) -> bool:
 
 
 def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:
-    """Until the last round is committed; every crash costs a pause that doubles until a round is committed."""
+    """Train until the last round is committed. The pause after a crash doubles until a round is committed."""
     _check_state(s)
     failed, goal = 0, s.file.rounds
     while (t := committed_round(s.state)) < goal:
@@ -60,7 +62,7 @@ def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:
 
 
 def _check_state(s: Settings) -> None:
-    """Refuse a state of another configuration here, before any server is started for it."""
+    """Refuse the state of another configuration before any server is started for it."""
     manifest = read_manifest(s.state)
     run = str(manifest["run"]) if manifest else f"{s.run}-"
     same = run.startswith(f"{s.run}-")
@@ -68,7 +70,7 @@ def _check_state(s: Settings) -> None:
 
 
 def _ensure_link(s: Settings) -> Iterator[Event]:
-    """Start the link again if it was started from this folder and is gone."""
+    """Start the link again if it was started from this folder and has ended."""
     if "link" in launcher.names(s) and launcher.pid_of(s, "link") is None:
         try:
             launcher.start_link(s)
@@ -79,7 +81,7 @@ def _ensure_link(s: Settings) -> Iterator[Event]:
 
 
 def _watch(s: Settings, number: int) -> Iterator[Event]:
-    """The rounds of one run, until its server is gone."""
+    """Report the rounds of one run until its server has ended."""
     t, seen, began, asked = committed_round(s.state), False, time.monotonic(), time.monotonic()
     while True:
         here, now = alive(s), committed_round(s.state)

@@ -1,4 +1,4 @@
-"""One exchange of a round: orders out, replies in, each judged before it counts."""
+"""One exchange of a round: orders go out, replies come in, and each is checked before it counts."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from fedstale.federation.settings import RoundSection
 
 
 class Void(Exception):
-    """The round cannot be used: something between server and clients failed, not the clients."""
+    """The round cannot be used: something between server and clients failed, not a client."""
 
 
 class Outcome(NamedTuple):
-    """Who of those asked answered well, and who did not and why; the others were absent."""
+    """The good replies, and the rejected ones with their reasons; all other clients were absent."""
 
     accepted: dict[int, Accepted]
     rejected: dict[int, str]
@@ -26,14 +26,14 @@ Buffer = Mapping[int, Array]
 
 
 def _buffer(orders: Sequence[Order]) -> Buffer:
-    """A row for the update of each client, by ascending number, all in one array."""
+    """A row for the update of each client, by ascending client number, all in one array."""
     d = max((len(o.params) for o in orders if o.train), default=0)
     rows = np.empty((len(orders), d), np.float32)
     return {client: rows[k] for k, client in enumerate(sorted(o.client for o in orders))}
 
 
 class Exchange:
-    """Sends the orders and pulls in small groups until all have answered, are gone, or time is up."""
+    """Sends orders, and pulls replies in small groups until all clients have answered, have left, or time is up."""
 
     def __init__(self, link: Link, settings: RoundSection) -> None:
         self.link, self.settings = link, settings
@@ -57,7 +57,7 @@ class Exchange:
             if self.link.now() >= until or not waiting:
                 break
             if not came:
-                self._give_up_on_the_gone(waiting)
+                self._drop_offline(waiting)
                 self.link.sleep(min(self.settings.poll, max(until - self.link.now(), 0.0)))
         return outcome
 
@@ -74,7 +74,7 @@ class Exchange:
     def _take(
         self, a: Arrival, waiting: dict[str, Order], answered: dict[str, Order], out: Outcome, buffer: Buffer
     ) -> int:
-        """Judge an arrival; 1 if it settles an order."""
+        """Check an arrival; returns 1 if it settles an order, else 0."""
         if a.message in answered:  # the first answer stands
             out.rejected.setdefault(answered[a.message].client, "duplicate")
             return 0
@@ -101,8 +101,8 @@ class Exchange:
         except Rejected as reason:
             out.rejected[order.client] = str(reason)
 
-    def _give_up_on_the_gone(self, waiting: dict[str, Order]) -> None:
-        """Who has left the network will not answer: no need to wait for the deadline."""
-        there: Mapping[int, str] = self.link.online()
-        for handle in [h for h, order in waiting.items() if order.node not in there]:
+    def _drop_offline(self, waiting: dict[str, Order]) -> None:
+        """Do not wait for clients that have left the network."""
+        online = self.link.online()
+        for handle in [h for h, order in waiting.items() if order.node not in online]:
             del waiting[handle]

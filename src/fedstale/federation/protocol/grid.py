@@ -1,7 +1,7 @@
 """Flower's Grid as the link of the round loop.
 
-What Grid leaves open is closed here: calls end after a while instead of being repeated for ever, a reply
-is only pulled while it is not larger than it may be, and errors are told apart by whose fault they are.
+It adds what Grid does not have: calls end after a while instead of being repeated for ever, a reply that is
+too large is not pulled to its end, and errors are sorted by whether the client or the link caused them.
 """
 
 import time
@@ -44,12 +44,12 @@ class TooLarge(Exception):
 
 
 class GridLink:
-    """A Grid as a Link. `proven` says that nodes authenticate with their keys."""
+    """A Grid as a Link; with `proven`, nodes authenticate with their keys."""
 
     def __init__(self, grid: Any, proven: bool, keys: Mapping[int, str] | None = None, size: int = 0) -> None:
-        """Without proof, nodes are asked for their client number; `keys` then gives the key of each client."""
+        """`keys` are the clients' keys, for nodes that are only asked who they are; `size` is that of an update."""
         self.grid, self.proven, self.keys, self.size = grid, proven, dict(keys or {}), size
-        self.who: dict[int, str | None] = {}  # node → key, of those who were asked
+        self.who: dict[int, str | None] = {}  # node → key, of the nodes that were asked
         grid._retry_invoker.max_time = PATIENCE  # pinned version: Grid itself repeats for ever
 
     def online(self) -> Mapping[int, str]:
@@ -86,7 +86,7 @@ class GridLink:
         return Arrival(handle, message.metadata.src_node_id, unpack_body(message.content))
 
     def _pull(self, handles: Sequence[str]) -> list[tuple[str, Message | None, str]]:
-        """Grid.pull_messages with a limit of bytes and of time; (handle, message or None, what went wrong)."""
+        """Grid.pull_messages with limits of size and time: (handle, message or None, what went wrong)."""
         client, node, run = self.grid._runtime_client, self.grid.node, self.grid.run.run_id
         answer = client.PullMessages(PullAppMessagesRequest(message_ids=list(handles)))
         found: list[tuple[str, Message | None, str]] = []
@@ -114,19 +114,13 @@ class GridLink:
         return found
 
     def _ask(self, nodes: Sequence[int]) -> None:
-        """Ask nodes for their client number: good enough for trying things out, and no proof of anything."""
+        """Ask nodes for their client number. This proves nothing: it is for trying things out."""
         if not nodes:
             return
         with _reaching():
             content = RecordDict({"order": ConfigRecord({"t": 0})})
-            handles = dict(
-                zip(
-                    self.grid.push_messages([Message(content, node, WHO, ttl=60.0) for node in nodes]),
-                    nodes,
-                    strict=True,
-                )
-            )
-            until = time.monotonic() + 60.0
+            sent = self.grid.push_messages([Message(content, node, WHO, ttl=60.0) for node in nodes])
+            handles, until = dict(zip(sent, nodes, strict=True)), time.monotonic() + 60.0
             while handles and time.monotonic() < until:
                 for handle, message, _ in self._pull(list(handles)):
                     self.who[handles.pop(handle)] = self.keys.get(_number(message)) if message else None
@@ -155,7 +149,7 @@ def _limited(pull: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
 
 @contextmanager
 def _reaching() -> Any:
-    """Whatever keeps the server from its SuperLink is an infrastructure failure."""
+    """Turn an error on the way to the SuperLink into LinkDown, an infrastructure failure."""
     try:
         yield
     except (httpx.HTTPError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What the round loop needs of a network: see who is there, send orders, pull what has come."""
+"""The network that the round loop needs: who is online, send orders, pull replies."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -13,11 +13,11 @@ class LinkDown(Exception):
 
 
 class Fault(StrEnum):
-    """Why there is no body in an arrival."""
+    """Why an arrival has no body."""
 
-    absent = "absent"  # the client is gone, or its time is up
+    absent = "absent"  # the client has left, or its time is up
     rejected = "rejected"  # the client's code failed
-    infrastructure = "infrastructure"  # the system between failed
+    infrastructure = "infrastructure"  # the network between server and client failed
 
 
 class Order(NamedTuple):
@@ -36,10 +36,10 @@ class Order(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """What came in answer to a message."""
+    """The answer to a message."""
 
     message: str  # the handle that `send` gave
-    node: int | None  # who sent it; None if the link itself says so
+    node: int | None  # the sender; None if the link itself reports a fault
     body: Body | None
     fault: Fault | None = None
     reason: str = ""
@@ -49,15 +49,15 @@ class Link(Protocol):
     """A network. Any method may raise LinkDown."""
 
     def online(self) -> Mapping[int, str]:
-        """Node → key hash, of all nodes that are reachable now."""
+        """Node → hash of its key, for all nodes that are online."""
         ...
 
     def send(self, orders: Sequence[Order], ttl: float) -> Sequence[str | None]:
-        """A handle for each order, None where the link did not take it; replies after `ttl` s are refused."""
+        """A handle for each order, None where the link did not take it; replies later than `ttl` s are refused."""
         ...
 
     def pull(self, messages: Sequence[str]) -> Sequence[Arrival]:
-        """What has come for these handles since the last call."""
+        """The answers to these handles that came since the last call."""
         ...
 
     def now(self) -> float: ...

@@ -1,5 +1,6 @@
 """Orders and replies as Flower records. Arrays travel as raw little-endian float32."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,66 +10,49 @@ from fedstale import core
 from fedstale.federation.protocol.link import Order
 from fedstale.federation.protocol.validation import STYPE, Body
 
-WHO = "query.who"  # asks a node for its client number, where nothing proves it
+WHO = "query.who"  # asks a node for its client number, in a federation without keys
 TRAIN, LOSS = "train.fedstale", "query.loss"
+ABOUT = ("t", "client", "token", "run")  # the fields of an order that its reply repeats
 
 
 def pack_order(order: Order) -> RecordDict:
-    local = order.local
-    config = ConfigRecord(
-        {
-            "t": order.t, "client": order.client, "token": order.token, "run": order.run, "seed": order.seed,
-            "lr": local.lr, "steps": local.steps, "batch": local.batch, "decay": local.decay, "prox": local.prox,
-        }
-    )  # fmt: skip
+    """An order as the content of a message."""
+    about = {name: getattr(order, name) for name in ABOUT} | {"seed": order.seed}
     arrays = {"params": _array(order.params)} | ({} if order.drift is None else {"drift": _array(order.drift)})
+    config = ConfigRecord(about | dataclasses.asdict(order.local))
     return RecordDict({"order": config, "arrays": ArrayRecord(arrays)})
 
 
 def unpack_order(content: RecordDict, kind: str, node: int) -> Order:
-    """The order in a message; a server that sends something else is an error."""
-    c: Any = content.config_records["order"]
+    """The order in a message; raises if the server sends something else."""
+    config: Any = content.config_records["order"]
     arrays = content.array_records["arrays"]
-    local = core.Local(float(c["lr"]), int(c["steps"]), int(c["batch"]), float(c["decay"]), float(c["prox"]))
+    local = core.Local(**{field.name: config[field.name] for field in dataclasses.fields(core.Local)})
     return Order(
-        node, int(c["client"]), int(c["t"]), str(c["token"]), str(c["run"]), int(c["seed"]), local,
-        _vector(arrays["params"]), _vector(arrays["drift"]) if "drift" in arrays else None, kind == TRAIN,
+        node, int(config["client"]), int(config["t"]), str(config["token"]), str(config["run"]),
+        int(config["seed"]), local, _vector(arrays["params"]),
+        _vector(arrays["drift"]) if "drift" in arrays else None, kind == TRAIN,
     )  # fmt: skip
 
 
 def pack_body(body: Body) -> RecordDict:
-    about = ConfigRecord({"t": body.t, "client": body.client, "token": body.token, "run": body.run})
+    """A reply as the content of a message."""
+    about = ConfigRecord({name: getattr(body, name) for name in ABOUT})
     update = Array(dtype=body.dtype, shape=tuple(body.shape), stype=body.stype, data=body.data)
-    return RecordDict(
-        {
-            "reply": about,
-            "loss": MetricRecord({"loss": body.loss}),
-            "arrays": ArrayRecord({"update": update}),
-        }
-    )
+    arrays, loss = ArrayRecord({"update": update}), MetricRecord({"loss": body.loss})
+    return RecordDict({"reply": about, "loss": loss, "arrays": arrays})
 
 
 def unpack_body(content: RecordDict) -> Body | None:
-    """The fields of a reply, of whatever type they are; None if it is not made like one."""
+    """The fields of a reply, whatever their types are; None if the content is not built like a reply."""
     try:
-        if set(content) != {"reply", "loss", "arrays"}:
-            return None
         about, loss = content.config_records["reply"], content.metric_records["loss"]
         arrays = content.array_records["arrays"]
-        if set(about) != {"t", "client", "token", "run"} or set(loss) != {"loss"} or set(arrays) != {"update"}:
+        names = (set(content), set(about), set(loss), set(arrays))
+        if names != ({"reply", "loss", "arrays"}, set(ABOUT), {"loss"}, {"update"}):
             return None
         a = arrays["update"]
-        return Body(
-            about["t"],
-            about["client"],
-            about["token"],
-            about["run"],
-            loss["loss"],
-            a.dtype,
-            a.shape,
-            a.stype,
-            a.data,
-        )
+        return Body._make((*(about[name] for name in ABOUT), loss["loss"], a.dtype, a.shape, a.stype, a.data))
     except (KeyError, TypeError, AttributeError, ValueError):
         return None
 

@@ -1,7 +1,7 @@
-"""A ready Flower ServerApp: the federation in the folder that its run configuration names.
+"""A ready Flower ServerApp for the federation in a folder.
 
 from fedstale.flower import server_app
-app = server_app(start)                      # start(seed) gives the flat parameters of round 0
+app = server_app(start)                  # start(seed) returns the flat parameters of round 0
 """
 
 import logging
@@ -22,7 +22,7 @@ from fedstale.federation.state.manifest import read_metrics
 
 
 def server_app(start: Callable[[int], Array]) -> ServerApp:
-    """Plays the rounds that are not committed yet; the folder is `federation` in the run configuration."""
+    """A ServerApp that plays all rounds; its run configuration names the folder of the federation."""
     app = ServerApp()
 
     def main(grid: Any, context: Context) -> None:
@@ -35,26 +35,25 @@ def server_app(start: Callable[[int], Array]) -> ServerApp:
 
 
 def play(folder: Path, grid: Any, start: Callable[[int], Array]) -> None:
-    """All rounds of the federation in a folder, over a Grid."""
-    chosen = settings.read(folder)
+    """Play all rounds of the federation in a folder, over a Grid."""
+    for _ in record(settings.read(folder), grid, start):
+        pass
+
+
+def record(chosen: settings.Settings, grid: Any, start: Callable[[int], Array]) -> Iterator[ClosedRound]:
+    """Play the rounds that are not committed yet; writes status.json after each and trace.csv at the end."""
     keys = {m.id: m.key for m in roster.read(chosen.roster).members}
     link = GridLink(grid, proven=chosen.file.link.tls, keys=keys)
     server = Server(chosen, link, lambda: roster.read(chosen.roster), start)
     link.size = 4 * len(server.ledger.initial(1).checkpoint.params)
-    for _ in record(folder, server):
-        pass
-
-
-def record(folder: Path, server: Server) -> Iterator[ClosedRound]:
-    """The server's rounds, with status.json after each and trace.csv at the end."""
     for closed in server.play():
-        write_status(folder / "status.json", closed.state, server.rules.estimator)
+        write_status(chosen.folder / "status.json", closed.state, server.rules.estimator)
         yield closed
-    write_trace(folder / "trace.csv", read_metrics(server.ledger.path))
+    write_trace(chosen.folder / "trace.csv", read_metrics(chosen.state))
 
 
 def of_module(make: Callable[[], Any]) -> Callable[[int], Array]:
-    """The start of a model: fresh weights of the nn.Module that `make()` gives, drawn from the seed."""
+    """A `start` for server_app: the initial weights of the nn.Module that `make()` returns, drawn from the seed."""
 
     def start(seed: int) -> Array:
         from fedstale.rng import stream

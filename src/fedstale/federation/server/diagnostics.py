@@ -1,6 +1,5 @@
 """What a federation reports: JSON for monitoring, and a trace of participation that simulations replay."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -26,38 +25,35 @@ def wilson(heard: npt.NDArray[np.int64], rounds: npt.NDArray[np.int64]) -> tuple
 
 
 def status(state: ServerState, estimator: Estimator) -> dict[str, Any]:
-    """The federation at the end of a round, one entry per client."""
-    now, counts = state.checkpoint, state.counts
-    belief = estimator.probs(now.belief)
+    """The federation at the end of a round, with one entry per client."""
+    now, counts, rounds = state.checkpoint, state.counts, np.maximum(state.counts.rounds, 1)
     low, high = wilson(counts.heard, counts.rounds)
-    rounds = np.maximum(counts.rounds, 1)
-    clients = [
-        {
-            "client": client,
-            "rounds": int(counts.rounds[k]),
-            "asked": int(counts.asked[k]),
-            "heard": int(counts.heard[k]),
-            "rejected": int(counts.rejected[k]),
-            "staleness": int(now.t - counts.last[k]) if counts.last[k] else None,
-            "p": _number(belief[k]),
-            "p_low": _number(low[k]),
-            "p_high": _number(high[k]),
-            "weight_target": _number(counts.target[k] / rounds[k]),
-            "weight_realised": _number(counts.realised[k] / rounds[k]),
-        }
-        for k, client in enumerate(state.ids.tolist())
-    ]
+    columns = {
+        "client": state.ids.tolist(),
+        "rounds": counts.rounds.tolist(),
+        "asked": counts.asked.tolist(),
+        "heard": counts.heard.tolist(),
+        "rejected": counts.rejected.tolist(),
+        "staleness": [now.t - last if last else None for last in counts.last.tolist()],
+        "p": _finite(estimator.probs(now.belief)),
+        "p_low": _finite(low),
+        "p_high": _finite(high),
+        "weight_target": _finite(counts.target / rounds),
+        "weight_realised": _finite(counts.realised / rounds),
+    }
+    rows = zip(*columns.values(), strict=True)
     return {
         "round": now.t,
         "roster": state.roster,
         "voids": state.voids,
         "fingerprint": fingerprint(now.params),
-        "clients": clients,
+        "clients": [dict(zip(columns, row, strict=True)) for row in rows],
     }
 
 
-def _number(value: float) -> float:
-    return round(float(value), 6) if math.isfinite(value) else 0.0
+def _finite(values: npt.NDArray[Any]) -> list[float]:
+    """Numbers for JSON, which has no NaN: rounded, and 0 where they are not finite."""
+    return [round(float(value), 6) if np.isfinite(value) else 0.0 for value in values]
 
 
 def write_status(path: Path, state: ServerState, estimator: Estimator) -> None:

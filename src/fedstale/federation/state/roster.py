@@ -1,10 +1,9 @@
-"""Who belongs to the federation: an explicit, versioned list from public keys to client numbers."""
+"""The clients of a federation: a versioned list of client numbers with their public keys."""
 
 import dataclasses
 import hashlib
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,13 +15,13 @@ KEY = re.compile(r"[0-9a-f]{64}")
 
 
 def key_hash(public_key: bytes) -> str:
-    """The name of a key in the roster: SHA-256 of its PEM encoding, in hex."""
+    """The hash by which the roster names a public key: SHA-256 of its PEM encoding, in hex."""
     return hashlib.sha256(public_key).hexdigest()
 
 
 @part
 class Member:
-    """A client: its number, the hash of its public key, and its share a_i before normalising."""
+    """A client: its number, the hash of its public key, and its weight a_i before normalising."""
 
     id: int
     key: str
@@ -39,10 +38,10 @@ class Member:
 
 @part
 class Roster:
-    """The clients by ascending number. A number is never given twice, also after its client has left."""
+    """The clients by ascending number. A number is never given twice, not even after its client has left."""
 
     version: int
-    next: int  # the number of the next newcomer
+    next: int  # the number of the next client to join
     members: tuple[Member, ...]
 
     def __post_init__(self) -> None:
@@ -62,35 +61,36 @@ class Roster:
         return np.asarray(given / given.sum(), np.float32)
 
     def by_key(self) -> dict[str, int]:
+        """Hash of the key → client number."""
         return {m.key: m.id for m in self.members}
 
     def joined(self, key: str, name: str = "", weight: float = 1.0) -> "Roster":
-        there = self.by_key().get(key)
-        require(there is None, f"this key is client {there} already")
+        """The next version of the roster, with one more client."""
+        owner = self.by_key().get(key)
+        require(owner is None, f"this key is client {owner} already")
         newcomer = Member(self.next, key, name, weight)
         return Roster(self.version + 1, self.next + 1, (*self.members, newcomer))
 
     def left(self, client: int) -> "Roster":
+        """The next version of the roster, without this client."""
         rest = tuple(m for m in self.members if m.id != client)
         require(len(rest) < len(self.members), f"there is no client {client} in the roster")
         return Roster(self.version + 1, self.next, rest)
 
 
 def read(path: Path) -> Roster:
+    """The roster in a JSON file."""
     raw = read_json(path)
     found = raw.get("format")
     require(found == FORMAT, f"{path} has roster format {found}, this version reads {FORMAT}")
     try:
-        members = tuple(_member(m) for m in raw["clients"])
+        members = tuple(Member(**m) for m in raw["clients"])
         return Roster(int(raw["version"]), int(raw["next"]), members)
     except (KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{path} is not a roster: {error!r}") from None
 
 
-def _member(raw: dict[str, Any]) -> Member:
-    return Member(**{str(key): value for key, value in raw.items()})
-
-
 def save(path: Path, roster: Roster) -> None:
+    """Write the roster as a JSON file."""
     clients = [dataclasses.asdict(m) for m in roster.members]
     write_json(path, {"format": FORMAT, "version": roster.version, "next": roster.next, "clients": clients})
