@@ -37,7 +37,7 @@ def client_app(model: Any, data: Callable[[Context], Loader], loss: Any = None, 
 
 
 def task_app(own: Callable[[Context], tuple[Task, int]]) -> ClientApp:
-    """A ClientApp that trains one client of a task; `own(context)` returns the task and the client's place in it."""
+    """A ClientApp that trains one client of a task; `own(context)` returns the task and the client's place."""
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
