@@ -267,7 +267,7 @@ def test_a_byte_that_was_flipped_on_the_disk_is_found(coding: Any, folder: RunFo
     for s in played(coding(str(folder.path)), rounds=6):
         if s.t in (3, 6):
             folder.save_checkpoint(s.checkpoint)
-    file, (rows,) = s.checkpoint.state.memory.kept, folder.path.glob("*.rows")
+    file, (rows,) = s.checkpoint.state.kept, folder.path.glob("*.rows")
     whole = rows.read_bytes()
     for client in np.flatnonzero(file.index >= 0).tolist():
         damaged = bytearray(whole)
