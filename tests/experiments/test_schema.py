@@ -70,7 +70,7 @@ REFUSED = [
     ({"algorithms": [{"beta": 0.5}]}, "algorithms.0.kind is missing"),
     ({"algorithms": [{"kind": "fedstale", "bta": 0.5}]}, "did you mean 'beta'"),
     ({"algorithms": [{"kind": "fedstale", "beta": "much"}]}, "must be a number"),
-    ({"algorithms": [{"kind": "auto", "residual_decay": True}]}, "residual_decay must be a number, got true"),
+    ({"algorithms": [{"kind": "auto", "residual_decay": True}]}, "residual_decay must be a number in"),
     (
         {"algorithms": [{"kind": "fedstale", "beta": "auto"}]},
         'fixed beta; the rule that learns it is kind "auto"',
@@ -109,5 +109,5 @@ def test_a_word_that_a_numeric_setting_knows_is_taken() -> None:
     entry = {"kind": "ca-fed", "kappa2": 1.0, "estimator": "known"}
     chosen = algorithm(entry | {"optimum": "local"}, check(BASE), "algorithms.0")
     assert chosen.strategy.optimum == "local"  # type: ignore[attr-defined]
-    with pytest.raises(BadInput, match="optimum must be a number or an array of numbers or 'local', got 'lokal'"):
+    with pytest.raises(BadInput, match="optimum must be a number, an array of numbers or 'local', got 'lokal'"):
         algorithm(entry | {"optimum": "lokal"}, check(BASE), "algorithms.0")

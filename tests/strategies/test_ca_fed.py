@@ -258,7 +258,7 @@ def test_it_is_told_the_local_optima_where_it_asks() -> None:
         asks.init(2, 1)
     with pytest.raises(BadInput, match="needs a task with `optima`, got Quadratic"):
         next(simulate(Serial(Quadratic.random(2, 1), Local(lr=0.1)), asks, Bernoulli(0.5), rounds=1))
-    with pytest.raises(BadInput, match="optimum must be numbers or 'local', got 'lcoal'"):
+    with pytest.raises(BadInput, match="optimum must be a number, an array of numbers or 'local', got 'lcoal'"):
         CAFed(optimum="lcoal")
 
 

@@ -88,7 +88,8 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
 def _found(name: str) -> str:
     """A recording where its name says, or in a data folder."""
     places = [Path(name), *(root / name for root in roots())]
-    return str(next((place for place in places if place.exists()), name))
+    short = all(len(piece.encode()) < 256 for piece in places[0].parts)  # a longer name is no file's
+    return str(next((place for place in places if short and place.exists()), name))
 
 
 def divide(data: Mapping[str, Any]) -> Federated:

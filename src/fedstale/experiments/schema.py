@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedstale.core import BadInput, Local, known, require
+from fedstale.core import BadInput, Local, known, require, shown
 from fedstale.experiments.spec import Spec, Table, override
 from fedstale.registry import DATASETS, import_from
 
@@ -187,4 +187,4 @@ def _sentence(error: Any) -> str:
     if error["type"] == "too_short":
         return "must not be empty"
     text = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    return f"{text[0].lower()}{text[1:]}, got {error['input']!r}"
+    return f"{text[0].lower()}{text[1:]}, got {shown(error['input'])}"

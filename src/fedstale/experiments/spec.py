@@ -3,15 +3,12 @@
 import copy
 import dataclasses
 import hashlib
-import os
 import tomllib
-import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fedstale.core import (
     BadInput,
@@ -21,8 +18,10 @@ from fedstale.core import (
     Participation,
     Server,
     Strategy,
+    check_types,
     known,
     require,
+    shown,
 )
 from fedstale.memory import Float32
 from fedstale.registry import (
@@ -41,9 +40,7 @@ from fedstale.registry import (
 Table = dict[str, Any]
 Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
 NESTED: Mapping[Any, Names] = {Participation: PARTICIPATION, Server: SERVERS, Float32: MEMORIES}  # by type hint
-ARRAY = {*typing.get_args(npt.ArrayLike)}
 LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
-DEEPEST = 8  # tables and lists inside each other
 
 
 class Algorithm(NamedTuple):
@@ -120,7 +117,7 @@ def as_table(spec: object, where: str) -> Table:
     """A part's name and settings as a table."""
     if isinstance(spec, str):
         return {"kind": spec}
-    require(isinstance(spec, Mapping), f"{where} must be a name or a table with `kind`, got {spec!r:.60}")
+    require(isinstance(spec, Mapping), f"{where} must be a name or a table with `kind`, got {shown(spec)}")
     return dict(typing.cast(Mapping[str, Any], spec))
 
 
@@ -143,9 +140,12 @@ def make(cls: Any, settings: Table, where: str) -> Any:
     hints = typing.get_type_hints(cls)
     values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in settings.items()}
     try:
-        return cls(**values)
-    except ValueError as error:  # BadInput, or what a user's own part raises
-        raise BadInput(f"{where}: {' '.join(str(error).split())}") from None
+        part = cls(**values)
+        check_types(cls, values)  # those of a user's own dataclass too
+        return part
+    except Exception as error:  # BadInput, or whatever a user's own part raises
+        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise BadInput(f"{where}: {' '.join(text.split())}") from error
 
 
 def describe(part: Any, names: Names) -> Table:
@@ -169,92 +169,21 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """The value of a setting, as its type hint asks for it."""
+    """The value of a setting as its field wants it: a nested part built, a list as a tuple, 1 as 1.0."""
     kinds = [hint, *typing.get_args(hint)]
     for names in (names for kind, names in NESTED.items() if kind in kinds):
         if not (value is None and type(None) in kinds):
             return build(value, names, where)
-    found = _converted(hint, value)
-    require(found is not UNFIT, f"{where} must be {_words(hint)}, got {_shown(value)}")
-    return found
-
-
-UNFIT = object()
-
-
-def _converted(hint: Any, value: Any) -> Any:
-    """The value if it is what the hint says, a whole number as a float and a list as a tuple; else UNFIT."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if {*inner} >= ARRAY:
-        allowed = (str, os.PathLike) if any(typing.get_origin(i) is os.PathLike for i in inner) else ()
-        named = isinstance(value, allowed) or (isinstance(value, str) and repr(value) in _choices(inner))
-        ok = (value is None and type(None) in inner) or named or _numbers(value, bool(allowed))
-        return value if ok else UNFIT
-    if origin in (typing.Union, types.UnionType):
-        return next((v for v in (_converted(kind, value) for kind in inner) if v is not UNFIT), UNFIT)
-    if origin is tuple:
-        wanted = inner[:1] * len(value) if inner[-1] is Ellipsis and isinstance(value, Sequence) else inner
-        ok = isinstance(value, list | tuple) and len(value) == len(wanted)
-        items = [_converted(kind, item) for kind, item in zip(wanted, value, strict=True)] if ok else [UNFIT]
-        return UNFIT if UNFIT in items else tuple(items)
-    if hint is float:
-        return float(value) if number and _finite(value) else UNFIT
-    if hint is int:
-        return value if number and not isinstance(value, float | np.floating) and abs(value) < 2**63 else UNFIT
-    if hint is str:
-        return value if isinstance(value, str) and "\0" not in value else UNFIT
-    if hint in (bool, type(None)):
-        return value if isinstance(value, hint) else UNFIT
-    return value  # the part checks it
-
-
-def _numbers(value: Any, bits: bool, depth: int = 0) -> bool:
-    """Whether it is a finite number or an array of them, as nested lists of equal lengths or not nested."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "iufb"
-    if isinstance(value, list | tuple):
-        shapes = (
-            {np.shape(item) if isinstance(item, list | tuple) else () for item in value} if depth < 3 else {0, 1}
-        )
-        return len(shapes) <= 1 and all(_numbers(item, bits, depth + 1) for item in value)
-    if isinstance(value, bool | np.bool_):
-        return bits
-    return isinstance(value, int | float | np.number) and _finite(value)
-
-
-def _finite(value: Any) -> bool:
-    return bool(abs(value) < 1e300)  # neither nan nor inf, nor a whole number that no float can hold
-
-
-def _words(hint: Any) -> str:
-    """What a setting with this type hint must be."""
-    inner = [kind for kind in typing.get_args(hint) if kind is not Ellipsis]
-    if {*inner} >= ARRAY:
-        files = any(typing.get_origin(kind) is os.PathLike for kind in inner)
-        return "a number or an array of numbers" + (", or a file of them" if files else "") + _choices(inner)
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(_words(kind) for kind in inner if kind is not type(None))
-    plain = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    if typing.get_origin(hint) is tuple:
-        return "a list of " + " and ".join(dict.fromkeys(_words(kind).removeprefix("a ") + "s" for kind in inner))
-    return plain.get(hint, "something else")
-
-
-def _choices(kinds: Sequence[Any]) -> str:
-    """The words that a setting knows, those of a Literal in its hint: ` or 'local'`."""
-    literal = [kind for kind in kinds if typing.get_origin(kind) is typing.Literal]
-    return "".join(f" or {word!r}" for kind in literal for word in typing.get_args(kind))
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value!r:.60}"
+    if typing.get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(value)
+    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return float(value) if whole and float in kinds and int not in kinds else value
 
 
 def override(raw: Table, change: str) -> None:
     """Put `a.b.0.c=value` in its place; the value is read as TOML, or as a word."""
     key, eq, text = change.partition("=")
-    require(bool(eq and key), f"an override is key=value, got {change!r}")
+    require(bool(eq and key), f"an override is key=value, got {shown(change)}")
     try:
         value = tomllib.loads(f"v = {text}")["v"]
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
@@ -280,9 +209,10 @@ def _place(here: Any, name: str, key: str) -> int | str:
     """Where in a table or a list a step of a dotted key leads."""
     if isinstance(here, list):
         ok = name.isdecimal() and int(name) < len(here)
-        require(ok, f"{key}: the list has {len(here)} entries, got {name!r}")
+        require(ok, f"{shown(key)}: the list has {len(here)} entries, got {shown(name)}")
         return int(name)
     require(
-        isinstance(here, dict), f"{key}: what stands before {name!r} has no settings of its own, it is {here!r:.40}"
+        isinstance(here, dict),
+        f"{shown(key)}: what stands before {shown(name)} has no settings of its own, it is {shown(here)}",
     )
     return name

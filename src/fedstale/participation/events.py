@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, BadInput, Mask, part, require
+from fedstale.core import Array, BadInput, Mask, part, require, shown
 from fedstale.participation import recorded
 from fedstale.participation.groups import Kind
 
@@ -87,10 +87,11 @@ class Events:
 
 def _checked(rows: Any, name: str) -> npt.NDArray[np.str_]:
     """(events, 4) as text."""
-    rows = rows if isinstance(rows, np.ndarray | list | tuple) else list(rows)
+    ok = isinstance(rows, np.ndarray | list | tuple)
+    require(ok, f"{name}: must be a list of events or a file of them, got {shown(rows)}")
     require(len(rows) > 0, f"{name}: must hold at least one event, got none")
     for number, row in enumerate(rows, 1):
-        sentence = f"{name}: event {number} must be {', '.join(COLUMNS)} with seconds as t_s, got {row}"
+        sentence = f"{name}: event {number} must be {', '.join(COLUMNS)} with seconds as t_s, got {shown(row)}"
         require(isinstance(row, np.ndarray | list | tuple) and len(row) == 4, sentence)
         try:
             ok = math.isfinite(float(row[2])) and row[0] is not None and row[3] is not None

@@ -39,8 +39,6 @@ class Trace:
         table = _table(_read(Path(given)) if isinstance(given, str | os.PathLike) else given)
         table.flags.writeable = False
         object.__setattr__(self, "matrix", table)
-        ok = self.clients_first in (None, True, False)
-        require(ok, f"clients_first must be true, false or left out, got {self.clients_first}")
 
     def probs(self, n: int) -> Array:
         return recorded.shares(self._rounds(n))

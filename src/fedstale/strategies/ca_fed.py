@@ -53,8 +53,6 @@ class CAFed:
     def __post_init__(self) -> None:
         require(self.kappa2 >= 0, f"kappa2 must be at least 0, got {self.kappa2}")
         require(self.tau >= 0, f"tau must be at least 0, got {self.tau}")
-        ok = not isinstance(self.optimum, str) or self.optimum == "local"
-        require(ok, f"optimum must be numbers or 'local', got {self.optimum!r}")
         if self.optimum is not None and not isinstance(self.optimum, str):
             object.__setattr__(self, "optimum", np.array(self.optimum, np.float64))
 
