@@ -1,6 +1,10 @@
+import json
+import math
+
 import pytest
 
 from fedstale.cli.console import in_words, print_table, text_of
+from fedstale.cli.options import print_json
 
 
 def test_settings_are_readable() -> None:
@@ -22,3 +26,8 @@ def test_a_table_has_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert [word for word in ("things", "final value", "[a]", "0.5", "b") if word not in text] == []
     print_table([])
     assert "nothing yet" in capsys.readouterr().out
+
+
+def test_json_has_null_for_what_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [math.inf, 1.5], "b": {"c": math.nan}})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": [None, 1.5], "b": {"c": None}}

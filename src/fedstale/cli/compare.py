@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-from fedstale.cli.options import Format
+from fedstale.cli.console import screen
+from fedstale.cli.options import AsFormat, Format, print_json
 from fedstale.runs import metrics
 from fedstale.runs.metrics import WINDOWS, Metric, metric
 from fedstale.runs.pairing import Pair, matched, sides
@@ -25,14 +25,14 @@ VERDICTS = {1: "B is better", -1: "A is better", 0: "cannot be told from chance"
 def compare(
     a: Annotated[str, typer.Argument(help="A run, a folder of runs, or FOLDER:LABEL for one algorithm of it.")],
     b: Annotated[str, typer.Argument(help="The same.")],
-    format: Annotated[Format, typer.Option(help="How results are printed.")] = Format.text,
+    format: AsFormat = Format.text,
 ) -> None:
     """What differs between two runs or experiments, with a paired test over their common seeds."""
     pairs = matched(sides(a), sides(b), (a, b))
     found = {"a": a, "b": b, "configuration": differing(pairs), "environment": machines(pairs)}
     found["results"] = [result(pair) for pair in pairs]
     if format == Format.json:
-        print(json.dumps(found, indent=2, default=str))
+        print_json(found)
     else:
         _print(found)
 
@@ -111,8 +111,6 @@ def _values(group: Group, name: str, which: str) -> dict[int, float]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    screen = Console()
-    screen.width = screen.width if screen.is_terminal else 120
     print(f"A: {found['a']}\nB: {found['b']}")
     for title in ("configuration", "environment"):
         rows = found[title]
@@ -122,14 +120,14 @@ def _print(found: dict[str, Any]) -> None:
         table = Table("key", "A", "B", title=f"what differs in the {title}", title_justify="left", box=SIMPLE_HEAD)
         for row in rows:
             table.add_row(*(v if isinstance(v, str) else json.dumps(v, default=str) for v in row.values()))
-        screen.print("", table)
+        screen().print("", table)
     for pair in found["results"]:
-        _print_pair(pair, screen)
+        _print_pair(pair)
     print("\nB - A over the common seeds with its 90 % interval; a difference counts if a one-sided paired t-test "
           "gives it at 5 %")  # fmt: skip
 
 
-def _print_pair(pair: dict[str, Any], screen: Console) -> None:
+def _print_pair(pair: dict[str, Any]) -> None:
     seeds = pair["common_seeds"]
     name = pair["a"] if pair["a"] == pair["b"] else f"A: {pair['a']}, B: {pair['b']}"
     told = f"{len(seeds)} seeds in common" if len(seeds) != 1 else "1 seed in common"
@@ -143,6 +141,6 @@ def _print_pair(pair: dict[str, Any], screen: Console) -> None:
         if "interval" in row and math.isfinite(row["interval"][0]):
             difference += f" [{m.scale * row['interval'][0]:+.3g}, {m.scale * row['interval'][1]:+.3g}]"
         table.add_row(f"{m.label}, {WINDOWS[row['which']]}", *cells, difference, row["verdict"])
-    screen.print("", table)
+    screen().print("", table)
     if pair["identical_seeds"] and pair["identical_seeds"] == seeds:
         print("the final parameters are the same to the last bit")

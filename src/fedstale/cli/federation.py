@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
+from fedstale.cli.console import print_table
 from fedstale.cli.options import AsFormat, Format, print_json
 from fedstale.core import require
 from fedstale.federation import settings
@@ -143,12 +141,7 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
         print_json(now)
         return
     print(f"round {now['round']} of {s.file.rounds}, server {'running' if now['server'] else 'not running'}")
-    table = Table(box=SIMPLE_HEAD)
-    for key in now["clients"][0] if now["clients"] else ["no round yet"]:
-        table.add_column(key.replace("_", " "))
-    for row in now["clients"]:
-        table.add_row(*("" if v is None else f"{v:g}" for v in row.values()))
-    Console(width=140).print(table)
+    print_table(now["clients"], empty="no round yet")
 
 
 @app.command()

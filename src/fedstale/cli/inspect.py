@@ -50,7 +50,7 @@ def inspect(
     _draw(here, seen, f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds", picture)
     found |= {"file": str(trace), "picture": str(picture), "numbers": str(numbers)}
     if format == Format.json:
-        print_json(_plain(found))
+        print_json(found)
     else:
         _print(trace.name, found)
 
@@ -108,15 +108,6 @@ def _spread(values: Floats) -> dict[str, float]:
 def _quantiles(counts: theory.Counts) -> dict[str, float]:
     names = "min", "q25", "median", "q75", "max"
     return {"mean": counts.mean} | dict(zip(names, counts.quantiles.tolist(), strict=True))
-
-
-def _plain(value: Any) -> Any:
-    """JSON has neither nan nor inf: null."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _draw(here: Mask, seen: theory.Summary, title: str, path: Path) -> None:

@@ -1,6 +1,7 @@
 """Options that several commands share, defined once so that they are spelled and explained alike."""
 
 import json
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,5 +38,13 @@ def seeds_override(seeds: str | None) -> list[str]:
 
 
 def print_json(value: Any) -> None:
-    """Print a result on standard output as JSON, which has no NaN and no infinity."""
-    print(json.dumps(value, indent=2, allow_nan=False, default=str))
+    """Print a result on standard output as JSON; numbers that are not finite become null."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,11 +1,11 @@
-"""Progress of runs while they are computed: bars on a terminal, plain lines elsewhere."""
+"""Progress of runs while they are computed: a bar on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from fedstale.experiments.execute import Progress
@@ -22,135 +22,74 @@ def follow(
 ) -> int:
     """Show rounds as they are computed; returns how many runs were found finished in the store."""
     warmups = {p.warmup.folder: p.warmup for p in planned if p.warmup and not p.warmup.folder.finished}
-    total = sum(int(p.config["rounds"]) for p in (*planned, *warmups.values()))
-    show = _Live(total, console, clock) if console.is_terminal else _Plain(total, console, clock)
-    reused = 0
-    with show:
+    total = sum(map(_rounds, (*planned, *warmups.values())))
+    status, reused, said = _Status(total, clock), 0, clock()
+    note = TextColumn("{task.description}", markup=False)
+    with Bars(SpinnerColumn(), BarColumn(24), note, console=console, disable=not console.is_terminal) as bars:
+        bar = bars.add_task("", total=total)
         for p in rounds:
             reused += p.reused
-            show.round(p)
+            line = status.line(p)
+            bars.update(bar, completed=total - status.left, description=line)
+            if p.result and not p.reused:
+                _print(console, f"{_name(p)}: {_result(p.result)}")
+            elif not console.is_terminal and not p.reused and clock() - said >= PLAIN_SECONDS:
+                said = clock()
+                _print(console, line)
     return reused
 
 
-class _Speed:
-    """Rounds per second of each run, and of all together, timed from the first round that it is told of.
+class _Status:
+    """What is known about the runs in progress: rounds left, main metric, and speed.
 
-    The first round is not timed: it includes loading data and compiling.
+    The first round is not timed, because it includes loading data and compiling.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock, self.rounds, self.since = clock, 0, 0.0
+    def __init__(self, total: int, clock: Clock) -> None:
+        self.left, self.clock, self.timed, self.since = total, clock, -1, 0.0
         self.begun: dict[str, tuple[int, float]] = {}  # run → the round and the time at which it was first seen
+        self.values: dict[str, str] = {}  # run → its main metric when it was last evaluated
 
-    def tick(self, p: Progress) -> str:
-        """Count a round; `12 rounds/s` of its run, or nothing while that is unknown."""
-        now, name = self.clock(), _name(p)
-        if not self.begun:
-            self.since = now
-        else:
-            self.rounds += 1
-        t, then = self.begun.setdefault(name, (p.t, now))
-        return f"{(p.t - t) / (now - then):.3g} rounds/s" if p.t > t and now > then else ""
-
-    def left(self, rounds: int) -> str:
-        """`40 s left` for so many rounds of all runs, or nothing while that is unknown."""
-        seconds = self.clock() - self.since
-        if self.rounds == 0 or seconds < WARM_UP_SECONDS:
+    def line(self, p: Progress) -> str:
+        """Count a round; where its run is, without what is not known yet."""
+        if p.reused:
+            self.left -= _rounds(p.planned)
             return ""
-        return f"{_duration(rounds * seconds / self.rounds)} left"
+        name, now = _name(p), self.clock()
+        self.left -= 1 if name in self.begun else p.t  # a resumed run begins after round 1
+        self.since, self.timed = self.since if self.begun else now, self.timed + 1
+        first, then = self.begun.setdefault(name, (p.t, now))
+        self.values[name] = _main(p.metrics) or self.values.get(name, "")
+        speed = f"{(p.t - first) / (now - then):.3g} rounds/s" if p.t > first and now > then else ""
+        clients = f"{p.metrics['participants']} clients" if "participants" in p.metrics else ""
+        parts = (f"round {p.t}/{_rounds(p.planned)}", self.values[name], clients, speed, self._time_left(now))
+        return f"{name}: {', '.join(filter(None, parts))}"
 
-
-class _Live:
-    """A bar for all rounds and one for each run in progress, with its main metric, participants and speed."""
-
-    def __init__(self, total: int, console: Console, clock: Clock) -> None:
-        name, note = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[note]}", markup=False)
-        self.bars = Bars(SpinnerColumn(), name, BarColumn(24), MofNCompleteColumn(), note, TimeRemainingColumn(),
-                         console=console)  # fmt: skip
-        self.speed, self.values = _Speed(clock), dict[str, str]()
-        self.all = self.bars.add_task("all rounds", total=total, note="")
-        self.tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> None:
-        self.bars.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.bars.stop()
-
-    def round(self, p: Progress) -> None:
-        name = _name(p)
-        if p.reused:
-            self.bars.advance(self.all, _rounds(p))
-            return
-        if name not in self.tasks:
-            self.tasks[name] = self.bars.add_task(name, total=_rounds(p), completed=p.t - 1, note="")
-            self.bars.advance(self.all, p.t - 1)
-        self.values[name] = _value(p.metrics) or self.values.get(name, "")
-        note = _joined(self.values[name], _clients(p), self.speed.tick(p))
-        self.bars.update(self.tasks[name], completed=p.t, note=note)
-        self.bars.advance(self.all)
-        if p.result:
-            self.bars.remove_task(self.tasks[name])
-            self.bars.console.print(_done(p, p.result), markup=False, highlight=False)
-
-
-class _Plain:
-    """A line for every run that ends, and one for the run in progress every PLAIN_SECONDS."""
-
-    def __init__(self, total: int, console: Console, clock: Clock) -> None:
-        self.left, self.console, self.clock = total, console, clock
-        self.speed, self.values, self.said = _Speed(clock), dict[str, str](), clock()
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def round(self, p: Progress) -> None:
-        if p.reused:
-            self.left -= _rounds(p)
-            return
-        name, speed = _name(p), self.speed.tick(p)
-        self.left -= 1 if name in self.values else p.t  # a resumed run begins after round 1
-        self.values[name] = _value(p.metrics) or self.values.get(name, "")
-        if p.result:
-            self._say(_done(p, p.result))
-        elif self.clock() - self.said >= PLAIN_SECONDS:
-            self.said = self.clock()
-            where, left = f"round {p.t}/{_rounds(p)}", self.speed.left(self.left)
-            self._say(f"{name}: {_joined(where, self.values[name], _clients(p), speed, left)}")
-
-    def _say(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    def _time_left(self, now: float) -> str:
+        if self.timed == 0 or now - self.since < WARM_UP_SECONDS:
+            return ""
+        seconds = self.left * (now - self.since) / self.timed
+        return f"{seconds:.0f} s left" if seconds < 120 else f"{seconds / 60:.0f} min left"
 
 
 def _name(p: Progress) -> str:
     return f"{p.planned.algorithm.label}, seed {p.planned.seed}"
 
 
-def _rounds(p: Progress) -> int:
-    return int(p.planned.config["rounds"])
+def _rounds(p: Planned) -> int:
+    return int(p.config["rounds"])
 
 
-def _joined(*parts: str) -> str:
-    return ", ".join(filter(None, parts))
-
-
-def _clients(p: Progress) -> str:
-    count = p.metrics.get("participants")
-    return "" if count is None else f"{count} client{'s' * (count != 1)}"
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
-
-
-def _value(line: Mapping[str, Any]) -> str:
+def _main(line: Mapping[str, Any]) -> str:
     """The main metric of an evaluated round; nothing for other rounds."""
     return next((f"{m.name} {m.text(line[m.name])}" for m in metrics.shown(line)), "")
 
 
-def _done(p: Progress, result: Mapping[str, Any]) -> str:
+def _result(result: Mapping[str, Any]) -> str:
     values = [f"{m.name} {m.text(result[m.name]['final'])}" for m in metrics.shown(result)]
-    refused = f"{result['refused']} updates refused" if result["refused"] else ""
-    return f"{_name(p)}: " + _joined(*values, f"{result['rounds_per_second']:.3g} rounds/s", refused)
+    refused = [f"{result['refused']} updates refused"] if result["refused"] else []
+    return ", ".join([*values, f"{result['rounds_per_second']:.3g} rounds/s", *refused])
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
