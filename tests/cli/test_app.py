@@ -81,6 +81,9 @@ def test_an_engine_on_the_command_line_wins_over_the_file(file: Path, tmp_path: 
     assert done.returncode == 0, done.stderr
     used = {json.loads(p.read_text())["engine"] for p in (tmp_path / "runs").glob("*/config.json")}
     assert used == {"batched"}
+    for path in (tmp_path / "runs").glob("*/result.json"):  # three runs in step: the speed is that of one
+        result = json.loads(path.read_text())
+        assert result["rounds_per_second"] == pytest.approx(result["rounds"] / result["seconds"], rel=0.05)
     assert "'nobody' is unknown" in fedstale("run", file, "--engine", "nobody").stderr
 
 

@@ -117,7 +117,7 @@ def _compute(
     width, diverged = engine.width if isinstance(engine, StepsTogether) else 1, []
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
-            active = [activate(p, runs[p.folder], stack, runs_in_step=len(group)) for p in group]
+            active = [activate(p, runs[p.folder], stack) for p in group]
             for progress in _advance(engine, active, stop):
                 diverged.append(progress) if isinstance(progress, str) else (yield progress)
     if diverged:
@@ -151,7 +151,6 @@ class _Active:
         run: Run,
         stack: ExitStack,
         *,
-        runs_in_step: int,
         resume: bool,
         where: dict[str, Any],
         checkpoints: Checkpoints,
@@ -164,9 +163,7 @@ class _Active:
         store.write_json(p.folder.path / "config.json", p.config)
         store.write_json(p.folder.path / "environment.json", where)
         evaluate_every = p.config["evaluate_every"]
-        self.recorder = Recorder(
-            p.folder, run.engine.task, run.rounds, evaluate_every, checkpoints, saved, runs_in_step
-        )
+        self.recorder = Recorder(p.folder, run.engine.task, run.rounds, evaluate_every, checkpoints, saved)
         stack.callback(self.recorder.close)
         self.start = saved.checkpoint if saved else first(run)
         if p.warmup and not saved:

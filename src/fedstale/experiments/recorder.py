@@ -56,11 +56,10 @@ class Recorder:
         evaluate_every: int,
         checkpoints: Checkpoints,
         saved: Saved | None,
-        runs_in_step: int,
     ) -> None:
-        """Continue after `saved`, or begin; `runs_in_step` runs share the time that is measured."""
+        """Continue after `saved`, or begin."""
         self.folder, self.task, self.rounds, self.evaluate_every = folder, task, rounds, evaluate_every
-        self.checkpoints, self.runs_in_step = checkpoints, runs_in_step
+        self.checkpoints = checkpoints
         self.tally = saved.tally if saved else Tally.empty(task.n)
         self.begun = self.saved = saved.checkpoint.t if saved else 0
         self.file: IO[bytes] = folder.open_metrics(self.begun)
@@ -132,7 +131,7 @@ class Recorder:
             "refused": self.tally.refused,
             "fingerprint": fingerprint(checkpoint.params),
             "seconds": round(seconds, 3),
-            "rounds_per_second": round(self.runs_in_step * (checkpoint.t - self.begun) / max(seconds, 1e-9), 2),
+            "rounds_per_second": round((checkpoint.t - self.begun) / max(seconds, 1e-9), 2),
         }
         write_json(self.folder.path / "result.json", result)
         if not self.checkpoints.keep:
