@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -40,7 +41,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "plots": BASE | {"runs"},
     "report": BASE | {"runs", "plots"},
     "experiments": PARTS | {"registry", "simulate", "runs", "engines", "tasks", "data", "fed_cis"},
-    "papers": BASE | {"experiments", "registry", "simulate", "runs", "plots", "engines"},
+    "papers": BASE | {"experiments", "simulate", "runs", "plots", "engines"},
     "advise": BASE | {"experiments", "registry", "runs", "participation", "theory", "engines"},
     "federation": PARTS | {"registry", "simulate", "runs", "experiments", "engines", "tasks"},
     "flower": {"federation"},
@@ -65,6 +66,21 @@ def imported(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name}, line {node.lineno}: imports are absolute here"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_a_run_loads_no_other_command() -> None:
+    """Reading what `fedstale run` does takes the rooms that it loads, and no more."""
+    code = "import sys; sys.argv[1:] = ['run', 'demo', '-c', 'rounds=1', '--seeds', '1', '-o', 'runs']\n"
+    code += "import fedstale.cli.app as cli\ntry: cli.main()\nexcept SystemExit: pass\n"
+    code += "print(*{name.split('.')[1] for name in sys.modules if name.startswith('fedstale.')}, file=sys.stderr)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, cwd=folder, capture_output=True, text=True, check=True
+        )
+    rooms = {*done.stderr.split("\n")[-2].split()}
+    assert "experiments" in rooms
+    assert not rooms & {"papers", "report", "advise", "federation", "flower"}
 
 
 def layer(path: Path) -> str:

@@ -16,6 +16,8 @@ from fedstale.experiments.tracer import Traced
 from fedstale.runs.metrics import LISTED, metric
 from fedstale.runs.store import RunFolder, fingerprint, write_json
 
+ROUND_KEYS = ("round", "available", "participants", "refused", "train_loss", "step_norm", "staleness", "heard",
+              "spared", "beta", "weights")  # of a line of metrics; the other keys are evaluated  # fmt: skip
 LAST = 10  # the last rounds are all evaluated, for the mean of the last 10
 
 
@@ -151,20 +153,7 @@ def per_client(task: Task, params: Array) -> dict[str, list[float | None]]:
 
 def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
     """Per evaluated value: at the end, mean of the last 10 rounds, and the best accuracy."""
-    skip = {
-        "round",
-        "available",
-        "participants",
-        "refused",
-        "train_loss",
-        "step_norm",
-        "staleness",
-        "heard",
-        "spared",
-        "beta",
-        "weights",
-    }
-    names = [key for key in metrics[-1] if key not in skip]
+    names = [key for key in metrics[-1] if key not in ROUND_KEYS]
     found: dict[str, Any] = {}
     for name in names:
         values = [line[name] for line in metrics if name in line]

@@ -124,19 +124,25 @@ class Experiment(Section):
 
 def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, with `key=value` overrides."""
-    try:
-        raw = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise BadInput(f"there is no experiment file {path}") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path} is a folder; an experiment is a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not a TOML file: {error}") from None
-    import_from(path.parent)
+    raw = load(path, "experiment")
     raw.setdefault("name", path.stem)
     for change in overrides:
         override(raw, change)
     return check(raw)
+
+
+def load(path: Path, what: str) -> Table:
+    """The table in a TOML file, which may name parts of modules that lie beside it."""
+    try:
+        raw = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadInput(f"there is no {what} file {path}") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a folder; a file in TOML describes the {what}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not a TOML file: {error}") from None
+    import_from(path.parent)
+    return raw
 
 
 def check(raw: Table) -> Experiment:

@@ -139,28 +139,31 @@ def outcome(differences: Floats, margin: float = 0.0) -> Case:
     return Case(OUTCOMES[1 - paired_test(differences, margin)], float(differences.mean()))
 
 
+def between(values: Floats, low: float, high: float) -> Case:
+    """Whether the mean over the seeds lies between two numbers, outside of them beyond chance, or neither."""
+    mean, room = float(values.mean()), uncertainty(values)
+    ok = HOLDS if low <= mean <= high else NOISE if low - room <= mean <= high + room else FAILS
+    return Case(ok, mean)
+
+
+def lead(c: Compared, claim: Claim) -> Floats:
+    """By how much `first` is better than `second` with each seed."""
+    return difference(c.values[claim["first"]], c.values[claim["second"]])
+
+
 def above(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` is better than `second`, by more than -margin."""
-    for c in found:
-        yield outcome(difference(c.values[claim["first"]], c.values[claim["second"]]), claim.get("margin", 0.0))
+    return (outcome(lead(c, claim), claim.get("margin", 0.0)) for c in found)
 
 
 def near(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` and `second` differ by at most `margin`."""
-    for c in found:
-        gaps = difference(c.values[claim["first"]], c.values[claim["second"]])
-        mean, room = abs(float(gaps.mean())), claim["margin"]
-        ok = HOLDS if mean <= room else NOISE if mean <= room + uncertainty(gaps) else FAILS
-        yield Case(ok, float(gaps.mean()))
+    return (between(lead(c, claim), -claim["margin"], claim["margin"]) for c in found)
 
 
 def near_best(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` is behind the best algorithm by at most `margin`."""
-    for c in found:
-        gaps = difference(c.values[claim["first"]], c.values[best(c)])
-        mean, room = float(gaps.mean()), claim["margin"]
-        ok = HOLDS if mean >= -room else NOISE if mean >= -room - uncertainty(gaps) else FAILS
-        yield Case(ok, mean)
+    return (between(lead(c, {**claim, "second": best(c)}), -claim["margin"], math.inf) for c in found)
 
 
 def not_worse(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
@@ -173,17 +176,12 @@ def ahead(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` is better than the best of `rivals`, which is chosen with hindsight in each cell."""
     for c in found:
         rivals = c._replace(values={name: c.values[name] for name in claim["rivals"]})
-        yield outcome(difference(c.values[claim["first"]], c.values[best(rivals)]))
+        yield outcome(lead(c, {**claim, "second": best(rivals)}))
 
 
 def within(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """The mean of `first` is `between` two numbers."""
-    low, high = claim["between"]
-    for c in found:
-        values = c.values[claim["first"]]
-        mean, room = float(values.mean()), uncertainty(values)
-        ok = HOLDS if low <= mean <= high else NOISE if low - room <= mean <= high + room else FAILS
-        yield Case(ok, mean)
+    return (between(c.values[claim["first"]], *claim["between"]) for c in found)
 
 
 def trend(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
@@ -198,8 +196,7 @@ def gap_trend(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """The lead of `first` over `second` grows (or shrinks) from one value of `along` to the next."""
     sign = 1 if claim["up"] else -1
     for here, there in neighbours(found, claim):
-        leads = [difference(c.values[claim["first"]], c.values[claim["second"]]) for c in (here, there)]
-        yield outcome(sign * difference(leads[1], leads[0]))
+        yield outcome(sign * difference(lead(there, claim), lead(here, claim)))
 
 
 def best_trend(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
@@ -226,23 +223,12 @@ def best_share(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
 def loss_to_best(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
     """`first` is farther behind the best algorithm from one value of `along` to the next."""
     for here, there in neighbours(found, claim):
-        losses = [difference(c.values[best(c)], c.values[claim["first"]]) for c in (here, there)]
-        yield outcome(difference(losses[1], losses[0]))
+        before, after = (lead(c, {**claim, "second": best(c)}) for c in (here, there))
+        yield outcome(difference(before, after))
 
 
-CHECKS: Mapping[str, Check] = {
-    "above": above,
-    "near": near,
-    "near_best": near_best,
-    "not_worse": not_worse,
-    "ahead": ahead,
-    "within": within,
-    "trend": trend,
-    "gap_trend": gap_trend,
-    "best_trend": best_trend,
-    "best_share": best_share,
-    "loss_to_best": loss_to_best,
-}
+ALL = (above, near, near_best, not_worse, ahead, within, trend, gap_trend, best_trend, best_share, loss_to_best)
+CHECKS: Mapping[str, Check] = {check.__name__: check for check in ALL}
 
 
 def best(cell: Compared) -> str:

@@ -15,7 +15,6 @@ A cell is one experiment, so that its runs advance together. Rates are chosen by
 
 import copy
 import itertools
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 from fedstale.core import BadInput, known, require
 from fedstale.experiments.build import make_participation
 from fedstale.experiments.plan import Planned, find, packaged, plan
-from fedstale.experiments.schema import Experiment, check
+from fedstale.experiments.schema import Experiment, check, load
 from fedstale.experiments.spec import LOCAL_KEYS, Spec, Table, override, put
 
 PAPERS = Path(__file__).parent  # the figures that come with the package
@@ -84,13 +83,7 @@ def figures() -> dict[str, Path]:
 def read(name: str, scale: str, overrides: Sequence[str] = ()) -> Figure:
     """The figure in a TOML file, or a packaged one by its name, at a scale, with `key=value` overrides."""
     path = find(name, PAPERS, "figure")
-    try:
-        raw = tomllib.loads(path.read_text())
-    except OSError:
-        raise BadInput(f"there is no figure file {path}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path} is not a TOML file: {error}") from None
-    figure = at_scale(path.stem, raw, scale)
+    figure = at_scale(path.stem, load(path, "figure"), scale)
     for change in overrides:
         _require_free(figure, change.partition("=")[0].strip())
         override(figure.raw, change)
