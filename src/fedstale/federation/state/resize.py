@@ -1,7 +1,7 @@
-"""The arrays of a state by their path, and what becomes of them when clients join and leave.
+"""Change the number of clients in a state when clients join and leave.
 
-A memory is not an array: its rows may be coded, in a file, or not there yet. It is opened into the arrays
-that are small, and its rows are handled one by one.
+A state is a tree whose arrays are known by their path. A memory in it is not an array: its rows may be coded, in a
+file, or not there yet. So its small arrays are handled like all others, and its rows one by one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,14 +29,14 @@ class MemoryArrays(NamedTuple):
 
 
 def without_rows(tree: Any) -> Any:
-    """The same tree with every memory opened."""
+    """The tree with the small arrays of every memory in its place."""
     if isinstance(tree, Memory):
         return MemoryArrays(tree.scales, tree.written, tree.weights, tree.total)
     return _mapped(tree, lambda key, inner: without_rows(inner))
 
 
 def with_memories(tree: Any, like: Any) -> Any:
-    """An opened tree with the memories of `like` in their places, which take over what was opened."""
+    """The inverse of `without_rows`: the memories of `like`, rows included, take over the small arrays."""
     if isinstance(like, Memory):
         for name, value in tree._asdict().items():
             setattr(like, name, value)
@@ -46,6 +46,7 @@ def with_memories(tree: Any, like: Any) -> Any:
 
 
 def memories(tree: Any, path: str = "") -> Iterator[tuple[str, Memory]]:
+    """The memories in a tree, each with its path."""
     if isinstance(tree, Memory):
         yield path, tree
     else:
@@ -54,7 +55,7 @@ def memories(tree: Any, path: str = "") -> Iterator[tuple[str, Memory]]:
 
 
 def put_rows(memory: Memory, rows: Mapping[int, npt.NDArray[Any]]) -> None:
-    """Coded rows in their places, as they were read."""
+    """Write coded rows, by position, into a memory."""
     if rows:
         clients = np.array(sorted(rows), np.int64)
         codes, places = memory.kept.take(clients)
@@ -64,22 +65,22 @@ def put_rows(memory: Memory, rows: Mapping[int, npt.NDArray[Any]]) -> None:
 
 
 def arrays_of(tree: Any) -> Arrays:
-    """All arrays but the rows of memories."""
+    """Path → array, for all arrays but the rows of memories."""
     arrays: Arrays = {}
     pack(without_rows(tree), "", arrays)
     return arrays
 
 
 def with_arrays(tree: T, arrays: Mapping[str, np.ndarray[Any, Any]]) -> T:
-    """The same opened tree with these arrays in the places of its own."""
+    """The tree, as `without_rows` returns it, with these arrays instead of its own."""
     new: T = unpack(pack(tree, "", {}), tree, "", lambda key: arrays[key[1:]])
     return new
 
 
 def client_axes(make: Callable[[int], Any], n: int) -> Axes:
-    """Which axes of which arrays count clients: those that grow when one more is asked for.
+    """Path → axes that count clients: those that are longer in a state with one more client.
 
-    A part that is given one number per client cannot be asked; it has no rows to keep.
+    A part whose settings are one number per client cannot be made for more; it has no rows to keep.
     """
     try:
         here, more = arrays_of(make(n)), arrays_of(make(n + 1))
@@ -90,10 +91,10 @@ def client_axes(make: Callable[[int], Any], n: int) -> Axes:
 
 
 def resize(tree: T, make: Callable[[int], T], old: Ids, new: Ids) -> T:
-    """The state of clients `old` as one of clients `new`.
+    """The state of clients `old` as a state of clients `new`; `make(n)` is a fresh state of n clients.
 
-    Who stays keeps its rows, a newcomer has those of a fresh start, a leaver's are gone. Sums over clients
-    are left as they are: the memory forms its own anew, for the weights it is given next are others.
+    Clients that stay keep their rows, new clients have fresh rows, and rows of clients that left are gone. Sums
+    over clients stay as they are: a memory computes its sum again, because its next weights are others.
     """
     _, of_old, of_new = np.intersect1d(old, new, return_indices=True)
     like, axes, arrays = make(len(new)), client_axes(make, len(new)), arrays_of(tree)
@@ -112,7 +113,7 @@ def resize(tree: T, make: Callable[[int], T], old: Ids, new: Ids) -> T:
 
 
 def _taken(was: Any, fresh: Any, axes: tuple[int, ...], of_old: Ids, of_new: Ids) -> Any:
-    """`was` on the new clients, `fresh` where they are new."""
+    """The array `was` for the new clients: `fresh` where a client is new."""
     shape = tuple(fresh.shape[k] if k in axes else size for k, size in enumerate(was.shape))
     now = np.broadcast_to(fresh, shape).copy()
     where = [(of_new, of_old) if k in axes else (np.arange(size),) * 2 for k, size in enumerate(shape)]
@@ -127,7 +128,7 @@ def _children(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def _mapped(tree: Any, change: Callable[[Any, Any], Any]) -> Any:
-    """The tree with its direct children changed; what has none is as it is."""
+    """The tree with its direct children changed; a leaf stays as it is."""
     if isinstance(tree, dict):
         return {key: change(key, inner) for key, inner in tree.items()}
     if not isinstance(tree, tuple | list):
