@@ -17,14 +17,15 @@ SERVERS, MEMORIES, DATASETS, PARTITIONS, SWAPS, MODELS, EXIT_MODELS, WEIGHTINGS,
 import dataclasses
 import hashlib
 import importlib
+import importlib.util
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from fedstale import channels, data, estimators, fed_cis, memory, participation, servers, strategies
-from fedstale.core import BadInput, Estimator, Strategy, known, require
+from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
 
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:Name
 Row = tuple[str, str, str]  # name, settings, one line
@@ -65,8 +66,8 @@ class Names(Mapping[str, Any]):
         part = _imported(name, where)
         lacks = [method for method in self.methods if not callable(getattr(part, method, None))]
         what = f"{where} {name!r} is not a {self.kind}: it must be a dataclass with {' and '.join(self.methods)}"
-        require(isinstance(part, type) and dataclasses.is_dataclass(part), f"{what}, got {part!r:.60}")
-        require(not lacks, f"{what}, got none of {lacks}")
+        require(isinstance(part, type) and dataclasses.is_dataclass(part), f"{what}, got {shown(part)}")
+        require(not lacks, f"{what}, which lacks {' and '.join(lacks)}")
         return part
 
     def name_of(self, part: object) -> str:
@@ -265,6 +266,27 @@ def recipe(name: str) -> Recipe:
     return found
 
 
+def dataset(name: str) -> data.Dataset:
+    """The dataset of that name, or what the user's own function "package.module:function" returns."""
+    if not OWN.fullmatch(name):
+        return data.load(name)
+    made = own_dataset(name)()
+    require(
+        isinstance(made, data.Dataset),
+        f"data.dataset {name!r} must return a fedstale.data.Dataset, got {shown(made)}",
+    )
+    return cast(data.Dataset, made)
+
+
+def own_dataset(name: str) -> Callable[[], object]:
+    """The user's own function that loads a dataset."""
+    function = _imported(name, "data.dataset")
+    require(
+        callable(function), f"data.dataset {name!r} must be a function without arguments, got {shown(function)}"
+    )
+    return cast(Callable[[], object], function)
+
+
 def import_from(folder: Path) -> None:
     """Look for own parts in this folder as well, after all that is installed."""
     if str(folder.resolve()) not in sys.path:
@@ -274,14 +296,18 @@ def import_from(folder: Path) -> None:
 def sources(config: object) -> dict[str, str]:
     """The own parts that a configuration names, each with a hash of the file that it is defined in."""
     if isinstance(config, Mapping):
-        return {name: digest for value in config.values() for name, digest in sources(value).items()}
+        named = (value for key, value in config.items() if key != "label")
+        return {name: digest for value in named for name, digest in sources(value).items()}
     if isinstance(config, list | tuple):
         return {name: digest for value in config for name, digest in sources(value).items()}
     if not (isinstance(config, str) and OWN.fullmatch(config)):
         return {}
-    module = sys.modules.get(config.partition(":")[0])
-    file = None if module is None else module.__file__
-    return {config: hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]} if file else {}
+    try:
+        found = importlib.util.find_spec(config.partition(":")[0])
+    except (ImportError, ValueError):  # it is no module's name: the text is not that of a part
+        return {}
+    file = Path(found.origin or "") if found else Path()
+    return {config: hashlib.sha256(file.read_bytes()).hexdigest()[:16]} if file.is_file() else {}
 
 
 def _imported(own: str, where: str) -> Any:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import Participation, Task, require
-from fedstale.data import Federated, federate, load
+from fedstale.data import Federated, federate
 from fedstale.data.files import roots
 from fedstale.experiments.spec import Spec, Table, build
 from fedstale.fed_cis import REQUESTS, Tree, layered
 from fedstale.fed_cis.sampling import ExitSampling
-from fedstale.registry import EXIT_MODELS, MODELS, PARTICIPATION, PARTITIONS, SWAPS, WEIGHTINGS
+from fedstale.registry import EXIT_MODELS, MODELS, PARTICIPATION, PARTITIONS, SWAPS, WEIGHTINGS, dataset
 from fedstale.tasks.quadratic import Quadratic
 
 
@@ -96,7 +96,7 @@ def divide(data: Mapping[str, Any]) -> Federated:
     """The images of a section `data`, divided among its clients."""
     rule, swap = division(data)
     return federate(
-        load(data["dataset"]), rule, data["clients"],
+        dataset(data["dataset"]), rule, data["clients"],
         seed=data["seed"], fraction=data["fraction"], test_share=data["test_share"], swap=swap,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedstale.core import BadInput, Local, known, require, shown
 from fedstale.experiments.spec import Spec, Table, override
-from fedstale.registry import DATASETS, import_from
+from fedstale.registry import DATASETS, OWN, import_from, own_dataset
 
 S = TypeVar("S", bound="Section")
 
@@ -150,7 +150,7 @@ def check(raw: Table) -> Experiment:
     experiment = validated(Experiment, raw, "")
     data = experiment.data
     require("dataset" in data, f"data.dataset is missing; known: {', '.join(DATA)}")
-    kind = DATA[known(data["dataset"], DATA, "data.dataset")]
+    kind = _section(data["dataset"])
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     checked = validated(kind, data, "data").model_dump()
@@ -162,6 +162,14 @@ def check(raw: Table) -> Experiment:
 def training(settings: Table, where: str) -> Local:
     """Local training from its settings, checked."""
     return Local(**validated(Training, settings, where).model_dump())
+
+
+def _section(dataset: object) -> type[Section]:
+    """The section that describes a dataset of this name; one of the user's own is of images."""
+    if isinstance(dataset, str) and OWN.fullmatch(dataset):
+        own_dataset(dataset)
+        return Images
+    return DATA[known(dataset, DATA, "data.dataset")]
 
 
 def validated(model: type[S], raw: Table, where: str) -> S:

@@ -1,0 +1,148 @@
+"""A name becomes a part in one place; a part of the user's own is named package.module:Name."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedstale import registry
+from fedstale.core import BadInput
+from fedstale.experiments.build import divide, make_task
+from fedstale.experiments.plan import plan
+from fedstale.experiments.schema import check, read
+
+OWN = '''
+import dataclasses
+import numpy as np
+import torch
+import fedstale as fs
+from fedstale.data import Dataset
+
+@fs.part
+class Always:
+    p: float = 1.0
+    def probs(self, n): return np.full(n, self.p, np.float32)
+    def rows(self, n, rng):
+        while True: yield np.ones(n, bool)
+
+@dataclasses.dataclass(frozen=True)
+class Halved:
+    """FedAvg, half as far."""
+    factor: float = 0.5
+    def init(self, n, d): return None
+    def aggregate(self, state, r): return np.float32(self.factor) * r.updates.mean(axis=0), None
+
+@fs.part
+class Tiny:
+    width: int = 3
+    def build(self, shape, classes): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, classes))
+
+@fs.part
+class Turns:
+    def split(self, labels, n, rng): return [np.arange(i, len(labels), n) for i in range(n)]
+
+def squares():
+    x = np.zeros((40, 1, 2, 2), np.uint8)
+    return Dataset("squares", x, np.arange(40) % 2, 40, 2, (0.5,), (0.5,))
+
+def nothing(): return None
+half = 1
+'''
+TEXT = """
+rounds = 2
+algorithms = [{ kind = "MODULE:Halved", factor = 0.25 }, "fedavg"]
+participation = "MODULE:Always"
+data = { dataset = "MODULE:squares", clients = 4, partition = "MODULE:Turns" }
+model = { kind = "MODULE:Tiny", width = 2 }
+local = { lr = 0.1 }
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
+    """An experiment with parts of its own in its folder, and the name of their module."""
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    module = f"own_{abs(hash(request.node.name))}"
+    (tmp_path / f"{module}.py").write_text(OWN)
+    path = tmp_path / "own.toml"
+    path.write_text(TEXT.replace("MODULE", module))
+    return path, module
+
+
+def test_own_parts_are_found_in_the_folder_of_the_file_and_used(own: tuple[Path, str], tmp_path: Path) -> None:
+    path, module = own
+    chosen = read(path)
+    first = plan(chosen, tmp_path)[0]
+    assert first.config["strategy"] == {"kind": f"{module}:Halved", "factor": 0.25}
+    assert first.config["participation"] == {"kind": f"{module}:Always", "p": 1.0}
+    assert first.algorithm.label == f"{module}:Halved factor=0.25"
+    assert divide(chosen.data).train_sizes.tolist() == [8, 8, 8, 8]
+    assert make_task(chosen.data, chosen.model.model_dump()).d == 4 * 2 + 2
+
+
+def test_the_key_of_a_run_holds_the_source_of_its_own_parts(own: tuple[Path, str], tmp_path: Path) -> None:
+    path, module = own
+    before = plan(read(path), tmp_path)[0]
+    assert {*before.config["sources"]} == {
+        f"{module}:{n}" for n in ("Halved", "Always", "squares", "Turns", "Tiny")
+    }
+    file = path.with_name(f"{module}.py")
+    file.write_text(file.read_text() + "# changed")
+    assert plan(read(path), tmp_path)[0].folder.path != before.folder.path
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("participation=no_such_module:Coins", "there is no module 'no_such_module' in the folder of the file"),
+        ("participation=MODULE:Alwas", "'Alwas' is unknown; did you mean 'Always'"),
+        ("participation=MODULE:Halved", "is not a participation: it must be a dataclass with probs and rows"),
+        ("participation=MODULE:nothing", "is not a participation"),
+        ("participation.q=0.5", "setting 'q' is unknown; known: p"),
+        ("participation.p=true", "p must be a number, got true"),
+        ("algorithms.0.facto=1", "did you mean 'factor'"),
+        ("algorithms.0.factor=much", "factor must be a number, got 'much'"),
+        ("data.dataset=MODULE:half", "must be a function without arguments, got 1"),
+        ("data.dataset=MODULE:square", "did you mean 'squares'"),
+        ("data.partition=MODULE:Always", "is not a partition"),
+    ],
+    ids=str,
+)
+def test_what_is_not_a_part_is_told_in_a_sentence(
+    own: tuple[Path, str], tmp_path: Path, change: str, sentence: str
+) -> None:
+    path, module = own
+    with pytest.raises(BadInput, match=sentence) as caught:
+        plan(read(path, [change.replace("MODULE", module)]), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_fails_and_a_dataset_that_is_none_are_told(own: tuple[Path, str]) -> None:
+    path, module = own
+    with pytest.raises(BadInput, match=r"must return a fedstale.data.Dataset, got None"):
+        divide(read(path, [f"data.dataset={module}:nothing"]).data)
+    path.with_name(f"{module}_broken.py").write_text("raise KeyError(1)")
+    with pytest.raises(BadInput, match=f"importing {module}_broken failed with KeyError: 1"):
+        read(path, [f"data.dataset={module}_broken:x"])
+
+
+def test_every_name_of_every_table_is_found_and_listed() -> None:
+    for kind, names in registry.TABLES.items():
+        for name, settings, about in names.rows():
+            assert names.find(name, kind) is not None
+            assert isinstance(settings, str)
+            assert about, f"{kind} {name} has no line about it"
+
+
+def test_the_name_of_a_part_finds_its_class_again() -> None:
+    part = registry.PARTICIPATION["exits"](exits=[1, 2])
+    assert registry.PARTICIPATION.name_of(part) == "exits"
+    assert registry.SERVERS.name_of(registry.SERVERS["adam"]()) == "adam"
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_of_all_algorithms() -> None:
+    raw: dict[str, Any] = {"name": "x", "rounds": 1, "data": {"dataset": "quadratic"}, "local": {"lr": 0.1}}
+    raw |= {"participation": {"kind": "two-groups", "p_min": np.float64(0.5)}, "algorithms": ["wiat"]}
+    with pytest.raises(BadInput, match="did you mean 'wait'"):
+        plan(check(raw), Path("nowhere"))
