@@ -142,10 +142,5 @@ def misjudged(e: Evidence, come: Ids) -> Extreme | None:
 
 def plain(m: Measures) -> dict[str, Any]:
     """The measures as plain numbers and lists, ready for JSON."""
-    return {key: _plain(value) for key, value in m._asdict().items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Extreme):
-        return value._asdict()
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    named = {key: value._asdict() if isinstance(value, Extreme) else value for key, value in m._asdict().items()}
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in named.items()}

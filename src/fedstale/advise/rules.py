@@ -1,13 +1,15 @@
-"""Which rule, from the measures: RULES top down, the first that applies; then what else may be worth a try.
+"""The decision table: the first of RULES that applies is recommended, then what else may be worth a try.
 
-All that is decided is decided here. A threshold is a round number; what it rests on stands beside it, and
-the runs behind the remarks are in docs/advise.md.
+Every threshold is here, with what it rests on beside it; the runs behind the remarks are in docs/advise.md.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedstale.advise.measures import VISITS, Measures
+from fedstale.core import divides
+from fedstale.memory import KeepsMemory
+from fedstale.registry import recipe
 
 ALWAYS = 0.01  # 1 / p_var below which everybody is as good as always there
 EVEN = 0.02  # bias below which plain averaging is right enough
@@ -19,11 +21,11 @@ STRETCHES = 0.5  # λ from which visits come in stretches
 AMPLIFY = 2.0  # larger factors overshoot unless the local rate is cut as well
 ROOM = 4 * 2**30  # bytes of memory rows that need no thought
 LEARNT = {"kind": "beta-bernoulli", "n0": 1.0, "m0": 0.0}  # p̂_i = (visits + 1) / (rounds + 1)
-DIVIDES = ("auto", "auto-unbiased", "upga-pl", "unbiased", "fedstale", "fedvarp")  # rules that need the p_i
-REMEMBERS = ("auto", "auto-unbiased", "mifa", "fedstale", "fedvarp")  # rules that keep N × d numbers
 
 
 class Rule(NamedTuple):
+    """One row of the decision table."""
+
     name: str
     applies: Callable[[Measures], bool]
     use: Callable[[Measures], dict[str, Any]]  # as an entry of `algorithms`
@@ -44,10 +46,12 @@ def turns(m: Measures) -> bool:
 
 
 def fits(m: Measures) -> bool:
+    """Whether a memory of N × d numbers fits in RAM without a thought."""
     return m.memory is None or m.memory["int8"] <= ROOM
 
 
 def amplified(m: Measures) -> dict[str, Any]:
+    """Amplified FedAvg with the period of the measured cycle."""
     return {"kind": "amplified", "period": m.cycle, "factor": AMPLIFY}
 
 
@@ -118,6 +122,8 @@ RULES: Sequence[Rule] = (
 
 
 class Advice(NamedTuple):
+    """What is recommended, why, and what else to try."""
+
     rule: str
     entry: dict[str, Any]  # of `algorithms`
     why: str
@@ -127,12 +133,13 @@ class Advice(NamedTuple):
 
 
 def advise(m: Measures, known: bool) -> Advice:
-    """`known`: whether training will know the p_i, or has to learn them."""
+    """The recommendation for these measures; `known` says whether training is given the p_i or learns them."""
     rule = next(r for r in RULES if r.applies(m))
     entry = rule.use(m)
-    if entry["kind"] in DIVIDES and not known:
+    strategy = recipe(entry["kind"]).strategy
+    if divides(strategy) and not known:
         entry["estimator"] = dict(LEARNT)
-    if entry["kind"] in REMEMBERS and (rows := memory(m)):
+    if isinstance(strategy, KeepsMemory) and (rows := memory(m)):
         entry["memory"] = rows
     return Advice(rule.name, entry, rule.why(m), rule.basis, hints(m, entry["kind"]), warnings(m))
 
@@ -146,6 +153,7 @@ def memory(m: Measures) -> dict[str, Any] | None:
 
 
 def hints(m: Measures, chosen: str) -> list[Hint]:
+    """Other rules, each with when it is the better one."""
     found = []
     if chosen == "auto":
         found.append(Hint({"kind": "mifa"}, "needs no p_i and is calm, often as good; biased by long absences"))
@@ -162,6 +170,7 @@ def hints(m: Measures, chosen: str) -> list[Hint]:
 
 
 def listed(clients: list[int], most: int = 5) -> str:
+    """`3 clients (0, 4, 7)`."""
     names = ", ".join(map(str, clients[:most])) + (", …" if len(clients) > most else "")
     return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names})"
 
@@ -173,6 +182,7 @@ def absent_too_long(m: Measures) -> bool:
 
 
 def warnings(m: Measures) -> list[str]:
+    """What about this participation deserves care, in sentences."""
     found = []
     if m.never:
         found.append(

@@ -19,7 +19,7 @@ from fedstale.core import BadInput, Floats, require
 from fedstale.experiments import schema
 from fedstale.experiments.execute import execute
 from fedstale.experiments.interrupts import Interrupted, Stop
-from fedstale.experiments.plan import plan
+from fedstale.experiments.plan import find, plan
 from fedstale.experiments.schema import Experiment
 from fedstale.runs import store
 from fedstale.simulate import Diverged
@@ -35,7 +35,7 @@ def advise(
         str | None, typer.Option(help="Participation probabilities instead: 0.9,0.05,… or a file of numbers.")
     ] = None,
     experiment_file: Annotated[
-        Path | None, typer.Option("--experiment", help="Experiment that gives model, data and rounds.")
+        str | None, typer.Option("--experiment", help="Experiment that gives model, data and rounds.")
     ] = None,
     weights: Annotated[
         str | None, typer.Option(help="Client weights a_i: 1,2,… or a file; the task's, or equal, if omitted.")
@@ -56,7 +56,8 @@ def advise(
 
     -c overrides a setting of the trace if there is one, else of the experiment.
     """
-    e, experiment = gather(source, probs, experiment_file, weights, config or [], clients_first)
+    named = None if experiment_file is None else find(experiment_file)
+    e, experiment = gather(source, probs, named, weights, config or [], clients_first)
     require(experiment is not None or not simulate, "--simulate needs an experiment: add --experiment FILE.toml")
     m = measure(e)
     a = decide(m, e.known)
