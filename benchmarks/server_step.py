@@ -36,7 +36,7 @@ from fedstale.tasks.quadratic import Quadratic
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 CODINGS: tuple[Coding, ...] = (Float32(), Float16(), Int8())
 FEW, MANY = 1000, 1_000_000
-NUMBA = passes._fused() is not None
+NUMBA = passes.load("rows", "int8") is not None
 show = Console(width=116, highlight=False).print
 
 

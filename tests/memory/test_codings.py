@@ -237,7 +237,7 @@ def test_neither_numba_nor_threads_show_in_what_is_told(coding: Coding, monkeypa
     for worthwhile, share in ((1 << 62, 1), (0, 1 << 62), (0, 1)):
         monkeypatch.setattr(passes, "WORTHWHILE", worthwhile)
         monkeypatch.setattr(passes, "SHARE", share)
-        monkeypatch.setattr(passes, "_cores", lambda: 3)
+        monkeypatch.setattr(passes, "cores", lambda: 3)
         memory, told, residual = Memory.zeros(5, 70_000, coding), [], np.zeros(70_000, np.float32)
         for r in rounds:
             step = np.zeros(70_000)

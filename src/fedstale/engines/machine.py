@@ -3,6 +3,9 @@
 import os
 
 from fedstale.core import Task
+from fedstale.kernels import cores
+
+__all__ = ["cores", "runs_that_fit"]
 
 SHARE = 0.25  # of the machine's memory that runs in step may take
 
@@ -11,8 +14,3 @@ def runs_that_fit(task: Task, most: int) -> int:
     """Runs that may advance in step, at least one: each may remember n updates and get as many."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(most, int(SHARE * memory / (8 * task.n * task.d))))
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -215,3 +215,13 @@ def outputs(x: Any, w: Any, bias: Any) -> Any:
     z = np.empty((len(bias), (len(x) + 3) // 4 * 4), np.float32)
     _logits(w, bias, x, np.arange(len(x)), z)
     return z[:, : len(x)].T.copy()
+
+
+def agrees() -> bool:
+    """Whether a small draw has the bits of numpy's generator, and small outputs the values of its product."""
+    key, drawn = np.array([[3, 5]], np.uint64), np.zeros((2, 1, 4), np.int64)
+    draw(key, np.array([7]), np.array([4]), drawn)
+    rng = np.random.Generator(np.random.Philox(key=key[0]))
+    due = np.concatenate([rng.permutation(7), rng.permutation(7)])[:8]
+    x, w, bias = rng.random((5, 3), np.float32), rng.random((2, 3), np.float32), rng.random(2, np.float32)
+    return np.array_equal(drawn.ravel(), due) and np.allclose(outputs(x, w, bias), x @ w.T + bias, atol=1e-5)

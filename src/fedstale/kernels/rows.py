@@ -1,4 +1,4 @@
-"""The pass of `exchange`, compiled by numba: every number is read once and written once.
+"""The pass of `memory.update`, compiled by numba: every number is read once and written once.
 
 Operation for operation as in numpy, row after row, so that the bits are the same; coordinates from
 `begin` to `end`, so that threads can share the work. Loaded when it is
@@ -96,14 +96,14 @@ def _largest(
     return largest
 
 
-def _exchange(
+def _update(
     codes: Any, places: Any, updates: Any, arrived: Any, whole: Any,
     fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any, begin: Any, end: Any,
     before: Any, after: Any, inverse: Any, step: Any, total: Any,
     excess: Any, extra: Any, dots: Any, norms: Any,
 ) -> None:  # fmt: skip
-    m, wide, watching = len(updates), arrived.shape[1] > 1, len(dots) > 0
-    apart = watching and len(extra) > 0
+    m, wide, measuring = len(updates), arrived.shape[1] > 1, len(dots) > 0
+    apart = measuring and len(extra) > 0
     scratch = np.zeros(min(BLOCK, end - begin))
     for first in range(begin, end, BLOCK):
         last = min(first + BLOCK, end)
@@ -116,8 +116,8 @@ def _exchange(
             c, β, g, a = fresh[k], stale[k], gain[k], weights[k]
             old, new, i, factor, one = before[k], after[k], inverse[k], keys[k, 1], gain[k] == 1
             start = u32(keys[k, 0] + u32(first) * u32(0x9E3779B1))
-            if watching:
-                look(row, update, seen, whole[k], old, dots[first // BLOCK, k])
+            if measuring:
+                measure(row, update, seen, whole[k], old, dots[first // BLOCK, k])
             e = excess[k] if apart else f32(0)
             if whole[k] and e != 0:
                 for j in range(last - first):
@@ -144,7 +144,7 @@ def _exchange(
                     code = encoded(row[j], Δ if one else h + g * (Δ - h), i, start, factor, j)
                     row[j] = code
                     over[j] += (f64(decoded(code, new)) - f64(h)) * a
-        if watching:
+        if measuring:
             square(into, norms[first // BLOCK, :1])
             square(more, norms[first // BLOCK, 1:])
         if apart:
@@ -158,26 +158,42 @@ def _square(x: Any, out: Any) -> None:
     out[0] = total
 
 
-def _look(row: Any, update: Any, seen: Any, whole: Any, old: Any, dots: Any) -> None:
-    """What ⟨Δ, h⟩ and ‖h‖² of this block are, on the coordinates that arrived."""
-    alike, power, wide = 0.0, 0.0, len(seen) > 1
+def _measure(row: Any, update: Any, seen: Any, whole: Any, old: Any, dots: Any) -> None:
+    """⟨Δ, h⟩ and ‖h‖² of this block, on the coordinates that arrived."""
+    dot, squares, wide = 0.0, 0.0, len(seen) > 1
     if whole:
         for j in range(len(row)):
             Δ, h = update[j], decoded(row[j], old)
-            alike += f64(Δ * h)
-            power += f64(h * h)
+            dot += f64(Δ * h)
+            squares += f64(h * h)
     else:
         for j in range(len(row)):
             if seen[j if wide else 0]:
                 Δ, h = update[j], decoded(row[j], old)
-                alike += f64(Δ * h)
-                power += f64(h * h)
-    dots[0], dots[1] = alike, power
+                dot += f64(Δ * h)
+                squares += f64(h * h)
+    dots[0], dots[1] = dot, squares
 
 
 extending.overload(decoded)(_decoder)
 extending.overload(encoded)(_encoder)
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 in_any_order = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
-look, square = in_any_order(_look), in_any_order(_square)
-largest, exchange = compiled(_largest), compiled(_exchange)
+measure, square = in_any_order(_measure), in_any_order(_square)
+largest, update = compiled(_largest), compiled(_update)
+
+
+def agrees(kind: str) -> bool:
+    """Whether a small round with rows of this type gives the sums of numpy, and rows within a rounding of it."""
+    h, Δ = np.array([[3, -7, 90], [0, 50, -2]], np.float32), np.array([[-4.25, 8, 1.5], [60, -0.5, 2]], np.float32)
+    half, one, a = np.full(2, 0.5, f32), np.ones(2, f32), np.array([0.25, 0.5])
+    codes, step, total, keys = h.astype(kind), np.zeros(3), np.zeros(3), np.ones((2, 2), u32)
+    written = codes.view(u16) if kind == "float16" else codes  # numba knows no float16
+    update(
+        written, np.arange(2), Δ, np.ones((2, 1), np.bool_), np.ones(2, np.bool_), half, half, one, a, keys, 0, 3,
+        one.copy(), one.copy(), one.copy(), step, total, one, one, np.zeros((0, 2, 2)), np.zeros((0, 2)),
+    )  # fmt: skip
+    new = codes.astype(f32)
+    near = (np.abs(new - Δ) < 1).all() if kind == "int8" else np.array_equal(new, Δ)
+    sums = np.array_equal(step, (0.5 * (Δ - 0.5 * h)).sum(axis=0)), np.array_equal(total, a @ (new - h))
+    return bool(near) and all(sums)

@@ -10,7 +10,7 @@ from fedstale.core import Array, Floats, Ids, Mask, Round
 from fedstale.memory.codings import Coding, Float32, keys
 from fedstale.memory.file import File
 from fedstale.memory.ram import Ram
-from fedstale.memory.update import Measured, Passing, exchange, squared
+from fedstale.memory.update import Measured, Passing, squared, update
 
 
 @runtime_checkable
@@ -79,14 +79,14 @@ class Memory:
         m = len(r.clients)
         e = np.full(m, 0 if excess is None else excess, np.float32)
         extra = np.zeros(0 if excess is None else len(self.total), np.float32) if residual is None else residual
-        watch = Measured(e, extra, np.zeros(m), np.zeros(m), np.zeros(2))
-        if not self._pass(step, r, fresh, stale, gain, watch):
-            watch.norms[:] = np.sqrt(squared(step, extra.astype(np.float64))[0]).astype(np.float32)
-        return watch
+        measured = Measured(e, extra, np.zeros(m), np.zeros(m), np.zeros(2))
+        if not self._pass(step, r, fresh, stale, gain, measured):
+            measured.norms[:] = np.sqrt(squared(step, extra.astype(np.float64))[0]).astype(np.float32)
+        return measured
 
     def _pass(
         self, step: Floats, r: Round, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike,
-        watch: Measured | None,
+        measured: Measured | None,
     ) -> bool:  # fmt: skip
         """Whether there was anything to do."""
         self.weighted_sum(r.weights)
@@ -103,10 +103,10 @@ class Memory:
             arrived, np.asarray(arrived.all(axis=1)), c, β, g,
             self.weights[clients].astype(np.float64), keys(clients, r.t),
         )  # fmt: skip
-        scales, told = self.scales[clients], watch if watch is None or all_heard else watch.of(keep)
-        exchange(self.coding, passing, scales, step, self.total, told)
-        if watch and told and told is not watch:
-            watch.dots[keep], watch.squares[keep] = told.dots, told.squares
+        scales, part = self.scales[clients], measured if measured is None or all_heard else measured.of(keep)
+        update(self.coding, passing, scales, step, self.total, part)
+        if measured and part and part is not measured:
+            measured.dots[keep], measured.squares[keep] = part.dots, part.squares
         self.kept.put(clients, codes)
         self.scales[clients], self.written[clients] = scales, r.t
         return True

@@ -1,10 +1,9 @@
 """One pass over the rows of a round: what they correct in the step, and what takes their place.
 
-The loop runs over blocks that fit the cache. With numba, a fused loop does the same operations in the
+The loop runs over blocks that fit the cache. With numba, a compiled loop does the same operations in the
 same order: the bits do not depend on whether it is installed.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Mask
-from fedstale.kernels import load
+from fedstale.kernels import cores, load
 from fedstale.memory.codings import Codes, Coding, Keys
 
 BLOCK = 16384  # numbers at a time: an array of them fits the second-level cache several times
@@ -50,35 +49,37 @@ class Measured(NamedTuple):
         return Measured(self.excess[keep], self.extra, self.dots[keep], self.squares[keep], self.norms)
 
 
-def exchange(
-    coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats, watch: Measured | None = None
+def update(
+    coding: Coding, p: Passing, scales: Array, step: Floats, total: Floats, measured: Measured | None = None
 ) -> None:
     """step += Σ fresh (Δ - stale·h); h ← h + gain (Δ - h), coded; total += Σ weight · the change of h.
 
     All on the coordinates that arrived. `scales` (m,) are those of the old rows, and then of the new.
     """
-    fused = load("rows") if p.updates.size >= WORTHWHILE else None
+    compiled = load("rows", coding.dtype.__name__) if p.updates.size >= WORTHWHILE else None
     before, inverse = scales.copy(), np.ones_like(scales)
     with np.errstate(all="ignore"):  # a run that diverges is told so by its step
         if coding.scaled:
-            if fused:
-                largest = np.maximum.reduce(_shared(fused.largest, p, before)).view(np.float32)
+            if compiled:
+                largest = np.maximum.reduce(_shared(compiled.largest, p, before)).view(np.float32)
             else:
                 largest = _largest(coding, p, before)
             scales[:], inverse[:] = coding.scales(largest)
-        if fused:
-            blocks = -(-p.updates.shape[1] // fused.BLOCK) if watch else 0
+        if compiled:
+            blocks = -(-p.updates.shape[1] // compiled.BLOCK) if measured else 0
             dots, squares = np.zeros((blocks, len(before), 2)), np.zeros((blocks, 2))
-            told = (watch.excess, watch.extra) if watch else (before, before)  # the latter are not looked at
-            _shared(fused.exchange, p, before, scales, inverse, step, total, *told, dots, squares)
+            more = (
+                (measured.excess, measured.extra) if measured else (before, before)
+            )  # the latter are not looked at
+            _shared(compiled.update, p, before, scales, inverse, step, total, *more, dots, squares)
         else:
-            dots, extra = _exchange(coding, p, before, scales, inverse, step, total, watch)
-            squares = squared(step, extra) if watch else dots  # the latter are not looked at
-            if watch:
-                watch.extra[:] = extra
-    if watch:  # rounded, so that the order of the sums does not show
-        watch.dots[:], watch.squares[:] = dots.sum(axis=0).astype(np.float32).T
-        watch.norms[:] = np.sqrt(squares.sum(axis=0)).astype(np.float32)
+            dots, extra = _update(coding, p, before, scales, inverse, step, total, measured)
+            squares = squared(step, extra) if measured else dots  # the latter are not looked at
+            if measured:
+                measured.extra[:] = extra
+    if measured:  # rounded, so that the order of the sums does not show
+        measured.dots[:], measured.squares[:] = dots.sum(axis=0).astype(np.float32).T
+        measured.norms[:] = np.sqrt(squares.sum(axis=0)).astype(np.float32)
 
 
 def squared(step: Floats, extra: Floats) -> Floats:
@@ -95,7 +96,7 @@ def _largest(coding: Coding, p: Passing, before: Array) -> Array:
     return largest
 
 
-def _exchange(
+def _update(
     coding: Coding,
     p: Passing,
     before: Array,
@@ -103,10 +104,10 @@ def _exchange(
     inverse: Array,
     step: Floats,
     total: Floats,
-    watch: Measured | None,
+    measured: Measured | None,
 ) -> tuple[Floats, Floats]:
-    """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, and the extra in float64, if anybody watches."""
-    dots, extra = np.zeros((1, len(before), 2)), (watch.extra if watch else np.zeros(0)).astype(np.float64)
+    """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, and the extra in float64, if anything is measured."""
+    dots, extra = np.zeros((1, len(before), 2)), (measured.extra if measured else np.zeros(0)).astype(np.float64)
     for rows, columns in _blocks(*p.updates.shape):
         old, Δ, new = _values(coding, p, before, rows, columns)
         rest = p.stale[rows, None] * old
@@ -114,18 +115,18 @@ def _exchange(
         if not p.whole[rows].all():
             rest = np.where(_seen(p, rows, columns), rest, np.float32(0))
         correction = p.fresh[rows, None] * rest
-        if watch:
+        if measured:
             h = old if p.whole[rows].all() else np.where(_seen(p, rows, columns), old, np.float32(0))
             dots[0, rows, 0] += (Δ * h).sum(axis=1, dtype=np.float64)
             dots[0, rows, 1] += (h * h).sum(axis=1, dtype=np.float64)
-            for line in watch.excess[rows, None] * rest if len(extra) else ():
+            for line in measured.excess[rows, None] * rest if len(extra) else ():
                 extra[columns] += line
         codes = coding.encode(new, inverse[rows, None], p.keys[rows], columns.start)
         change = coding.decode(codes, after[rows, None]).astype(np.float64)
         change -= old
         change *= p.weights[rows, None]
         p.codes[p.places[rows], columns] = codes
-        for k in range(len(change)):  # row after row: the order in which the fused loop adds
+        for k in range(len(change)):  # row after row: the order in which the compiled loop adds
             step[columns] += correction[k]
             total[columns] += change[k]
     return dots, extra
@@ -158,20 +159,16 @@ def _blocks(m: int, d: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _shared(loop: Callable[..., Any], p: Passing, *more: Any) -> list[Any]:
-    """What the fused loop returns for parts of the coordinates, each by a thread of its own.
+    """What the compiled loop returns for parts of the coordinates, each by a thread of its own.
 
     A coordinate is summed by one thread, in the order of the rows: the bits do not depend on the parts.
     """
     codes = p.codes.view(np.uint16) if p.codes.dtype == np.float16 else p.codes  # numba knows no float16
     m, d = p.updates.shape
-    block = load("rows").BLOCK
-    parts, blocks = max(1, min(_cores(), m * d // SHARE)), -(-d // block)
+    block = load("rows", p.codes.dtype.name).BLOCK
+    parts, blocks = max(1, min(cores(), m * d // SHARE)), -(-d // block)
     cuts = [min(d, blocks * k // parts * block) for k in range(parts + 1)]
     if parts == 1:
         return [loop(codes, *p[1:], 0, d, *more)]
     with ThreadPoolExecutor(parts) as pool:
         return list(pool.map(lambda cut: loop(codes, *p[1:], *cut, *more), pairwise(cuts)))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
