@@ -217,18 +217,36 @@ def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(file: Path, tmp_path:
     assert run_files(tmp_path / "runs") == run_files(tmp_path / "whole")
 
 
-def test_a_damaged_checkpoint_is_refused_with_what_to_do(file: Path, tmp_path: Path) -> None:
-    words = ["run", file, "--out", tmp_path / "runs", "--seeds", "1", "--keep-checkpoints"]
+def test_damaged_runs_are_named_and_computed_again_and_the_others_go_on(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    words = ["run", file, "--out", out, "--keep-checkpoints"]
     assert fedstale(*words).returncode == 0
-    folder = next((tmp_path / "runs").glob("fedau*"))
-    (folder / "result.json").unlink()
-    whole = (folder / "checkpoint.npz").read_bytes()
-    (folder / "checkpoint.npz").write_bytes(whole[: len(whole) // 2])
+    whole, folders = run_files(out), sorted(p.parent for p in out.glob("*/config.json"))
+    half, empty, line, cut, result, left = folders
+    for folder in (half, empty, line, cut):
+        (folder / "result.json").unlink()
+    checkpoint = (half / "checkpoint.npz").read_bytes()
+    (half / "checkpoint.npz").write_bytes(checkpoint[: len(checkpoint) // 2])
+    (empty / "checkpoint.npz").write_bytes(b"")
+    metrics = (line / "metrics.jsonl").read_bytes().split(b"\n")
+    (line / "metrics.jsonl").write_bytes(b"\n".join([*metrics[:6], b"{oops", *metrics[7:]]))
+    (cut / "metrics.jsonl").unlink()
+    (result / "result.json").write_text("{oops")
+    (left / ".checkpoint.npz.4711").write_text("left by a kill")
+    rows = json.loads(fedstale("list", "runs", "-o", out, "--format", "json").stdout)["runs"]
+    listed = {row["name"]: row for row in rows}
+    assert listed[line.name]["state"] == "damaged: metrics.jsonl is damaged in line 7"
+    assert listed[result.name]["state"].startswith("damaged: result.json cannot be read")
+    assert listed[left.name]["state"] == "finished"
+    shown = fedstale("show", line.name, "-o", out)
+    assert (shown.returncode, shown.stderr.count("\n")) == (2, 1)
     done = fedstale(*words, "--resume")
-    assert done.returncode == 2
-    assert "--again" in done.stderr
-    (folder / "checkpoint.npz").write_bytes(whole)
-    assert fedstale(*words, "--resume").returncode == 0
+    assert done.returncode == 0, done.stderr
+    for folder in (half, empty, line, cut):
+        assert f"{folder.name} starts again from round 1" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert run_files(out) == whole
+    assert json.loads((result / "result.json").read_text())["rounds"] == 60
 
 
 def test_a_run_that_diverges_says_so_and_the_others_finish(file: Path, tmp_path: Path) -> None:

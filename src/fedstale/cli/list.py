@@ -9,7 +9,8 @@ from fedstale.cli.console import print_table
 from fedstale.cli.options import AsFormat, Format, Store, print_json
 from fedstale.core import known
 from fedstale.registry import TABLES
-from fedstale.runs import metrics, store
+from fedstale.runs import store
+from fedstale.runs.query import run_row
 
 
 def list_names(
@@ -37,21 +38,3 @@ def list_names(
 def name_rows(what: str) -> list[dict[str, Any]]:
     """The rows of one list: name, settings with their defaults, one line of description."""
     return [{"name": name, "settings": settings, "what": about} for name, settings, about in TABLES[what].rows()]
-
-
-def run_row(folder: store.RunFolder) -> dict[str, Any]:
-    """A stored run: what it is, how far it got, and the final value of its main metric."""
-    config = folder.config()
-    result = folder.result() if folder.finished else {}
-    main = next((m.name for m in metrics.shown(result)), None)
-    return {
-        "name": folder.path.name,
-        "algorithm": config.get("label"),
-        "seed": config.get("seed"),
-        "lr": config.get("local", {}).get("lr"),
-        "state": "finished" if result else "interrupted",
-        "round": result["rounds"] if result else len(folder.metrics()),
-        "rounds": config.get("rounds"),
-        "metric": main,
-        "final": None if main is None else result[main]["final"],
-    }

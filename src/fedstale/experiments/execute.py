@@ -1,6 +1,7 @@
 """Compute the planned runs of an experiment: finished ones are reused, interrupted ones continue."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fedstale import engines
 from fedstale.core import (
+    BadInput,
     Closes,
     Engine,
     ExplainsItself,
@@ -170,10 +172,16 @@ class _Active:
             self.start = self.start._replace(params=p.warmup.folder.params())
         self.play = play(run, self.start)
 
-    def _saved(self, run: Run) -> Saved:
-        like = Saved(first(run), Tally.empty(run.engine.task.n))
-        saved: Saved = self.planned.folder.load_checkpoint(like)
-        return saved
+    def _saved(self, run: Run) -> Saved | None:
+        """The checkpoint with the metrics up to it; None, and a warning, where they are damaged."""
+        folder = self.planned.folder
+        try:
+            saved: Saved = folder.load_checkpoint(Saved(first(run), Tally.empty(run.engine.task.n)))
+            folder.open_metrics(saved.checkpoint.t).close()
+            return saved
+        except BadInput as error:
+            warnings.warn(f"{error}; {folder.path.name} starts again from round 1", stacklevel=2)
+            return None
 
     def record(self, s: Snapshot) -> Progress:
         line = self.recorder.record(s)

@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Checkpoint, HasBeta, Ids, ScoresClients, Snapshot, Task
+from fedstale.core import Array, Checkpoint, HasBeta, Ids, ScoresClients, Snapshot, Task, require
 from fedstale.experiments.tracer import Traced
 from fedstale.runs.metrics import LISTED, metric
 from fedstale.runs.store import RunFolder, fingerprint, write_json
@@ -128,7 +128,10 @@ class Recorder:
         if self.task.n <= LISTED:
             write_json(self.folder.path / "clients.json", per_client(self.task, checkpoint.params))
         seconds = time.monotonic() - self.start
-        result = summary(self.folder.metrics()) | {
+        lines = self.folder.metrics()
+        gone = f"{self.folder.path}/metrics.jsonl was cut or deleted during the run; --resume starts it again"
+        require(len(lines) == checkpoint.t, gone)
+        result = summary(lines) | {
             "rounds": checkpoint.t,
             "refused": self.tally.refused,
             "fingerprint": fingerprint(checkpoint.params),

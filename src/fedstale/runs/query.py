@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, Floats, require
+from fedstale.runs import metrics
 from fedstale.runs.metrics import OBJECTIVE
 from fedstale.runs.store import MARKER, RunFolder, canonical, runs
 
@@ -190,6 +191,24 @@ def varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({canonical({"": f.get(key)}) for f in flats}) > 1]
 
 
+def run_row(folder: RunFolder) -> dict[str, Any]:
+    """What a run is, how far it got, and the final value of its main metric; a damaged run says what is damaged."""
+    row: dict[str, Any] = dict.fromkeys(("name", "algorithm", "seed", "lr", "engine", "state", "round", "rounds"))
+    row |= {"name": folder.path.name, "metric": None, "final": None}
+    try:
+        config = folder.config()
+        row |= {key: config.get(key) for key in ("seed", "engine", "rounds")}
+        row |= {"algorithm": config.get("label"), "lr": flat(config).get("local.lr")}
+        result = folder.result() if (folder.path / "result.json").exists() else {}
+        row["state"] = "finished" if result else "interrupted"
+        row["round"] = result["rounds"] if result else len(folder.metrics())
+        for m in metrics.shown(result)[:1]:
+            row |= {"metric": m.name, "final": float(result[m.name]["final"])}
+    except (BadInput, KeyError, TypeError, ValueError) as error:
+        row["state"] = "damaged: " + str(error).removeprefix(f"{folder.path}/")
+    return row
+
+
 def readable(folder: RunFolder) -> list[Line]:
     """The metrics of a run; where they are damaged or missing nothing, and a warning that names them."""
     try:
@@ -205,7 +224,8 @@ def curve(seeds: Sequence[Sequence[Line]], name: str) -> tuple[list[int], Floats
     """The rounds in which every seed has the number, and its values (seeds, rounds)."""
     values = [{line["round"]: line[name] for line in lines if line.get(name) is not None} for lines in seeds]
     rounds = sorted(set[int].intersection(*map(set, values))) if values else []
-    return rounds, np.array([[of[t] for t in rounds] for of in values], np.float64).reshape(len(values), -1)
+    table = np.array([[of[t] for t in rounds] for of in values], np.float64)
+    return rounds, table.reshape(len(values), len(rounds))
 
 
 def names_clients(lines: Sequence[Line]) -> bool:

@@ -19,7 +19,6 @@ import io
 import json
 import os
 import re
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, SavesItself, require
+from fedstale.core import Array, BadInput, require
+from fedstale.runs.codec import pack, unpack
 
 MARKER = "fedstale-store.json"
 FORMAT = 1
@@ -59,6 +59,7 @@ def run_name(label: str, seed: int, config: dict[str, Any]) -> str:
 
 
 def canonical(config: dict[str, Any]) -> str:
+    """The configuration as text that is the same for the same content."""
     return json.dumps(config, sort_keys=True, separators=(",", ":"), default=str)
 
 
@@ -78,6 +79,7 @@ class RunFolder:
 
     @property
     def started(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
         return (self.path / "checkpoint.npz").exists()
 
     def config(self) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class RunFolder:
         return [_line(path, k, line) for k, line in enumerate(lines, 1)]
 
     def clear(self) -> None:
-        """Forget what was computed, the finishing mark first."""
+        """Delete what was computed, the result first: a kill in between leaves an unfinished run."""
         (self.path / "result.json").unlink(missing_ok=True)
         self.drop_checkpoint()
         for name in ("clients.json", "params.npy", "metrics.jsonl"):
@@ -120,54 +122,64 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else computes this run meanwhile; the lock ends with the process."""
+        """Keep other processes from computing this run, and sweep what a killed one left half-written.
+
+        The lock ends with the process.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BadInput(f"{self.path} is being computed by another process") from None
+            for left in self.path.glob(".*.*"):
+                if left.suffix[1:].isdigit():  # .NAME.PROCESS of `write`, whose process had this lock
+                    left.unlink()
             yield
 
     def open_metrics(self, rounds: int) -> IO[bytes]:
-        """The metrics file, cut back to its first `rounds` lines, open for appending."""
+        """The metrics file, cut back to its first `rounds` lines, which must be sound, open for appending."""
         path = self.path / "metrics.jsonl"
         path.touch()
         with path.open("rb") as file:
             for _ in range(rounds):
                 complete = file.readline().endswith(b"\n")
-                require(complete, f"{path} is shorter than its checkpoint; start the run again with --again")
+                require(complete, f"{path} is shorter than its checkpoint")
             end = file.tell()
         os.truncate(path, end)
+        self.metrics()
         return path.open("ab")
 
     def save_checkpoint(self, tree: Any) -> None:
-        arrays: dict[str, np.ndarray[Any, Any]] = {}
-        structure = json.dumps(pack(tree, "", arrays))
-        write(self.path / "checkpoint.npz", lambda f: np.savez(f, structure=np.array(structure), **_safe(arrays)))
+        """Replace the checkpoint by this state tree; see codec for what a tree may hold."""
+        arrays: dict[str, Any] = {}
+        structure = np.array(json.dumps(pack(tree, "a", arrays)))
+        write(self.path / "checkpoint.npz", lambda f: np.savez(f, **arrays, structure=structure))
 
     def load_checkpoint(self, like: Any) -> Any:
         """The latest checkpoint, with the types of `like`: nothing foreign is ever unpickled."""
         path = self.path / "checkpoint.npz"
         try:
-            with np.load(path, allow_pickle=False) as file:
-                return unpack(json.loads(str(file["structure"])), like, "", lambda key: file[key])
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, AttributeError) as error:
-            raise BadInput(f"{path} cannot be read ({error}); start the run again with --again") from None
+            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                return unpack(json.loads(str(file["structure"])), like, "a", lambda key: file[key])
+        except Exception as error:  # damage shows as any error of zipfile, zlib, numpy or json, or of a part
+            raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
     def params(self) -> Array:
         """The final parameters."""
+        path = self.path / "params.npy"
         try:
-            return np.asarray(np.load(self.path / "params.npy", allow_pickle=False), np.float32)
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{self.path} has no final parameters: {error}") from None
+            return np.asarray(np.load(path, allow_pickle=False), np.float32)
+        except Exception as error:  # as above
+            raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
     def save_params(self, params: Array) -> None:
+        """Write the final parameters."""
         write(self.path / "params.npy", lambda f: np.save(f, params))
 
 
 def write(path: Path, writer: Callable[[IO[bytes]], Any]) -> None:
-    """Write a whole file or none of it."""
+    """Write a whole file or none of it: beside its place, to the disk, and then to its place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -180,13 +192,15 @@ def write(path: Path, writer: Callable[[IO[bytes]], Any]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, whole or not at all; what JSON lacks is written as text."""
     write(path, lambda f: f.write((json.dumps(value, indent=2, default=str) + "\n").encode()))
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
     try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from None
     require(isinstance(value, dict), f"{path} must hold a JSON object")
     return dict(value)
@@ -199,61 +213,8 @@ def _line(path: Path, number: int, text: bytes) -> dict[str, Any]:
         ok = isinstance(line, dict) and line["round"] == number
     except (ValueError, KeyError, RecursionError):
         ok = False
-    require(ok, f"{path} is damaged in line {number}; start the run again with --again")
+    require(ok, f"{path} is damaged in line {number}")
     return dict(line)
-
-
-def _safe(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
-    return {f"a{key}": value for key, value in arrays.items()}
-
-
-def pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
-    """The shape of a tree as JSON; its arrays go to `arrays` under their path.
-
-    An object with `saved()` and `restored()` chooses its own serialised form.
-    """
-    if isinstance(tree, SavesItself):
-        tree = tree.saved()
-    if isinstance(tree, np.ndarray):
-        arrays[path] = tree
-        return "array"
-    if isinstance(tree, np.generic):
-        tree = tree.item()
-    if tree is None or isinstance(tree, bool | int | float | str):
-        return {"value": tree}
-    items = _children(tree)
-    require(
-        items is not None, f"a state holds arrays, numbers, tuples, lists, dicts and dataclasses, got {type(tree)}"
-    )
-    return {"items": {key: pack(value, f"{path}/{key}", arrays) for key, value in items or ()}}
-
-
-def _children(tree: Any) -> list[tuple[str, Any]] | None:
-    if dataclasses.is_dataclass(tree):
-        return [(f.name, getattr(tree, f.name)) for f in dataclasses.fields(tree)]
-    if isinstance(tree, dict):
-        return [(str(key), value) for key, value in tree.items()]
-    if isinstance(tree, tuple | list):
-        return [(str(key), value) for key, value in enumerate(tree)]
-    return None
-
-
-def unpack(shape: Any, like: Any, path: str, array: Callable[[str], Any]) -> Any:
-    if isinstance(like, SavesItself):
-        return like.restored(unpack(shape, like.saved(), path, array))
-    if shape == "array":
-        return array(f"a{path}")
-    if "value" in shape:
-        return shape["value"]
-    kinds = dict(_children(like) or ())
-    items = {key: unpack(inner, kinds.get(key), f"{path}/{key}", array) for key, inner in shape["items"].items()}
-    if dataclasses.is_dataclass(like):
-        return dataclasses.replace(like, **items)  # type: ignore[type-var]
-    if isinstance(like, dict):
-        return {next((k for k in like if str(k) == key), key): value for key, value in items.items()}
-    if isinstance(like, tuple) and hasattr(like, "_fields"):
-        return type(like)(*items.values())
-    return type(like)(items.values()) if isinstance(like, tuple | list) else tuple(items.values())
 
 
 def fingerprint(params: Array) -> str:

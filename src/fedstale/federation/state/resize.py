@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedstale.core import BadInput, Ids
 from fedstale.memory import Memory
-from fedstale.runs.store import pack, unpack
+from fedstale.runs.codec import pack, unpack
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -73,7 +73,7 @@ def arrays_of(tree: Any) -> Arrays:
 
 def with_arrays(tree: T, arrays: Mapping[str, np.ndarray[Any, Any]]) -> T:
     """The tree, as `without_rows` returns it, with these arrays instead of its own."""
-    new: T = unpack(pack(tree, "", {}), tree, "", lambda key: arrays[key[1:]])
+    new: T = unpack(pack(tree, "", {}), tree, "", arrays.__getitem__)
     return new
 
 
