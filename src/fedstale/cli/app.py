@@ -82,7 +82,9 @@ def command() -> Any:
 
 def main() -> None:
     """Run the command line; an expected failure ends it with one sentence and an exit code."""
-    warnings.showwarning = lambda message, *_, **__: talk.print(f"warning: {message}", style="yellow", markup=False)
+    warnings.showwarning = lambda message, *_, **__: talk.print(
+        f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True
+    )
     try:
         command()()
     except BadInput as error:
