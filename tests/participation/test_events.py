@@ -203,10 +203,10 @@ def test_bad_grids_are_refused_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("hello")
     (tmp_path / "torn.npz").write_bytes((tmp_path / "grid.npz").read_bytes()[:100])
     for grid, sentence in (
-        (tmp_path / "objects.npz", "cannot be read as an .npz file of plain arrays"),
-        (tmp_path / "text.npz", "cannot be read as an .npz file of plain arrays"),
-        (tmp_path / "torn.npz", "cannot be read as an .npz file of plain arrays"),
-        (tmp_path / "none.npz", "cannot be read as an .npz file of plain arrays"),
+        (tmp_path / "objects.npz", r"the .npz file .* cannot be read"),
+        (tmp_path / "text.npz", r"the .npz file .* cannot be read"),
+        (tmp_path / "torn.npz", r"the .npz file .* cannot be read"),
+        (tmp_path / "none.npz", r"the .npz file .* cannot be read"),
         (tmp_path / "single.npy", "must be an .npz file, got a single array"),
         ([[2]], r"grid must be \(rounds, devices\) of -1, 0 and 1, got int64 of shape \(1, 1\)"),
         ([1, 0], "grid must be"),

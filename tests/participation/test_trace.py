@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import pickle
+import zipfile
 from itertools import islice
 from pathlib import Path
 
@@ -73,6 +74,9 @@ def written(folder: Path, kind: str) -> Path:
         ".csv mark": f"\ufeff{text}".replace("\n", "\r\n"),
         ".csv floats": "1.0,0.0,1e0\n\n0.0, 0.0 ,1.0\n",
         ".csv words": "True,False,true\nfalse,False,True\n",
+        ".csv pandas": ",ann,bob,eve\n0,1,0,1\n1,0,0,1\n",
+        ".csv numbers": ",0,1,2\n0,True,False,True\n1,False,False,True\n",
+        ".csv rounds": "round,ann,bob,eve\n1,1,0,1\n2,0,0,1\n",
         ".csv quoted": '"a, b","c","d"\n"1","0","1"\n"0","0","1"\n',
     }
     if kind in texts:
@@ -88,7 +92,19 @@ def written(folder: Path, kind: str) -> Path:
     return path
 
 
-KINDS = [".csv", ".csv header", ".csv mark", ".csv floats", ".csv words", ".csv quoted", ".csv.gz", ".csv.xz"]
+KINDS = [
+    ".csv pandas",
+    ".csv numbers",
+    ".csv rounds",
+    ".csv",
+    ".csv header",
+    ".csv mark",
+    ".csv floats",
+    ".csv words",
+    ".csv quoted",
+    ".csv.gz",
+    ".csv.xz",
+]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, ".npy", ".npz"])
@@ -138,6 +154,13 @@ def test_bad_files(tmp_path: Path) -> None:
     refused("trace.parquet", b"x", r"must end in \.csv, .* or \.npz, got .*trace\.parquet")
     refused("not.npy", b"hello", "cannot be read")
     refused("empty.npy", b"", "cannot be read")
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (3000000, 3000000), }"
+    claims = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    refused("claims.npy", claims, "it claims 72000000000000 bytes and has")
+    refused("broken.npy", claims.replace(b"'shape'", b"'shapo'"), "cannot be read")
+    with zipfile.ZipFile(tmp_path / "claims.npz", "w") as file:
+        file.writestr("a.npy", claims)
+    refused("claims.npz", None, "it claims 72000000000000 bytes and has")
     refused("not.npz", b"PK\x03\x04 not a zip", "cannot be read")
     refused("not.csv.gz", b"hello", "cannot be read")
     refused("not.csv.xz", b"hello", "cannot be read")

@@ -2,9 +2,6 @@
 
 import csv
 import io
-import lzma
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,7 @@ import numpy as np
 from fedstale.core import BadInput, Floats, Mask, require
 from fedstale.experiments.build import RECORDINGS
 from fedstale.experiments.spec import build, override
-from fedstale.participation.trace import OPEN
+from fedstale.participation.files import BROKEN, open_text, read_arrays
 from fedstale.registry import PARTICIPATION
 
 
@@ -35,12 +32,11 @@ def _kind(path: Path, settings: dict[str, Any]) -> str:
         return "events"
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                return "grid" if {"key", "unknown"} & {*settings} or "avail" in file else "trace"
+            return "grid" if {"key", "unknown"} & {*settings} or "avail" in read_arrays(path) else "trace"
         if ".csv" in path.suffixes[-2:]:
-            with OPEN.get(path.suffix, open)(path, "rt", encoding="utf-8-sig") as file:
+            with open_text(path) as file:
                 return "events" if "t_s" in file.readline(1000) else "trace"
-    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, zipfile.BadZipFile):
+    except BROKEN:
         pass  # reading it says what is wrong
     return "trace"
 
@@ -55,7 +51,7 @@ def read_numbers(text: str, what: str) -> Floats:
     require(path.is_file(), f"{what} must be numbers such as 0.9,0.05 or a file of them; there is no file {text}")
     try:
         if path.suffix == ".npy":
-            return np.asarray(np.load(path, allow_pickle=False), np.float64).ravel()
+            return np.asarray(next(iter(read_arrays(path).values())), np.float64).ravel()
         return np.array(_column(path.read_text(encoding="utf-8-sig")), np.float64)
     except (OSError, ValueError) as error:
         raise BadInput(

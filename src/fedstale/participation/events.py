@@ -4,14 +4,9 @@ Lai et al., FedScale, ICML 2022; Yang et al., Characterizing Impacts of Heteroge
 upon Large-Scale Smartphone Data (FLASH), WWW 2021.
 """
 
-import csv
-import gzip
-import json
-import lzma
 import math
 import os
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,12 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, BadInput, Mask, part, require, shown
+from fedstale.core import Array, Mask, part, require, shown
 from fedstale.participation import recorded
+from fedstale.participation.files import EVENT, read_events
 from fedstale.participation.groups import Kind
-
-OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-COLUMNS = ("device", "variant", "t_s", "state")
 
 
 @part
@@ -51,7 +44,7 @@ class Events:
         require(self.round_seconds > 0, f"round_seconds must be above 0, got {self.round_seconds}")
         require(self.start >= 0, f"start must be at least 0 seconds, got {self.start}")
         path = self.events if isinstance(self.events, str | os.PathLike) else None
-        rows = self.events if path is None else _read(Path(path))
+        rows = self.events if path is None else read_events(Path(path))
         events = _of_variant(_checked(rows, str(path or "events")), self.variant, str(path or "events"))
         events.flags.writeable = False
         object.__setattr__(self, "events", events)
@@ -91,7 +84,7 @@ def _checked(rows: Any, name: str) -> npt.NDArray[np.str_]:
     require(ok, f"{name}: must be a list of events or a file of them, got {shown(rows)}")
     require(len(rows) > 0, f"{name}: must hold at least one event, got none")
     for number, row in enumerate(rows, 1):
-        sentence = f"{name}: event {number} must be {', '.join(COLUMNS)} with seconds as t_s, got {shown(row)}"
+        sentence = f"{name}: event {number} must be {', '.join(EVENT)} with seconds as t_s, got {shown(row)}"
         require(isinstance(row, np.ndarray | list | tuple) and len(row) == 4, sentence)
         try:
             ok = math.isfinite(float(row[2])) and row[0] is not None and row[3] is not None
@@ -109,37 +102,3 @@ def _of_variant(events: npt.NDArray[np.str_], variant: str | None, name: str) ->
     require(variant in there, f"{name}: variant must be one of {there}, got {variant!r}")
     mine: npt.NDArray[np.str_] = events[events[:, 1] == variant]
     return mine
-
-
-def _read(path: Path) -> list[list[Any]]:
-    kind = path.with_suffix("").suffix if path.suffix in OPEN else path.suffix
-    require(kind in (".csv", ".json"), f"an event file must end in .csv or .json, or .gz or .xz of it, got {path}")
-    try:
-        with OPEN.get(path.suffix, open)(path, "rt", newline="", encoding="utf-8-sig") as file:
-            return list(_csv(file, path) if kind == ".csv" else _json(json.load(file), path))
-    except BadInput:
-        raise
-    except (OSError, EOFError, ValueError, csv.Error, lzma.LZMAError, zlib.error) as error:
-        raise BadInput(f"the event file {path} cannot be read: {error or type(error).__name__}") from None
-
-
-def _csv(file: Any, path: Path) -> Iterator[list[Any]]:
-    rows = csv.DictReader(file)
-    header = list(rows.fieldnames or ())
-    require({"device", "t_s", "state"} <= {*header}, f"{path}: needs the columns device, t_s, state, got {header}")
-    for row in rows:
-        yield [row.get(column) for column in COLUMNS]
-
-
-def _json(data: Any, path: Path) -> Iterator[list[Any]]:
-    for item in data.items() if isinstance(data, dict) else data if isinstance(data, list) else [data]:
-        match item:
-            case (device, {"active": list(active), "inactive": list(inactive)}):
-                yield from ([device, None, time, "AVL_TRAIN"] for time in active)
-                yield from ([device, None, time, "UN_AVL"] for time in inactive)
-            case {"device": device, "t_s": time, "state": state, **rest}:
-                yield [device, rest.get("variant"), time, state]
-            case [*cells] if len(cells) == 4:
-                yield cells
-            case _:
-                raise BadInput(f"{path}: must be a list of records with {', '.join(COLUMNS)}, got {item!r:.60}")

@@ -1,15 +1,16 @@
 """Availability on a regular grid in which some entries are unknown, such as FLASH's phones by the half-hour."""
 
 import os
-import zipfile
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, BadInput, Mask, part, require
+from fedstale.core import Array, Mask, part, require
 from fedstale.participation import recorded
+from fedstale.participation.files import read_arrays, reading
 from fedstale.participation.groups import Kind
 
 
@@ -29,7 +30,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         path = self.grid if isinstance(self.grid, str | os.PathLike) else None
-        grid = np.array(self.grid if path is None else _read(path, self.key))
+        grid = np.array(self.grid if path is None else _read(Path(path), self.key))
         where = "grid" if path is None else f"{path}: {self.key}"
         ok = grid.ndim == 2 and grid.size > 0 and bool(np.isin(grid, (-1, 0, 1)).all())
         require(ok, f"{where} must be (rounds, devices) of -1, 0 and 1, got {grid.dtype} of shape {grid.shape}")
@@ -54,14 +55,9 @@ class Grid:
         return recorded.first_available((grid == 1) | (self.unknown & (grid == -1)), self.clients)
 
 
-def _read(path: str | os.PathLike[str], key: str) -> npt.ArrayLike:
-    try:
-        with open(path, "rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            require(not isinstance(loaded, np.ndarray), f"{path}: must be an .npz file, got a single array")
-            require(key in loaded, f"{path}: has no array {key!r}, only {sorted(loaded)}")
-            return np.asarray(loaded[key])
-    except BadInput:
-        raise
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{path}: cannot be read as an .npz file of plain arrays: {error}") from None
+def _read(path: Path, key: str) -> npt.ArrayLike:
+    with reading(path, ".npz file"):
+        arrays = read_arrays(path)
+    require([*arrays] != [""], f"{path}: must be an .npz file, got a single array")
+    require(key in arrays, f"{path}: has no array {key!r}, only {sorted(arrays)}")
+    return arrays[key]
