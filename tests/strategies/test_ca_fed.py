@@ -1,6 +1,5 @@
 """CA-Fed against Algorithm 3 as it is printed, O(n²) and all, and against numbers worked by hand."""
 
-import time
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from fedstale.participation import Bernoulli
 from fedstale.participation.markov import Markov
 from fedstale.simulate import simulate
 from fedstale.strategies import Unbiased
-from fedstale.strategies.ca_fed import CAFed, Losses
+from fedstale.strategies.ca_fed import CAFed
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.testing import check_strategy
 
@@ -52,31 +51,38 @@ def compute_weights(
     return q
 
 
-def decided(a: Availability, reported: list[list[float]], κ2: float, τ: float, optimum: float | None) -> list[int]:
-    """Who trains, from every F̂_i so far."""
+def decided(
+    a: Availability, reported: list[list[float]], κ2: float, τ: float, optimum: float | None, magnitude: bool
+) -> list[int]:
+    """Who trains, from every F̂_i so far; the thesis sorts by λ, the released code by its magnitude."""
     n = len(a.weights)
     α = [float(x) / float(a.weights.sum(dtype=np.float64)) for x in a.weights]
     π, λ = [float(x) for x in a.probs], [float(x) for x in a.mixing]
     gaps = [r[-1] - min(r if optimum is None else [*r, optimum]) for r in reported] if any(reported) else [0.0] * n
     q = [x / p for x, p in zip(α, π, strict=True)]
-    q = compute_weights(q, sorted(range(n), key=lambda i: (-abs(λ[i]), π[i])), π, α, gaps, κ2, τ)
+    q = compute_weights(
+        q, sorted(range(n), key=lambda i: (-abs(λ[i]) if magnitude else -λ[i], π[i])), π, α, gaps, κ2, τ
+    )
     q = compute_weights(q, sorted(range(n), key=lambda i: π[i]), π, α, gaps, κ2, τ)
     return [i for i in a.clients.tolist() if q[i] > 0]
 
 
-@example(n=6, κ2=0.0, τ=0.0, optimum=None, seed=0)  # the sums leave 1e-17 where nothing is left
+@example(n=6, κ2=0.0, τ=0.0, optimum=None, magnitude=True, seed=0)  # the sums leave 1e-17 where nothing is left
 @given(
     n=st.integers(1, 12),
     κ2=st.sampled_from([0.0, 0.03, 0.3, 1.0, 10.0]),
     τ=st.sampled_from([0.0, 0.01, 0.1]),
     optimum=st.sampled_from([None, 0.0, 0.4]),
+    magnitude=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_it_decides_as_algorithm_3_does(n: int, κ2: float, τ: float, optimum: float | None, seed: int) -> None:
+def test_it_decides_as_algorithm_3_does(
+    n: int, κ2: float, τ: float, optimum: float | None, magnitude: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     weights, probs = rng.dirichlet(np.ones(n)), rng.uniform(0.1, 1, n)
     mixing = np.round(rng.uniform(-0.5, 0.9, n), 1)  # with ties
-    strategy = CAFed(κ2, τ, optimum)
+    strategy = CAFed(κ2, τ, optimum, magnitude)
     state, reported = strategy.init(n, 1), [[] for _ in range(n)]
     for t in range(1, 6):
         clients = np.flatnonzero(rng.random(n) < (0.5 if t < 5 else 1.0))
@@ -86,7 +92,7 @@ def test_it_decides_as_algorithm_3_does(n: int, κ2: float, τ: float, optimum: 
         for i, loss in zip(clients, a.losses, strict=True):
             reported[i].append(float(loss))
         chosen, state = strategy.select(state, a)
-        assert chosen.tolist() == decided(a, reported, κ2, τ, optimum)
+        assert chosen.tolist() == decided(a, reported, κ2, τ, optimum, magnitude)
     assert len(chosen) > 0  # everybody was there, and never is everybody left out
 
 
@@ -168,11 +174,11 @@ def test_what_is_reported_is_remembered_also_of_those_left_out() -> None:
     assert chosen.tolist() == [0, 1, 2]  # all gaps are 0: ε cannot fall
     chosen, state = strategy.select(state, asked([0, 2], [2, 7], **shared, t=2))
     assert chosen.tolist() == [0]  # gaps (0, 0, 6): ε falls from 6/4 to 2.4/16 without client 2
-    assert (state.latest.tolist(), state.lowest.tolist()) == ([2, 2, 7], [2, 2, 1])
+    assert tuple(x.tolist() for x in state) == ([2, 2, 7], [2, 2, 1])
     before = state
     chosen, state = strategy.select(state, asked([2], [1.5], **shared, t=3))
-    assert (state.latest.tolist(), state.lowest.tolist()) == ([2, 2, 1.5], [2, 2, 1])
-    assert before.latest.tolist() == [2, 2, 7]  # a state that was handed over is not written to
+    assert tuple(x.tolist() for x in state) == ([2, 2, 1.5], [2, 2, 1])
+    assert before[0].tolist() == [2, 2, 7]  # a state that was handed over is not written to
 
 
 def test_who_has_not_reported_counts_as_the_mean_of_the_first_and_a_broken_loss_is_no_report() -> None:
@@ -182,11 +188,11 @@ def test_who_has_not_reported_counts_as_the_mean_of_the_first_and_a_broken_loss_
     for nobody in (asked([], [], **shared), asked([1, 2], [np.nan, np.inf], **shared)):
         chosen, state = strategy.select(start, nobody)
         assert chosen.tolist() == nobody.clients.tolist()
-        assert state is start
+        assert all(x.tobytes() == y.tobytes() for x, y in zip(state, start, strict=True))
     _, state = strategy.select(state, asked([0, 1, 2], [2, np.nan, 4], **shared))
-    assert state.latest.tolist() == [2, 3, 4, 3]
+    assert state[0].tolist() == [2, 3, 4, 3]
     _, state = strategy.select(state, asked([1, 2], [0.5, np.inf], **shared, t=2))
-    assert (state.latest.tolist(), state.lowest.tolist()) == ([2, 0.5, 4, 3], [1, 0.5, 1, 1])
+    assert tuple(x.tolist() for x in state) == ([2, 0.5, 4, 3], [1, 0.5, 1, 1])
 
 
 @pytest.mark.parametrize("kappa2", [1e6, np.inf])
@@ -254,20 +260,19 @@ def test_it_is_told_the_local_optima_where_it_asks() -> None:
     asks = CAFed(kappa2=0.5, tau=0.1, optimum="local")
     assert asks.bind(Told()) == CAFed(0.5, 0.1, [1.0, 2.0])
     assert CAFed(optimum=0.0).bind(Told()) == CAFed(optimum=0.0)
-    with pytest.raises(BadInput, match="optimum 'local' is found by a simulation"):
+    with pytest.raises(BadInput, match="optimum 'local' needs a simulation whose task has `optima`"):
         asks.init(2, 1)
-    with pytest.raises(BadInput, match="needs a task with `optima`, got Quadratic"):
+    with pytest.raises(BadInput, match="needs a simulation whose task has `optima`"):
         next(simulate(Serial(Quadratic.random(2, 1), Local(lr=0.1)), asks, Bernoulli(0.5), rounds=1))
     with pytest.raises(BadInput, match="optimum must be a number, an array of numbers or 'local', got 'lcoal'"):
         CAFed(optimum="lcoal")
 
 
-def test_a_hundred_thousand_clients_are_decided_in_a_moment() -> None:
+def test_a_hundred_thousand_clients_are_decided_in_linear_time() -> None:
+    """An O(n²) rule would take minutes here."""
     n, rng, strategy = 100_000, np.random.default_rng(0), CAFed(optimum=0.0)
     a = asked(np.arange(n), rng.random(n), rng.dirichlet(np.ones(n)), rng.uniform(0.1, 1, n), rng.random(n))
-    begin = time.perf_counter()
     chosen, _ = strategy.select(strategy.init(n, 1), a)
-    assert time.perf_counter() - begin < 2  # 0.12 s on one core; an O(n²) rule takes minutes
     assert 0 < len(chosen) < n
 
 
@@ -279,7 +284,6 @@ def test_it_keeps_the_promises_of_a_strategy() -> None:
 def test_settings() -> None:
     assert CAFed(optimum=[1.0, 2.0]) == CAFed(optimum=np.array([1, 2])) != CAFed()
     assert hash(CAFed(optimum=[1.0, 2.0])) == hash(CAFed(optimum=(1.0, 2.0)))
-    assert isinstance(CAFed().init(2, 1), Losses)
     with pytest.raises(BadInput, match="kappa2 must be at least 0, got -1"):
         CAFed(kappa2=-1)
     with pytest.raises(BadInput, match=r"tau must be at least 0, got -0\.5"):
