@@ -77,11 +77,9 @@ def execute(
         begun = [p for p in waiting if p.folder.started] if resume else []
         engine, name = _engine(experiment, waiting[0].algorithm.local, begun, stack)
         say(engine.note if isinstance(engine, ExplainsItself) else "")
-        checkpoints = Checkpoints(checkpoint_seconds, keep_checkpoints)
-        group = partial(
-            _Active, resume=resume, where=environment(command) | {"engine": name}, checkpoints=checkpoints
-        )
-        yield from _compute(stages, engine, group, stop)
+        where, saving = environment(command) | {"engine": name}, Checkpoints(checkpoint_seconds, keep_checkpoints)
+        activate = partial(_Active, resume=resume, where=where, checkpoints=saving)
+        yield from _compute(stages, engine, activate, stop)
 
 
 def require_resumable(waiting: Sequence[Planned]) -> None:
@@ -184,10 +182,12 @@ class _Active:
             return None
 
     def record(self, s: Snapshot) -> Progress:
+        """Write a round to the folder, and the result after the last one."""
         line = self.recorder.record(s)
         return Progress(self.planned, s.t, line, self.recorder.finish(s.checkpoint) if s.t == self.rounds else None)
 
     def divergence_message(self, stop: Diverged) -> str:
+        """Which run diverged, and where its last good checkpoint is."""
         last = self.recorder.saved
         where = (
             f"the last good checkpoint is round {last} in {self.planned.folder.path}" if last else "none was saved"

@@ -49,11 +49,7 @@ def plan(experiment: Experiment, folder: Path) -> list[Planned]:
         division(experiment.data)
     participation = make_participation(experiment.participation, experiment.data)
     algorithms = [algorithm(spec, experiment, f"algorithms.{k}") for k, spec in enumerate(experiment.algorithms)]
-    labels = [a.label for a in algorithms]
-    twice = [label for label in labels if labels.count(label) > 1]
-    require(not twice, f"every algorithm needs a label of its own, got {twice[:1] * 2}; set `label`")
-    for label in labels:
-        require_short("label", label)
+    _check_labels([a.label for a in algorithms])
     shared = {
         "rounds": experiment.rounds,
         "evaluate_every": evaluate_every(experiment),
@@ -71,6 +67,13 @@ def plan(experiment: Experiment, folder: Path) -> list[Planned]:
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
             planned.append(Planned(chosen, participation, seed, config, run, warmup))
     return planned
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    twice = [label for label in labels if labels.count(label) > 1]
+    require(not twice, f"every algorithm needs a label of its own, got {twice[:1] * 2}; set `label`")
+    for label in labels:
+        require_short("label", label)
 
 
 def require_short(what: str, text: str) -> None:

@@ -30,6 +30,7 @@ class Tally(NamedTuple):
 
     @classmethod
     def empty(cls, n: int) -> "Tally":
+        """The totals of n clients before the first round."""
         return cls(np.zeros(n, np.int64), np.zeros(n), 0)
 
 
@@ -144,6 +145,7 @@ class Recorder:
         return result
 
     def close(self) -> None:
+        """Close the file of metrics."""
         self.file.close()
 
 
