@@ -16,7 +16,7 @@ from fedstale.experiments import schema as configuration
 from fedstale.experiments.execute import execute
 from fedstale.experiments.plan import plan
 from fedstale.registry import TABLES
-from fedstale.runs import pairing, store
+from fedstale.runs import metrics, pairing, query, store
 
 QUADRATIC: dict[str, Any] = {
     "name": "try",
@@ -84,10 +84,10 @@ def pair_of(a: dict[int, float], b: dict[int, float], name: str = "accuracy") ->
 
     def side(values: dict[int, float]) -> pairing.Side:
         found = [
-            pairing.reading.Run(store.RunFolder(Path("x")), {"seed": s}, {name: {"last10": v, "final": v}})
+            query.Run(store.RunFolder(Path("x")), {"seed": s}, {name: {"last10": v, "final": v}})
             for s, v in values.items()
         ]
-        return pairing.Side(pairing.Setting({}, []), pairing.Group("g", found, []))
+        return pairing.Side(query.Setting({}, []), query.Group("g", found, []))
 
     return pairing.Pair(side(a), side(b))
 
@@ -107,6 +107,28 @@ def pair_of(a: dict[int, float], b: dict[int, float], name: str = "accuracy") ->
 def test_verdicts(name: str, b: dict[int, float], verdict: str) -> None:
     found = comparing.result(pair_of({1: 0.80, 2: 0.81, 3: 0.83}, b, name))
     assert metric(found, name)["verdict"] == verdict
+
+
+@pytest.mark.parametrize("name", ["fedstale beta=0.5", "FedStale BETA=0.5", "fedstale", "FedStale"])
+def test_an_algorithm_is_named_by_its_label_or_its_kind_in_any_case(runs: Path, name: str) -> None:
+    assert [side.group.label for side in pairing.sides(f"{runs}:{name}")] == ["fedstale beta=0.5"]
+
+
+def test_a_kind_that_several_algorithms_have_is_refused(tmp_path: Path) -> None:
+    two = [{"kind": "fedstale", "beta": b} for b in (0.2, 0.5)]
+    folder = compute(
+        tmp_path / "runs", algorithms=[*two, {"kind": "fedavg", "label": "FedStale"}], rounds=2, seeds=[1]
+    )
+    with pytest.raises(BadInput, match=r"could be FedStale or fedstale beta=0\.2 or fedstale beta=0\.5"):
+        pairing.sides(f"{folder}:fedstale")
+    assert [side.group.label for side in pairing.sides(f"{folder}:FedStale")] == ["FedStale"]  # a label comes first
+
+
+def test_a_new_metric_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    recall = metrics.Metric("recall", "recall of rare classes", higher_is_better=True, percent=True)
+    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, recall))
+    found = comparing.result(pair_of({1: 0.80, 2: 0.81, 3: 0.83}, {1: 0.90, 2: 0.91, 3: 0.92}, "recall"))
+    assert metric(found, "recall")["verdict"] == "B is better"
 
 
 def test_two_experiments_are_paired_by_label(runs: Path, tmp_path: Path) -> None:
@@ -137,7 +159,7 @@ def test_the_same_run_twice(runs: Path) -> None:
 def test_what_cannot_be_paired_is_said(runs: Path, tmp_path: Path) -> None:
     other = compute(tmp_path / "runs", algorithms=["mifa", "fedvarp"], rounds=2, seeds=[1])
     with pytest.raises(
-        BadInput, match=r"name one algorithm of each as FOLDER:LABEL; A has fedavg, .*; B has fedvarp"
+        BadInput, match=r"name one algorithm of each as FOLDER:NAME; A has fedavg, .*; B has fedvarp"
     ):
         pairs(runs, other)
     (tmp_path / "phones-trace.csv").write_text("")

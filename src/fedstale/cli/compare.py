@@ -23,7 +23,12 @@ VERDICTS = {1: "B is better", -1: "A is better", 0: "cannot be told from chance"
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="A run, a folder of runs, or FOLDER:LABEL for one algorithm of it.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            help="A run, a folder of runs, or FOLDER:NAME for one algorithm of it, by its label or kind."
+        ),
+    ],
     b: Annotated[str, typer.Argument(help="The same.")],
     format: AsFormat = Format.text,
 ) -> None:

@@ -9,7 +9,7 @@ BLUE, VERMILION, GREEN, PINK, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7
 SKY, BLACK, GREY, DARK = "#56B4E9", "#000000", "#777777", "#3B4A5A"
 # Okabe and Ito's colours, the darkest first; yellow is too faint on white.
 COLOURS = (BLUE, VERMILION, GREEN, PINK, ORANGE, BLACK, SKY, GREY)
-DASHES = ((), (6, 3), (2, 2), (6, 2, 2, 2), (9, 3), (9, 2, 2, 2))  # pixels drawn, left out, …; (): a solid line
+DASHES = ((), (6, 3), (2, 2), (6, 2, 2, 2), (9, 3), (9, 2, 2, 2))  # pixels or points drawn, left out, …; (): solid
 SYMBOLS = {  # plotly's name → matplotlib's
     "circle": "o",
     "square": "s",
@@ -41,8 +41,8 @@ class Look(NamedTuple):
 
     @property
     def line(self) -> dict[str, Any]:
-        """The arguments of matplotlib's `plot`; it counts dashes in line widths."""
-        dashes = (0, tuple(length / (2 * WIDTH) for length in self.dash)) if self.dash else "-"
+        """The arguments of matplotlib's `plot`; it counts dashes in widths of the line."""
+        dashes = (0, tuple(length / WIDTH for length in self.dash)) if self.dash else "-"
         return {"color": self.colour, "linestyle": dashes, "linewidth": WIDTH}
 
     @property

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedstale.core import BadInput, known
-from fedstale.runs import query as reading
+from fedstale.core import BadInput, known, require
+from fedstale.runs import query
 from fedstale.runs.query import Group, Setting
 from fedstale.runs.store import canonical
 
@@ -18,30 +18,44 @@ class Side(NamedTuple):
 
     @property
     def config(self) -> dict[str, Any]:
+        """The configuration that all seeds share."""
         return {k: v for k, v in self.group.config.items() if k != "seed"}
 
 
 class Pair(NamedTuple):
+    """Two algorithms that are compared with each other."""
+
     a: Side
     b: Side
 
 
 def sides(spec: str) -> list[Side]:
-    """The algorithms that a folder, or FOLDER:LABEL, names."""
+    """The algorithms that a folder, or FOLDER:NAME, names; see `_named` for what a name may be."""
     place, colon, label = spec.rpartition(":")
     if Path(spec).exists() or not colon:
         place, label = spec, ""
-    runs = reading.find(_in_runs(place)).runs
+    runs = query.find(_in_runs(place)).runs
     if not runs:
         raise BadInput(f"{place} has no runs to compare, only a recorded participation")
-    every = [Side(s, g) for s in reading.settings(runs) for g in s.groups]
+    every = [Side(s, g) for s in query.settings(runs) for g in s.groups]
     found = [side for side in every if side.group.runs]
     if not found:
         raise BadInput(f"{spec} has no finished run; the same command with --resume goes on with it")
     if not label:
         return found
-    known(label, dict.fromkeys(side.group.label for side in found), f"the label in {place}")
-    return [side for side in found if side.group.label == label]
+    return _named(label, found, f"the label in {place}")
+
+
+def _named(name: str, found: Sequence[Side], what: str) -> list[Side]:
+    """The algorithms with this label, else of this label or kind whatever the case, if that is one algorithm."""
+    labels = dict.fromkeys(side.group.label for side in found)
+    if name not in labels:
+        wanted = name.lower()
+        alike = {s.group.label for s in found if wanted in (s.group.label.lower(), s.config["strategy"]["kind"])}
+        require(len(alike) < 2, f"{what} {name!r} could be {' or '.join(sorted(alike))}: name one of these")
+        name = next(iter(alike), name)
+    known(name, labels, what)
+    return [side for side in found if side.group.label == name]
 
 
 def _in_runs(place: str) -> Path:
@@ -63,8 +77,8 @@ def matched(a: Sequence[Side], b: Sequence[Side], names: tuple[str, str]) -> lis
         left, right = ({key(s): s for s in some} for some in (a, b))
         if len(left) == len(a) and len(right) == len(b) and (both := [k for k in left if k in right]):
             return [Pair(left[k], right[k]) for k in both]
-    told = [", ".join(dict.fromkeys(s.group.label for s in some)) for some in (a, b)]
+    labels = [", ".join(dict.fromkeys(s.group.label for s in some)) for some in (a, b)]
     raise BadInput(
-        f"{names[0]} and {names[1]} have nothing that can be paired: name one algorithm of each as FOLDER:LABEL; "
-        f"A has {told[0][:200]}; B has {told[1][:200]}"
+        f"{names[0]} and {names[1]} have nothing that can be paired: name one algorithm of each as FOLDER:NAME; "
+        f"A has {labels[0][:200]}; B has {labels[1][:200]}"
     )
