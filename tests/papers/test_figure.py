@@ -258,6 +258,7 @@ def test_overrides_change_every_cell(tmp_path: Path) -> None:
     assert {(c.experiment.rounds, *c.experiment.seeds) for c in found} == {(7, 5)}
     assert {c.tuned["lr"] for cell in found for c in cell.choices} == {0.2}
     assert changed.changed
+    assert changed.reduced == "rounds=7, seeds=[5], tune={lr=[0.2]}; much", "and the picture says so"
     assert not figure.read(file, "smoke").changed
 
 

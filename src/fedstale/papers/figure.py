@@ -87,7 +87,10 @@ def read(name: str, scale: str, overrides: Sequence[str] = ()) -> Figure:
     for change in overrides:
         _require_free(figure, change.partition("=")[0].strip())
         override(figure.raw, change)
-    return figure._replace(changed=bool(overrides))
+    if not overrides:
+        return figure
+    reduced = f"{', '.join(overrides)}; {figure.reduced}".removesuffix("; ")  # the picture says so
+    return figure._replace(changed=True, reduced=reduced)
 
 
 def _require_free(figure: Figure, key: str) -> None:
