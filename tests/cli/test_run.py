@@ -1,6 +1,14 @@
-"""`fedstale run` in this process: what it computes once."""
+"""`fedstale run` as a person uses it: in a process of its own, interrupted, killed and fed nonsense."""
 
+import csv
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +16,227 @@ import pytest
 
 from fedstale.cli.run import run
 from fedstale.experiments import plan as planning
+from tests.cli.commands import COMMAND, fedstale
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+def run_files(out: Path) -> dict[str, bytes]:
+    """What must be the same however often a run was stopped: metrics and final parameters."""
+    found = {f"{p.parent.name}/{p.name}": p.read_bytes() for p in out.glob("*/metrics.jsonl")}
+    return found | {f"{p.parent.name}/{p.name}": p.read_bytes() for p in out.glob("*/params.npy")}
+
+
+def test_a_comparison_leaves_a_table_a_picture_and_runs(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    done = fedstale("run", file, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "fedstale beta=0.8" in done.stdout
+    assert (out / "try.png").stat().st_size > 10_000
+    assert (out / "try.csv").read_text().count("\n") == 4
+    assert len(list(out.glob("*/result.json"))) == 6
+    again = fedstale("run", file, "--out", out)
+    assert "6 of 6 runs were stored already" in again.stderr
+    listed = json.loads(fedstale("list", "runs", "--out", out, "--format", "json").stdout)
+    assert {row["state"] for row in listed["runs"]} == {"finished"}
+    assert {(row["round"], row["metric"], row["lr"], type(row["final"])) for row in listed["runs"]} == {
+        (60, "distance", 0.05, float)
+    }
+    shown = json.loads(fedstale("show", listed["runs"][0]["name"], "--out", out, "--format", "json").stdout)
+    assert shown["config"]["data"]["dataset"] == "quadratic"
+    assert shown["result"]["rounds"] == 60
+
+
+def test_an_engine_on_the_command_line_wins_over_the_file(file: Path, tmp_path: Path) -> None:
+    done = fedstale("run", file, "--engine", "batched", "--seeds", "1", "--out", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    used = {json.loads(p.read_text())["engine"] for p in (tmp_path / "runs").glob("*/config.json")}
+    assert used == {"batched"}
+    for path in (tmp_path / "runs").glob("*/result.json"):  # three runs in step: the speed is that of one
+        result = json.loads(path.read_text())
+        assert result["rounds_per_second"] == pytest.approx(result["rounds"] / result["seconds"], rel=0.05)
+    assert "'nobody' is unknown" in fedstale("run", file, "--engine", "nobody").stderr
+
+
+def test_results_as_json(file: Path, tmp_path: Path) -> None:
+    done = fedstale("run", file, "--out", tmp_path / "runs", "--seeds", "3", "--format", "json", "-c", "rounds=12")
+    result = json.loads(done.stdout)
+    assert [row["algorithm"] for row in result["table"]] == ["fedavg", "fedstale beta=0.8", "fedau"]
+    assert all(Path(result[key]).exists() for key in ("figure", "numbers"))
+    numbers = csv_rows(Path(result["numbers"]))
+    assert {(row["rounds"], row["seeds"]) for row in numbers} == {
+        ("12", "1")
+    }  # what was overridden, how many seeds
+
+
+def test_a_warm_up_is_computed_once_and_everybody_starts_from_its_end(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    warm = "warmup={rounds=40, lr=0.05}"
+    assert fedstale("run", file, "--out", out, "--seeds", "1", "-c", warm, "-c", "rounds=3").returncode == 0
+    assert len(list(out.glob("warm-up-s1-*/result.json"))) == 1
+    first = {p.parent.name: json.loads(p.read_text().split("\n")[0]) for p in out.glob("fed*/metrics.jsonl")}
+    assert len(first) == 3
+    cold = tmp_path / "cold"
+    assert fedstale("run", file, "--out", cold, "--seeds", "1", "-c", "rounds=3").returncode == 0
+    for path in cold.glob("fed*/metrics.jsonl"):
+        begun = json.loads(path.read_text().split("\n")[0])["objective"]
+        assert all(line["objective"] < begun for line in first.values())
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
+def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, tmp_path: Path, how: int) -> None:
+    words = ["run", file, "-c", "rounds=1500", "--seeds", "1", "--checkpoint", "0.05"]
+    assert fedstale(*words, "--out", tmp_path / "whole").returncode == 0
+    broken, rng, stops = tmp_path / "broken", random.Random(5), 0
+    for _ in range(60):
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, words), "--out", str(broken), "--resume"], stderr=subprocess.PIPE, text=True
+        )
+        _wait_for_metrics(process, broken, rng.uniform(0.0, 1.0))
+        process.send_signal(how)
+        _, said = process.communicate(timeout=60)
+        if process.returncode == 0:
+            break
+        stops += 1
+        assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), said
+    assert process.returncode == 0
+    assert stops >= 2
+    assert run_files(broken) == run_files(tmp_path / "whole")
+
+
+def _wait_for_metrics(process: "subprocess.Popen[str]", out: Path, then: float) -> None:
+    """Until this process writes metrics, and a random while longer."""
+    begun = time.time()
+    while process.poll() is None:
+        if any(p.stat().st_mtime > begun for p in out.glob("*/environment.json")):
+            break
+        time.sleep(0.01)
+    time.sleep(then)
+
+
+def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Path) -> None:
+    words = ["run", file, "-c", "rounds=20000", "--seeds", "1", "--out", tmp_path / "runs"]
+    process = subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
+    _wait_for_metrics(process, tmp_path / "runs", 0.3)
+    process.send_signal(signal.SIGINT)
+    assert "--resume goes on" in process.communicate(timeout=60)[1]
+    refused = fedstale(*words)
+    assert refused.returncode == 2
+    assert "add --resume" in refused.stderr
+
+
+NONSENSE = [
+    (["-c", "algorithms.1.beta=1.5"], "beta must be a number in [0, 1], got 1.5"),
+    (["-c", "participation.p_min=0.0"], "is 0 for 4 of 8 clients"),
+    (["-c", "rounds=0"], "rounds should be greater than or equal to 1, got 0"),
+    (["-c", "data.dataset=mnits"], "did you mean 'mnist'?"),
+    (["-c", "roundz=3"], "did you mean 'rounds'?"),
+    (["-c", "participation.pmin=3"], "did you mean 'p_min'?"),
+    (["-c", "local.lr=-1"], "local.lr should be greater than 0, got -1"),
+    (["-c", "algorithms.7.beta=0"], "the list has 3 entries"),
+    (["-c", "nonsense"], "an override is key=value, got 'nonsense'"),
+    (["-c", 'participation={kind="trace", matrix="missing.csv"}'], "missing.csv"),
+    (["--seeds", "1,1"], "seeds must differ"),
+    (["-c", "engine=warp"], "engine 'warp' is unknown"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), NONSENSE, ids=[" ".join(w) for w, _ in NONSENSE])
+def test_nonsense_gets_one_sentence(file: Path, tmp_path: Path, words: list[str], sentence: str) -> None:
+    done = fedstale("run", file, "--out", tmp_path / "runs", *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list((tmp_path / "runs").glob("*/metrics.jsonl"))
+
+
+def test_a_trace_of_the_wrong_shape(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("1,0,1\n0,1,1\n")
+    done = fedstale(
+        "run",
+        file,
+        "--out",
+        tmp_path / "runs",
+        "-c",
+        f'participation={{kind="trace", matrix="{tmp_path}/trace.csv"}}',
+    )
+    assert done.returncode == 2
+    assert "8" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("years of work")
+    done = fedstale("run", file, "--out", tmp_path / "precious")
+    assert done.returncode == 2
+    assert "is not a fedstale store" in done.stderr
+    assert os.listdir(tmp_path / "precious") == ["thesis.tex"]
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(file: Path, tmp_path: Path) -> None:
+    def small_files() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    words = ["run", file, "-c", "rounds=400", "--seeds", "1", "--out", tmp_path / "runs", "--checkpoint", "0"]
+    full = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, preexec_fn=small_files)
+    assert full.returncode == 4, full.stderr
+    assert "Traceback" not in full.stderr
+    assert fedstale(*words, "--resume").returncode == 0
+    assert fedstale(*words[:-4], "--out", tmp_path / "whole").returncode == 0
+    assert run_files(tmp_path / "runs") == run_files(tmp_path / "whole")
+
+
+def test_damaged_runs_are_named_and_computed_again_and_the_others_go_on(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    words = ["run", file, "--out", out, "--keep-checkpoints"]
+    assert fedstale(*words).returncode == 0
+    whole, folders = run_files(out), sorted(p.parent for p in out.glob("*/config.json"))
+    half, empty, line, cut, result, left = folders
+    for folder in (half, empty, line, cut):
+        (folder / "result.json").unlink()
+    checkpoint = (half / "checkpoint.npz").read_bytes()
+    (half / "checkpoint.npz").write_bytes(checkpoint[: len(checkpoint) // 2])
+    (empty / "checkpoint.npz").write_bytes(b"")
+    metrics = (line / "metrics.jsonl").read_bytes().split(b"\n")
+    (line / "metrics.jsonl").write_bytes(b"\n".join([*metrics[:6], b"{oops", *metrics[7:]]))
+    (cut / "metrics.jsonl").unlink()
+    (result / "result.json").write_text("{oops")
+    (left / ".checkpoint.npz.4711").write_text("left by a kill")
+    rows = json.loads(fedstale("list", "runs", "-o", out, "--format", "json").stdout)["runs"]
+    listed = {row["name"]: row for row in rows}
+    assert listed[line.name]["state"] == "damaged: metrics.jsonl is damaged in line 7"
+    assert listed[result.name]["state"].startswith("damaged: result.json cannot be read")
+    assert listed[left.name]["state"] == "finished"
+    shown = fedstale("show", line.name, "-o", out)
+    assert (shown.returncode, shown.stderr.count("\n")) == (2, 1)
+    done = fedstale(*words, "--resume")
+    assert done.returncode == 0, done.stderr
+    for folder in (half, empty, line, cut):
+        assert f"{folder.name} starts again from round 1" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert run_files(out) == whole
+    assert json.loads((result / "result.json").read_text())["rounds"] == 60
+
+
+def test_a_run_that_diverges_says_so_and_the_others_finish(file: Path, tmp_path: Path) -> None:
+    done = fedstale(
+        "run",
+        file,
+        "--out",
+        tmp_path / "runs",
+        "--seeds",
+        "1",
+        "-c",
+        'algorithms=["mifa", {kind="fedavg", lr=1e30}]',
+    )
+    assert done.returncode == 3
+    assert "not finite" in done.stderr
+    assert len(list((tmp_path / "runs").glob("mifa*/result.json"))) == 1
 
 
 def test_an_experiment_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

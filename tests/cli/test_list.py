@@ -1,0 +1,22 @@
+"""`fedstale list`: names and stored runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import fedstale
+
+
+@pytest.mark.parametrize(
+    "what", ["recipes", "strategies", "participation", "estimators", "channels", "datasets", "models", "partitions"]
+)
+def test_lists_have_a_line_for_everything(what: str) -> None:
+    rows = json.loads(fedstale("list", what, "--format", "json").stdout)[what]
+    assert rows
+    assert all(row["what"] for row in rows)
+
+
+def test_unknown_list_and_run(tmp_path: Path) -> None:
+    assert "did you mean 'strategies'?" in fedstale("list", "stratgies").stderr
+    assert fedstale("show", "nothing", "--out", tmp_path).returncode == 2
