@@ -306,6 +306,21 @@ def test_unknown_names_are_refused() -> None:
         make("batchd", vectors(), LOCAL)
 
 
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_is_no_task_or_no_local_training_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="an engine needs a task, got Local"):
+        make(name, LOCAL, vectors())  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"local must be Local\(lr=…\), got 0.1"):
+        make(name, vectors(), 0.1)  # type: ignore[arg-type]
+
+
+def test_a_pool_takes_no_task_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = vectors()
+    monkeypatch.setattr(task, "device", torch.device("cuda"))
+    with pytest.raises(BadInput, match="engine 'pool' trains on CPUs, got a task on cuda; use 'serial'"):
+        make("pool", task, LOCAL)
+
+
 def test_width_is_bounded_by_memory() -> None:
     task = vectors()
     assert Batched(task, LOCAL).width == 64

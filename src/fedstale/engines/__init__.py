@@ -1,8 +1,9 @@
 """How local training runs."""
 
+from importlib import import_module
 from typing import Any
 
-from fedstale.core import Engine, Local, Task, known
+from fedstale.core import Engine, HasDevice, Local, Task, known, require
 from fedstale.engines.quadratic import BatchedQuadratic
 from fedstale.engines.serial import Serial
 from fedstale.tasks.quadratic import Quadratic
@@ -15,33 +16,28 @@ ENGINES = {
     "ray": "one actor per CPU or GPU of a Ray cluster: more than one machine",
 }
 
+MODULES = {  # loaded when asked for: all but the first need torch, ray or processes
+    "serial": ("serial", "Serial"),
+    "batched": ("batched.engine", "Batched"),
+    "pool": ("processes.pool", "Pool"),
+    "auto": ("auto", "Auto"),
+    "ray": ("ray.engine", "Ray"),
+}
+
 __all__ = ["ENGINES", "Serial", "make"]
 
 
 def make(name: str | dict[str, Any], task: Task, local: Local) -> Engine:
-    """The engine of that name for a task; torch is imported only by those that need it.
-
-    One with a `width` profits from so many runs in step, one with a `note` says why it was chosen and
-    has the `name` of what it chose, and one with a `close` has something to close.
-    """
-    match known(name, ENGINES, "engine"):
-        case "batched" | "auto" if type(task) is Quadratic:  # one derived from it may have other gradients
-            return BatchedQuadratic(task, local)
-        case "batched":
-            from fedstale.engines.batched.engine import Batched
-
-            return Batched(task, local)  # type: ignore[arg-type]
-        case "pool":
-            from fedstale.engines.processes.pool import Pool
-
-            return Pool(task, local)
-        case "auto":
-            from fedstale.engines.auto import Auto
-
-            return Auto(task, local)
-        case "ray":
-            from fedstale.engines.ray.engine import Ray
-
-            return Ray(task, local)
-        case _:
-            return Serial(task, local)
+    """The engine of that name for a task. Its optional abilities are StepsTogether, ExplainsItself and Closes."""
+    chosen = known(name, ENGINES, "engine")
+    require(isinstance(task, Task), f"an engine needs a task, got {type(task).__name__}")
+    require(isinstance(local, Local), f"local must be Local(lr=…), got {local!r}")
+    if chosen in ("batched", "auto") and type(task) is Quadratic:  # one derived from it may have other gradients
+        return BatchedQuadratic(task, local)
+    place = task.device.type if isinstance(task, HasDevice) else "cpu"
+    require(
+        chosen != "pool" or place == "cpu", f"engine 'pool' trains on CPUs, got a task on {place}; use 'serial'"
+    )
+    module, kind = MODULES[chosen]
+    made: Engine = vars(import_module(f"fedstale.engines.{module}"))[kind](task, local)
+    return made

@@ -22,7 +22,7 @@ from fedstale.fed_cis.tree import Tree
 from fedstale.fed_cis.weights import Equal, Exits, Weighting
 from fedstale.rng import stream
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
-from fedstale.tasks.images import scaled
+from fedstale.tasks.images import splits
 from fedstale.tasks.local import few_threads
 from fedstale.tasks.quadratic import normalised
 from fedstale.tasks.split import Split
@@ -163,8 +163,7 @@ def early_exit_task(
     """The network trained on these nodes' images, scaled to mean 0 and deviation 1 per channel."""
     return EarlyExitTask(
         partial(model.build, federated.x.shape[1:], federated.classes),
-        Split.of(scaled(federated.x, federated), federated.y, federated.train_offsets),
-        Split.of(scaled(federated.test_x, federated), federated.test_y, federated.test_offsets),
+        *splits(federated),
         tree=tree,
         pairs=pairs,
         weighting=weighting,

@@ -33,12 +33,8 @@ def _block(counter: Any, k0: Any, k1: Any, words: Any) -> None:
     """Eight 32-bit words of Philox, the lower half of each number first."""
     a, b, c, d = counter, u64(0), u64(0), u64(0)
     for _ in range(10):
-        high_a, low_a, high_c, low_c = (
-            _high(MULTIPLIERS[0], a),
-            MULTIPLIERS[0] * a,
-            _high(MULTIPLIERS[1], c),
-            MULTIPLIERS[1] * c,
-        )
+        high_a, low_a = _high(MULTIPLIERS[0], a), MULTIPLIERS[0] * a
+        high_c, low_c = _high(MULTIPLIERS[1], c), MULTIPLIERS[1] * c
         a, b, c, d = high_c ^ b ^ k0, low_c, high_a ^ d ^ k1, low_a
         k0, k1 = k0 + KEY_STEPS[0], k1 + KEY_STEPS[1]
     for k, number in enumerate((a, b, c, d)):
@@ -156,13 +152,8 @@ def _move(w: Any, bias: Any, x: Any, batch: Any, g: Any, rate: Any, keep: Any) -
         x0, x1 = x[batch[s]], x[batch[min(s + 1, b - 1)]]
         x2, x3 = x[batch[min(s + 2, b - 1)]], x[batch[min(s + 3, b - 1)]]
         for o in range(len(bias)):
-            row, g0, g1, g2, g3 = (
-                w[o],
-                -rate * g[o, s],
-                -rate * g[o, s + 1],
-                -rate * g[o, s + 2],
-                -rate * g[o, s + 3],
-            )
+            row, g0, g1 = w[o], -rate * g[o, s], -rate * g[o, s + 1]
+            g2, g3 = -rate * g[o, s + 2], -rate * g[o, s + 3]
             for k in range(len(row)):
                 row[k] += g0 * x0[k] + g1 * x1[k] + g2 * x2[k] + g3 * x3[k]
 
@@ -175,11 +166,7 @@ def linear(
     """A chunk of linear models: its row k = g·J + j trains on the samples of draw g, times `keep`, plus `shift`."""
     (steps, G, b), wide = samples.shape, x.shape[1]
     outs, padded = params.shape[1] // (wide + 1), (b + 3) // 4 * 4
-    z, w, bias = (
-        np.zeros((outs, padded), np.float32),
-        np.empty((outs, wide), np.float32),
-        np.empty(outs, np.float32),
-    )
+    z, w = np.zeros((outs, padded), np.float32), np.empty((outs, wide), np.float32)
     top, total, entropy = np.empty(padded, np.float32), np.empty(padded, np.float32), np.empty(b, np.float32)
     bias, labels = np.empty(outs, np.float32), np.empty(b, np.int64)
     for k in range(G * sharers):

@@ -28,14 +28,19 @@ def image_task(
     """
     return Supervised(
         partial(model.build, federated.x.shape[1:], federated.classes),
-        Split.of(scaled(federated.x, federated), federated.y, federated.train_offsets),
-        Split.of(scaled(federated.test_x, federated), federated.test_y, federated.test_offsets),
+        *splits(federated),
         weights=weights,
         ridge=ridge,
         device=device,
     )
 
 
-def scaled(pixels: Pixels, federated: Federated) -> Tensor:
+def splits(federated: Federated) -> tuple[Split, Split]:
+    """Training and test samples, their pixels scaled to mean 0 and deviation 1 per channel."""
+    train = Split.of(_scaled(federated.x, federated), federated.y, federated.train_offsets)
+    return train, Split.of(_scaled(federated.test_x, federated), federated.test_y, federated.test_offsets)
+
+
+def _scaled(pixels: Pixels, federated: Federated) -> Tensor:
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (federated.mean, federated.std))
     return torch.tensor(pixels, dtype=torch.float32).div_(federated.scale).sub_(mean).div_(std)

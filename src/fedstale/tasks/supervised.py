@@ -15,8 +15,8 @@ from fedstale.core import Array, BadInput, Floats, Ids, Local, require
 from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
-from fedstale.tasks.layers import dense_sizes
 from fedstale.tasks.local import few_threads, minibatches
+from fedstale.tasks.models import dense_sizes
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.quadratic import normalised
 from fedstale.tasks.split import Data, Split, Weighting, even

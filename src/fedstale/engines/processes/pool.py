@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
-from types import TracebackType
 
 import numpy as np
 
@@ -76,7 +75,7 @@ class Pool:
     def __enter__(self) -> "Pool":
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _replies(self, jobs: Sequence[Job], training: bool) -> list[Reply]:

@@ -5,7 +5,6 @@ import pickle
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ class Ray:
     def __enter__(self) -> "Ray":
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _replies(self, jobs: Sequence[Job], training: bool) -> list[Reply]:
