@@ -12,7 +12,7 @@ from fedstale import data, fed_cis
 ROUNDS = 40
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # more only get in each other's way when layers are small
+    torch.set_num_threads(1)  # more threads slow each other down if layers are small
     nodes = fed_cis.SEVEN_NODES
     rule = data.by_layer(nodes, fed_cis.DATA_SHARES["equal"])
     digits = data.federate(data.load("digits"), rule, n=7, seed=0)

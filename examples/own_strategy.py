@@ -1,4 +1,4 @@
-"""A strategy of your own: the coordinate-wise median, compared with FedAvg when one client sends nonsense."""
+"""A strategy of your own: the coordinate-wise median, compared with FedAvg if one client sends wrong updates."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ import fedstale as fs
 
 @fs.part
 class Median:
-    """The coordinate-wise median of the updates that came: one odd client cannot move it."""
+    """The coordinate-wise median of the received updates, which one outlier cannot move."""
 
     def init(self, n, d):
         return None
@@ -15,7 +15,7 @@ class Median:
     def aggregate(self, state, r):
         step = np.zeros_like(r.params)
         here = np.broadcast_to(r.arrived, r.updates.shape)
-        some = here.any(axis=0)  # coordinates of which anything arrived
+        some = here.any(axis=0)  # (d,) coordinates that arrived from at least one client
         step[some] = np.nanmedian(np.where(here, r.updates, np.nan)[:, some], axis=0)
         return step, state
 
@@ -23,9 +23,11 @@ class Median:
 if __name__ == "__main__":
     fs.testing.check_strategy(Median())
     centers = np.zeros((9, 2))
-    centers[8] = 1000  # the odd client
+    centers[8] = 1000  # the outlier
     task = fs.Quadratic(centers, start=[5, 5])
     engine = fs.Serial(task, fs.Local(lr=0.1))
     for strategy in (fs.FedAvg(), Median()):
         *_, last = fs.simulate(engine, strategy, fs.Bernoulli(0.8), rounds=100)
-        print(f"{strategy!r:10} ends {np.linalg.norm(last.params):8.2f} from where the other eight want to be")
+        print(
+            f"{strategy!r:10} ends {np.linalg.norm(last.params):8.2f} from the optimum of the other eight clients"
+        )

@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import json
 import re
+import runpy
 import shlex
 import sys
 import tomllib
@@ -153,6 +154,12 @@ def test_a_notebook_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert cell["outputs"] == [], f"{page.name} is kept without outputs"
         _execute("".join(cell["source"]), page, namespace)
     namespace["plt"].close("all")
+
+
+def test_the_example_of_an_own_strategy_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The other example, Fed-CIS, trains for half a minute; docs/fed-cis.md executes what it uses."""
+    runpy.run_path(str(ROOT / "examples" / "own_strategy.py"), run_name="__main__")
+    assert "Median() " in capsys.readouterr().out
 
 
 @pages
