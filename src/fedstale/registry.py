@@ -81,183 +81,87 @@ class Names(Mapping[str, Any]):
         return [(name, *_described(value)) for name, value in self.items()]
 
 
-STRATEGIES = Names(
-    "strategy",
-    {
-        "fedavg": strategies.FedAvg,
-        "unbiased": strategies.Unbiased,
-        "fedstale": strategies.FedStale,
-        "self-tuning": strategies.SelfTuning,
-        "fedvarp-original": strategies.FedVARP,
-        "mifa": strategies.MIFA,
-        "ca-fed": strategies.CAFed,
-        "adafed": strategies.AdaFed,
-        "more-available": strategies.MoreAvailable,
-        "f3ast": strategies.F3AST,
-        "udma": strategies.UDMA,
-        "amplified": strategies.Amplified,
-        "wait": strategies.Wait,
-        "scaffold": strategies.Scaffold,
-    },
-    ("init", "aggregate"),
-)
-RECIPES = Names(
-    "algorithm",
-    {
-        "fedavg": Recipe(strategies.FedAvg()),
-        "unbiased": Recipe(strategies.Unbiased()),
-        "fedstale": Recipe(strategies.FedStale(0.5)),
-        "auto": Recipe(
-            strategies.SelfTuning(),
-            about="FedStale that tunes itself: β learned online, averaged memory, clipping with error feedback.",
-        ),
-        "auto-unbiased": Recipe(
-            strategies.SelfTuning(gain=0.5, clip=None, residual_decay=0.0),
-            about="FedStale that tunes itself and stays unbiased: no clip.",
-        ),
-        "fedvarp": Recipe(strategies.FedStale(1.0), about="FedVARP made unbiased: FedStale with the whole memory."),
-        "fedvarp-original": Recipe(strategies.FedVARP()),
-        "mifa": Recipe(strategies.MIFA()),
-        "fedau": Recipe(
-            strategies.Unbiased(), estimators.Intervals(), "Unbiased FedAvg that learns the p_i as it goes."
-        ),
-        "ca-fed": Recipe(strategies.CAFed(), estimators.Transitions()),
-        "adafed": Recipe(strategies.AdaFed()),
-        "more-available": Recipe(strategies.MoreAvailable()),
-        "f3ast": Recipe(strategies.F3AST(clients=10)),
-        "upga-pl": Recipe(strategies.Unbiased(), about="Unbiased FedAvg over lossy links."),
-        "dma-pl": Recipe(
-            strategies.FedAvg(), about="The mean of the models that got through: FedAvg over lossy links."
-        ),
-        "udma-pl": Recipe(strategies.UDMA()),
-        "amplified": Recipe(strategies.Amplified(period=500, factor=10.0)),
-        "wait-minibatch": Recipe(strategies.Wait(period=500)),
-        "wait-full": Recipe(
-            strategies.Wait(period=500), about="wait-minibatch with a batch of all that a client has."
-        ),
-        "scaffold": Recipe(strategies.Scaffold()),
-    },
-)
-PARTICIPATION = Names(
-    "participation",
-    {
-        "bernoulli": participation.Bernoulli,
-        "two-groups": participation.TwoGroups,
-        "markov": participation.Markov,
-        "markov-classes": participation.MarkovClasses,
-        "clustered-markov": participation.ClusteredMarkov,
-        "cyclic": participation.Cyclic,
-        "diurnal": participation.Diurnal,
-        "label-tied": participation.LabelTied,
-        "trace": participation.Trace,
-        "events": participation.Events,
-        "grid": participation.Grid,
-        "sampling": participation.Sampling,
-        "regularised-sampling": participation.RegularisedSampling,
-        "exits": "fedstale.fed_cis.sampling:ExitSampling",
-    },
-    ("probs", "rows"),
-)
-ESTIMATORS = Names(
-    "estimator",
-    {
-        "known": estimators.Known,
-        "intervals": estimators.Intervals,
-        "beta-bernoulli": estimators.BetaBernoulli,
-        "transitions": estimators.Transitions,
-    },
-    ("init", "probs", "observe"),
-)
-CHANNELS = Names(
-    "channel",
-    {
-        "lossless": channels.Lossless,
-        "loss": channels.Loss,
-        "gilbert-elliott": channels.GilbertElliott,
-        "packets": channels.Packets,
-    },
-    ("probs", "share", "init", "downlink", "uplink"),
-)
-SERVERS = Names(
-    "server",
-    {
-        "sgd": servers.Sgd,
-        "momentum": servers.Momentum,
-        "adam": servers.Adam,
-        "yogi": servers.Yogi,
-        "projection": servers.Projection,
-    },
-    ("init", "apply"),
-)
-MEMORIES = Names(
-    "memory coding",
-    {"float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8},
-    ("scales", "encode", "decode"),
-)
-PARTITIONS = Names(
-    "partition",
-    {
-        "iid": data.IID,
-        "shares": data.Shares,
-        "dirichlet": data.Dirichlet,
-        "clustered-dirichlet": data.ClusteredDirichlet,
-        "shards": data.Shards,
-        "majority": data.Majority,
-        "by-writer": data.ByWriter,
-    },
-    ("split",),
-)
-SWAPS = Names(
-    "label swap",
-    {"label-swap": data.LabelSwap, "released-swap": data.ReleasedSwap},
-    ("apply",),
-)
-MODELS = Names(
-    "model",
-    {
-        "linear": "fedstale.tasks.models:Linear",
-        "mlp": "fedstale.tasks.models:MLP",
-        "cnn": "fedstale.tasks.models:CNN",
-        "mnist-cnn": "fedstale.tasks.models:MnistCNN",
-        "cifar-cnn": "fedstale.tasks.models:CifarCNN",
-        "fashion-cnn": "fedstale.tasks.models:FashionCNN",
-        "padded-cifar-cnn": "fedstale.tasks.models:PaddedCifarCNN",
-    },
-    ("build",),
-)
-EXIT_MODELS = Names(
-    "model with exits",
-    {"exit-cnn": "fedstale.fed_cis.networks:ExitCNN", "exit-resnet18": "fedstale.fed_cis.networks:ExitResNet18"},
-    ("build",),
-)
-WEIGHTINGS = Names(
-    "weighting",
-    {
-        "equal": fed_cis.Equal,
-        "flops": fed_cis.FlopsProportional,
-        "serving-rate": fed_cis.ServingRate,
-        "balanced": fed_cis.Balanced,
-    },
-    ("weights",),
-)
+STRATEGIES = Names("strategy", {
+    "fedavg": strategies.FedAvg, "unbiased": strategies.Unbiased, "fedstale": strategies.FedStale,
+    "self-tuning": strategies.SelfTuning, "fedvarp-original": strategies.FedVARP, "mifa": strategies.MIFA,
+    "ca-fed": strategies.CAFed, "adafed": strategies.AdaFed, "more-available": strategies.MoreAvailable,
+    "f3ast": strategies.F3AST, "udma": strategies.UDMA, "amplified": strategies.Amplified, "wait": strategies.Wait,
+    "scaffold": strategies.Scaffold,
+}, ("init", "aggregate"))  # fmt: skip
+RECIPES = Names("algorithm", {
+    "fedavg": Recipe(strategies.FedAvg()),
+    "unbiased": Recipe(strategies.Unbiased()),
+    "fedstale": Recipe(strategies.FedStale(0.5)),
+    "auto": Recipe(strategies.SelfTuning(), about="FedStale that tunes itself: β learned online, averaged memory, "
+                                                  "clipping with error feedback."),
+    "auto-unbiased": Recipe(strategies.SelfTuning(gain=0.5, clip=None, residual_decay=0.0),
+                            about="FedStale that tunes itself and stays unbiased: no clip."),
+    "fedvarp": Recipe(strategies.FedStale(1.0), about="FedVARP made unbiased: FedStale with the whole memory."),
+    "fedvarp-original": Recipe(strategies.FedVARP()),
+    "mifa": Recipe(strategies.MIFA()),
+    "fedau": Recipe(strategies.Unbiased(), estimators.Intervals(), "Unbiased FedAvg that learns the p_i online."),
+    "ca-fed": Recipe(strategies.CAFed(), estimators.Transitions()),
+    "adafed": Recipe(strategies.AdaFed()),
+    "more-available": Recipe(strategies.MoreAvailable()),
+    "f3ast": Recipe(strategies.F3AST(clients=10)),
+    "upga-pl": Recipe(strategies.Unbiased(), about="Unbiased FedAvg over lossy links."),
+    "dma-pl": Recipe(strategies.FedAvg(), about="The mean of the models that arrived: FedAvg over lossy links."),
+    "udma-pl": Recipe(strategies.UDMA()),
+    "amplified": Recipe(strategies.Amplified(period=500, factor=10.0)),
+    "wait-minibatch": Recipe(strategies.Wait(period=500)),
+    "wait-full": Recipe(strategies.Wait(period=500), about="wait-minibatch with a batch of all that a client has."),
+    "scaffold": Recipe(strategies.Scaffold()),
+})  # fmt: skip
+PARTICIPATION = Names("participation", {
+    "bernoulli": participation.Bernoulli, "two-groups": participation.TwoGroups, "markov": participation.Markov,
+    "markov-classes": participation.MarkovClasses, "clustered-markov": participation.ClusteredMarkov,
+    "cyclic": participation.Cyclic, "diurnal": participation.Diurnal, "label-tied": participation.LabelTied,
+    "trace": participation.Trace, "events": participation.Events, "grid": participation.Grid,
+    "sampling": participation.Sampling, "regularised-sampling": participation.RegularisedSampling,
+    "exits": "fedstale.fed_cis.sampling:ExitSampling",
+}, ("probs", "rows"))  # fmt: skip
+ESTIMATORS = Names("estimator", {
+    "known": estimators.Known, "intervals": estimators.Intervals, "beta-bernoulli": estimators.BetaBernoulli,
+    "transitions": estimators.Transitions,
+}, ("init", "probs", "observe"))  # fmt: skip
+CHANNELS = Names("channel", {
+    "lossless": channels.Lossless, "loss": channels.Loss, "gilbert-elliott": channels.GilbertElliott,
+    "packets": channels.Packets,
+}, ("probs", "share", "init", "downlink", "uplink"))  # fmt: skip
+SERVERS = Names("server", {
+    "sgd": servers.Sgd, "momentum": servers.Momentum, "adam": servers.Adam, "yogi": servers.Yogi,
+    "projection": servers.Projection,
+}, ("init", "apply"))  # fmt: skip
+MEMORIES = Names("memory coding", {
+    "float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8,
+}, ("scales", "encode", "decode"))  # fmt: skip
+PARTITIONS = Names("partition", {
+    "iid": data.IID, "shares": data.Shares, "dirichlet": data.Dirichlet,
+    "clustered-dirichlet": data.ClusteredDirichlet, "shards": data.Shards, "majority": data.Majority,
+    "by-writer": data.ByWriter,
+}, ("split",))  # fmt: skip
+SWAPS = Names("label swap", {"label-swap": data.LabelSwap, "released-swap": data.ReleasedSwap}, ("apply",))
+MODELS = Names("model", {
+    "linear": "fedstale.tasks.models:Linear", "mlp": "fedstale.tasks.models:MLP",
+    "cnn": "fedstale.tasks.models:CNN",
+    "mnist-cnn": "fedstale.tasks.models:MnistCNN", "cifar-cnn": "fedstale.tasks.models:CifarCNN",
+    "fashion-cnn": "fedstale.tasks.models:FashionCNN", "padded-cifar-cnn": "fedstale.tasks.models:PaddedCifarCNN",
+}, ("build",))  # fmt: skip
+EXIT_MODELS = Names("model with exits", {
+    "exit-cnn": "fedstale.fed_cis.networks:ExitCNN", "exit-resnet18": "fedstale.fed_cis.networks:ExitResNet18",
+}, ("build",))  # fmt: skip
+WEIGHTINGS = Names("weighting", {
+    "equal": fed_cis.Equal, "flops": fed_cis.FlopsProportional, "serving-rate": fed_cis.ServingRate,
+    "balanced": fed_cis.Balanced,
+}, ("weights",))  # fmt: skip
 DATASETS = Names("dataset", "fedstale.data.datasets:DATASETS")  # the rest have their names where they are read
 ENGINES = Names("engine", "fedstale.engines:ENGINES")
 TABLES = {
-    "recipes": RECIPES,
-    "strategies": STRATEGIES,
-    "participation": PARTICIPATION,
-    "estimators": ESTIMATORS,
-    "channels": CHANNELS,
-    "servers": SERVERS,
-    "memories": MEMORIES,
-    "engines": ENGINES,
-    "datasets": DATASETS,
-    "partitions": PARTITIONS,
-    "swaps": SWAPS,
-    "models": MODELS,
-    "exit-models": EXIT_MODELS,
+    "recipes": RECIPES, "strategies": STRATEGIES, "participation": PARTICIPATION, "estimators": ESTIMATORS,
+    "channels": CHANNELS, "servers": SERVERS, "memories": MEMORIES, "engines": ENGINES, "datasets": DATASETS,
+    "partitions": PARTITIONS, "swaps": SWAPS, "models": MODELS, "exit-models": EXIT_MODELS,
     "weightings": WEIGHTINGS,
-}  # the lists of `fedstale list`
+}  # fmt: skip
 
 
 def recipe(name: str) -> Recipe:

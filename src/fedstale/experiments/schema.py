@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedstale.core import BadInput, Local, known, require, shown
-from fedstale.experiments.spec import Spec, Table, override
-from fedstale.registry import DATASETS, OWN, import_from, own_dataset
+from fedstale.experiments.spec import Spec, Table, build, override
+from fedstale.registry import CHANNELS, DATASETS, ENGINES, ESTIMATORS, OWN, SERVERS, import_from, own_dataset
 
 S = TypeVar("S", bound="Section")
 
@@ -151,6 +151,9 @@ def check(raw: Table) -> Experiment:
     data = experiment.data
     require("dataset" in data, f"data.dataset is missing; known: {', '.join(DATA)}")
     kind = _section(data["dataset"])
+    known(experiment.engine, ENGINES, "engine")
+    for key, names in (("estimator", ESTIMATORS), ("channel", CHANNELS), ("server", SERVERS)):
+        build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     checked = validated(kind, data, "data").model_dump()

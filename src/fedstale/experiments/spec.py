@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedstale import registry
 from fedstale.core import (
     BadInput,
     Channel,
@@ -24,22 +25,14 @@ from fedstale.core import (
     shown,
 )
 from fedstale.memory import Float32
-from fedstale.registry import (
-    CHANNELS,
-    ESTIMATORS,
-    MEMORIES,
-    OWN,
-    PARTICIPATION,
-    RECIPES,
-    SERVERS,
-    STRATEGIES,
-    Names,
-    Recipe,
-)
 
 Table = dict[str, Any]
 Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
-NESTED: Mapping[Any, Names] = {Participation: PARTICIPATION, Server: SERVERS, Float32: MEMORIES}  # by type hint
+NESTED: Mapping[Any, registry.Names] = {
+    Participation: registry.PARTICIPATION,
+    Server: registry.SERVERS,
+    Float32: registry.MEMORIES,
+}  # by type hint
 LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
 
 
@@ -57,10 +50,10 @@ class Algorithm(NamedTuple):
         """The settings of all parts, for a run's key."""
         return {
             "label": self.label,
-            "strategy": describe(self.strategy, STRATEGIES),
-            "estimator": describe(self.estimator, ESTIMATORS),
-            "server": describe(self.server, SERVERS),
-            "channel": describe(self.channel, CHANNELS),
+            "strategy": describe(self.strategy, registry.STRATEGIES),
+            "estimator": describe(self.estimator, registry.ESTIMATORS),
+            "server": describe(self.server, registry.SERVERS),
+            "channel": describe(self.channel, registry.CHANNELS),
             "local": dataclasses.asdict(self.local),
         }
 
@@ -85,32 +78,32 @@ def algorithm(
     parts |= {} if channel is None else {"channel": channel}
     own = ("kind", "label", *parts, *LOCAL_KEYS)
     settings = {key: value for key, value in entry.items() if key not in own}
-    fields = [f.name for f in dataclasses.fields(STRATEGIES.find(rule["kind"], where)) if f.init]
+    fields = [f.name for f in dataclasses.fields(registry.STRATEGIES.find(rule["kind"], where)) if f.init]
     for key in settings:
         known(key, dict.fromkeys([*fields, *own]), f"{where} setting")
     told = ", ".join(f"{key}={value}" for key, value in settings.items())
     parts |= {key: entry[key] for key in parts if key in entry}
     return Algorithm(
         label=str(entry.get("label", entry["kind"] + (f" {told}" if told else ""))),
-        strategy=build(rule | settings, STRATEGIES, where),
-        estimator=build(parts["estimator"], ESTIMATORS, "estimator"),
-        server=build(parts["server"], SERVERS, "server"),
-        channel=build(parts.get("channel", "lossless"), CHANNELS, "channel"),
+        strategy=build(rule | settings, registry.STRATEGIES, where),
+        estimator=build(parts["estimator"], registry.ESTIMATORS, "estimator"),
+        server=build(parts["server"], registry.SERVERS, "server"),
+        channel=build(parts.get("channel", "lossless"), registry.CHANNELS, "channel"),
         local=make(Local, local | {key: entry[key] for key in LOCAL_KEYS if key in entry}, where),
     )
 
 
-def _rule(entry: Table, where: str) -> tuple[Table, Recipe]:
+def _rule(entry: Table, where: str) -> tuple[Table, registry.Recipe]:
     """The settings of the rule that an entry names, and its recipe, which is empty for a rule without one."""
-    require("kind" in entry, f"{where} is missing; known: {', '.join(RECIPES)}")
+    require("kind" in entry, f"{where} is missing; known: {', '.join(registry.RECIPES)}")
     kind = entry["kind"]
-    if isinstance(kind, str) and OWN.fullmatch(kind):
-        return {"kind": kind}, Recipe(STRATEGIES.find(kind, where))
+    if isinstance(kind, str) and registry.OWN.fullmatch(kind):
+        return {"kind": kind}, registry.Recipe(registry.STRATEGIES.find(kind, where))
     asks = kind == "fedstale" and entry.get("beta") == "auto"
     require(not asks, f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)')
-    if known(kind, {**RECIPES, **STRATEGIES}, where) in RECIPES:
-        return describe(RECIPES[kind].strategy, STRATEGIES), RECIPES[kind]
-    return {"kind": kind}, Recipe(STRATEGIES[kind])
+    if known(kind, {**registry.RECIPES, **registry.STRATEGIES}, where) in registry.RECIPES:
+        return describe(registry.RECIPES[kind].strategy, registry.STRATEGIES), registry.RECIPES[kind]
+    return {"kind": kind}, registry.Recipe(registry.STRATEGIES[kind])
 
 
 def as_table(spec: object, where: str) -> Table:
@@ -121,7 +114,7 @@ def as_table(spec: object, where: str) -> Table:
     return dict(typing.cast(Mapping[str, Any], spec))
 
 
-def build(spec: object, names: Names, where: str) -> Any:
+def build(spec: object, names: registry.Names, where: str) -> Any:
     """The part that a name, or a table with `kind` and settings, asks for; a part is returned as it is."""
     if dataclasses.is_dataclass(spec):
         return spec
@@ -148,7 +141,7 @@ def make(cls: Any, settings: Table, where: str) -> Any:
         raise BadInput(f"{where}: {' '.join(text.split())}") from error
 
 
-def describe(part: Any, names: Names) -> Table:
+def describe(part: Any, names: registry.Names) -> Table:
     """The table that builds this part again; an array or a file is named by its content."""
     fields = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.init}
     return {"kind": names.name_of(part)} | {key: _plain(value) for key, value in fields.items()}
