@@ -127,7 +127,9 @@ def _damage(draw: Draw, raw: dict[str, Any]) -> None:
         here = here.setdefault(name, {}) if isinstance(here, dict) else {}
     local = [f.name for f in dataclasses.fields(Local)]
     keys = [*model.model_fields] if issubclass(model, BaseModel) else []
-    place = draw.choice([here, here, raw.get("local"), *raw.get("algorithms", [])] if section == "" else [here])
+    listed = raw.get("algorithms")
+    inside = [raw.get("local"), *(listed if isinstance(listed, list) else [])]
+    place = draw.choice([here, here, *inside] if section == "" else [here])
     if isinstance(place, dict):
         extra = ["beta", "estimator", "server", "channel", "memory", "label", *local] if place is not here else keys
         place[draw.choice(extra or ["bogus"]) if draw.random() < 0.95 else "bogus"] = draw.hostile()

@@ -81,11 +81,12 @@ def algorithm(
     fields = [f.name for f in dataclasses.fields(registry.STRATEGIES.find(rule["kind"], where)) if f.init]
     for key in settings:
         known(key, dict.fromkeys([*fields, *own]), f"{where} setting")
-    told = ", ".join(f"{key}={value}" for key, value in settings.items())
+    strategy = build(rule | settings, registry.STRATEGIES, where)
+    changed = ", ".join(f"{key}={value}" for key, value in settings.items())
     parts |= {key: entry[key] for key in parts if key in entry}
     return Algorithm(
-        label=str(entry.get("label", entry["kind"] + (f" {told}" if told else ""))),
-        strategy=build(rule | settings, registry.STRATEGIES, where),
+        label=str(entry.get("label", entry["kind"] + (f" {changed}" if changed else ""))),
+        strategy=strategy,
         estimator=build(parts["estimator"], registry.ESTIMATORS, "estimator"),
         server=build(parts["server"], registry.SERVERS, "server"),
         channel=build(parts.get("channel", "lossless"), registry.CHANNELS, "channel"),
