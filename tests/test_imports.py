@@ -84,7 +84,7 @@ def test_a_run_loads_no_other_command() -> None:
 
 
 def layer(path: Path) -> str:
-    """core for core.py, strategies for strategies/fedavg.py, nothing for the package's own __init__."""
+    """rng for rng.py, strategies for strategies/fedavg.py, nothing for the package's own __init__."""
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 

@@ -149,7 +149,7 @@ def test_a_state_that_was_stored_goes_on(history: History, β: float, at: int) -
 
 @pytest.mark.parametrize("beta", [-0.1, 1.5, float("nan"), True, None, [0.5]])
 def test_beta_is_checked(beta: float) -> None:
-    with pytest.raises(BadInput, match=r"beta must be a number in \[0, 1\], got"):
+    with pytest.raises(BadInput, match="beta must be "):
         FedStale(beta)
 
 

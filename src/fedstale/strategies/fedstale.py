@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedstale.core import Array, Round, number_in, part, require
+from fedstale.core import Array, Round, part, require
 from fedstale.memory import Coding, Float32, Memory, checked
 
 
@@ -27,8 +27,9 @@ class FedStale:
     inverse_weighting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        hint = '; SelfTuning, kind "auto", learns it' if isinstance(self.beta, str) else ""
-        require(number_in(self.beta, 0, 1), f"beta must be a number in [0, 1], got {self.beta!r}{hint}")
+        word = isinstance(self.beta, str)
+        require(not word, f'beta must be a number in [0, 1], got {self.beta!r}; SelfTuning, kind "auto", learns it')
+        require(0 <= self.beta <= 1, f"beta must be in [0, 1], got {self.beta}")
         checked(self.memory)
 
     def init(self, n: int, d: int) -> Memory:

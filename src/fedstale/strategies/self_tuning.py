@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Round, number_in, part, require
+from fedstale.core import Array, Floats, Ids, Round, part, require
 from fedstale.memory import Coding, Float32, Memory, checked
 from fedstale.memory.update import Measured
 
@@ -75,12 +75,10 @@ class SelfTuning:
     inverse_weighting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        β, g, clip, decay = self.beta, self.gain, self.clip, self.residual_decay
-        require(number_in(g, 0, 1) and g > 0, f"gain must be a number in (0, 1], got {g!r}")
-        ok = clip is None or (number_in(clip, 0, np.inf) and clip > 0)
-        require(ok, f"clip must be a number above 0 or None, got {clip!r}")
-        require(number_in(decay, 0, 1), f"residual_decay must be a number in [0, 1], got {decay!r}")
-        require(β is None or number_in(β, 0, 1), f"beta must be a number in [0, 1] or None, got {β!r}")
+        require(0 < self.gain <= 1, f"gain must be in (0, 1], got {self.gain}")
+        require(self.clip is None or self.clip > 0, f"clip must be above 0 or None, got {self.clip}")
+        require(0 <= self.residual_decay <= 1, f"residual_decay must be in [0, 1], got {self.residual_decay}")
+        require(self.beta is None or 0 <= self.beta <= 1, f"beta must be in [0, 1] or None, got {self.beta}")
         checked(self.memory)
 
     def init(self, n: int, d: int) -> Tuned:

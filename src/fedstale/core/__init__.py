@@ -1,0 +1,16 @@
+"""The words of the package: parts, the records of a round, and what each part must and may be able to do.
+
+A part is a frozen dataclass whose fields are its settings, with pure methods over explicit state.
+"""
+
+from fedstale.core import abilities, parts, protocols, records
+from fedstale.core.abilities import *  # noqa: F403
+from fedstale.core.parts import *  # noqa: F403
+from fedstale.core.protocols import *  # noqa: F403
+from fedstale.core.records import *  # noqa: F403
+
+__all__: list[str] = []
+__all__ += abilities.__all__
+__all__ += parts.__all__
+__all__ += protocols.__all__
+__all__ += records.__all__

@@ -1,0 +1,198 @@
+"""Abilities: what a part may have beyond its protocol. They are asked for once, when a run is made."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy.typing as npt
+
+from fedstale.core.protocols import Estimator, Strategy, Task
+from fedstale.core.records import Array, Availability, Belief, Ids, Mask, State
+
+__all__ = [
+    "BindsTask", "Closes", "CountsSamples", "DividesByProbability", "Drifts", "EstimatesMixing",
+    "ExplainsItself", "HasBeta", "HasClusters", "HasDevice", "HasOptima", "Mixes", "SavesItself",
+    "ScoresClients", "Selects", "StepsTogether", "WarmsUp", "WithTruth", "Wraps", "divides", "drifts",
+    "selects",
+]  # fmt: skip
+
+
+@runtime_checkable
+class Selects(Protocol):
+    """A strategy that chooses which of the available clients train, from the losses they report."""
+
+    def select(self, state: State, a: Availability) -> tuple[Ids, State]: ...
+
+
+@runtime_checkable
+class Drifts(Protocol):
+    """A strategy that adds a vector to every local gradient of a client, such as SCAFFOLD's c - c_i."""
+
+    def drift(self, state: State, clients: Ids) -> Array:
+        """(m, d), one row per client that trains."""
+        ...
+
+
+@runtime_checkable
+class DividesByProbability(Protocol):
+    """A strategy that may divide by p_i: if it does, clients with p_i = 0 are refused before any work."""
+
+    @property
+    def inverse_weighting(self) -> bool: ...
+
+
+@runtime_checkable
+class BindsTask(Protocol):
+    """A strategy that takes settings from the task of a simulation, such as each client's least loss."""
+
+    def bind(self, task: Task) -> Strategy: ...
+
+
+@runtime_checkable
+class Wraps(Protocol):
+    """A strategy around another one, `strategy`: it selects and drifts only if that one does."""
+
+    @property
+    def strategy(self) -> Strategy: ...
+
+
+@runtime_checkable
+class Mixes(Protocol):
+    """A participation process with memory: λ_i says how much one round's presence tells of the next."""
+
+    def mixing(self, n: int) -> Array:
+        """(n,) λ_i in [-1, 1]."""
+        ...
+
+
+@runtime_checkable
+class EstimatesMixing(Protocol):
+    """An estimator that also estimates λ_i."""
+
+    def mixing(self, belief: Belief) -> Array: ...
+
+
+@runtime_checkable
+class WithTruth(Protocol):
+    """An estimator that can be given the simulation's real probabilities (Known)."""
+
+    @property
+    def needs_truth(self) -> bool:
+        """Whether it has no probabilities of its own."""
+        ...
+
+    def with_truth(self, probs: Array, mixing: Array) -> Estimator:
+        """A copy that uses these probabilities and λ_i where it has none of its own."""
+        ...
+
+
+@runtime_checkable
+class WarmsUp(Protocol):
+    """An estimator that observes `warmup_rounds` rounds of the participation before round 1."""
+
+    @property
+    def warmup_rounds(self) -> int: ...
+    def warmed_up(self, rows: Iterator[Mask]) -> Estimator:
+        """A copy that has observed these rounds and asks for no more."""
+        ...
+
+
+@runtime_checkable
+class ScoresClients(Protocol):
+    """A task with scores of every client, such as its accuracy on its own test samples."""
+
+    def per_client(self, params: Array) -> Mapping[str, npt.NDArray[Any]]: ...
+
+
+@runtime_checkable
+class HasOptima(Protocol):
+    """A task that can compute the least loss that each client could reach alone, F_i*."""
+
+    @property
+    def optima(self) -> npt.NDArray[Any]: ...
+
+
+@runtime_checkable
+class HasDevice(Protocol):
+    """A task that trains with torch on a device."""
+
+    @property
+    def device(self) -> Any: ...
+
+
+@runtime_checkable
+class CountsSamples(Protocol):
+    """A task that knows how many training samples each client has, (n,): the large ones are trained first."""
+
+    @property
+    def samples(self) -> Ids: ...
+
+
+@runtime_checkable
+class HasClusters(Protocol):
+    """A participation process whose clients come and go in clusters of equal size."""
+
+    @property
+    def clusters(self) -> int: ...
+
+
+@runtime_checkable
+class HasBeta(Protocol):
+    """A strategy's state with β, the share of the memory that the next round uses."""
+
+    @property
+    def beta(self) -> float: ...
+
+
+@runtime_checkable
+class SavesItself(Protocol):
+    """An object in a state that chooses its own serialised form, of plain arrays and numbers."""
+
+    def saved(self) -> Any: ...
+    def restored(self, saved: Any) -> Any: ...
+
+
+@runtime_checkable
+class StepsTogether(Protocol):
+    """An engine that is faster with up to `width` runs in step."""
+
+    @property
+    def width(self) -> int: ...
+
+
+@runtime_checkable
+class ExplainsItself(Protocol):
+    """An engine that chose another one: `name` is the choice, `note` says why."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def note(self) -> str: ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """An engine that holds processes or memory until it is closed."""
+
+    def close(self) -> None: ...
+
+
+def selects(strategy: Strategy) -> Selects | None:
+    """The strategy, if it chooses who trains."""
+    return strategy if isinstance(strategy, Selects) and isinstance(_innermost(strategy), Selects) else None
+
+
+def drifts(strategy: Strategy) -> Drifts | None:
+    """The strategy, if it adds to local gradients."""
+    return strategy if isinstance(strategy, Drifts) and isinstance(_innermost(strategy), Drifts) else None
+
+
+def divides(strategy: Strategy) -> bool:
+    """Whether the strategy divides by p_i."""
+    inner = _innermost(strategy)
+    return isinstance(inner, DividesByProbability) and inner.inverse_weighting
+
+
+def _innermost(strategy: Strategy) -> Strategy:
+    while isinstance(strategy, Wraps):
+        strategy = strategy.strategy
+    return strategy

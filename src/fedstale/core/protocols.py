@@ -1,0 +1,120 @@
+"""What each part must be able to do. A part of your own inherits nothing: it has these methods."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from fedstale.core.records import Array, Belief, Ids, Job, Local, Mask, Reply, Round, State, Streams
+
+__all__ = [
+    "Channel", "Engine", "Estimator", "Participation", "Server", "Strategy", "Task",
+]  # fmt: skip
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """A server rule: it turns the updates of a round into a step.
+
+    Optional abilities: Selects, Drifts, DividesByProbability, BindsTask.
+    """
+
+    def init(self, n: int, d: int) -> State: ...
+    def aggregate(self, state: State, r: Round) -> tuple[Array, State]:
+        """The step (d,) and the next state; may reuse the arrays of `state`."""
+        ...
+
+
+@runtime_checkable
+class Participation(Protocol):
+    """The process that says which clients are available in each round. Optional ability: Mixes."""
+
+    def probs(self, n: int) -> Array:
+        """(n,) marginals."""
+        ...
+
+    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
+        """One (n,) row per round, endless."""
+        ...
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """An estimate of p_i from the clients heard so far; it never sees the future.
+
+    A client that was available and not chosen counts as heard. Optional abilities: EstimatesMixing,
+    WithTruth, WarmsUp.
+    """
+
+    def init(self, n: int) -> Belief: ...
+    def probs(self, belief: Belief) -> Array: ...
+    def observe(self, belief: Belief, heard: Mask) -> Belief: ...
+
+
+@runtime_checkable
+class Channel(Protocol):
+    """What gets through. Draw for all n clients, so that who was chosen does not change who is lost."""
+
+    def probs(self, n: int, d: int) -> Array:
+        """(n,) chance that anything of the update of an available, chosen client arrives."""
+        ...
+
+    def share(self, n: int, d: int) -> Array:
+        """(n,) chance that a given coordinate is there, given that anything is: 1 unless updates are cut."""
+        ...
+
+    def init(self, n: int, streams: Streams) -> State: ...
+    def downlink(self, state: State, clients: Ids, streams: Streams) -> tuple[Mask, State]:
+        """(k,) who of `clients` receives the parameters, once a round; who does not, does not train."""
+        ...
+
+    def uplink(self, state: State, clients: Ids, d: int, streams: Streams) -> tuple[Mask, State]:
+        """(m, 1) or (m, d): what arrives of the updates of `clients`."""
+        ...
+
+
+@runtime_checkable
+class Server(Protocol):
+    """What is done with a step: params + change."""
+
+    def init(self, d: int) -> State: ...
+    def apply(self, state: State, params: Array, step: Array) -> tuple[Array, State]: ...
+
+
+@runtime_checkable
+class Task(Protocol):
+    """Model, data and loss of every client, behind flat float32 vectors.
+
+    Optional abilities: ScoresClients, HasOptima, HasDevice, CountsSamples.
+    """
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def d(self) -> int: ...
+    @property
+    def weights(self) -> Array: ...
+    def init(self, seed: int) -> Array: ...
+    def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Any]:
+        """`local.steps` batches of the client, each understood by `gradient`."""
+        ...
+
+    def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
+        """Loss and gradient (d,) of one batch; the gradient may be overwritten by the next call."""
+        ...
+
+    def evaluate(self, params: Array) -> Mapping[str, float]: ...
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """How local training runs. Optional abilities: StepsTogether, ExplainsItself, Closes."""
+
+    @property
+    def task(self) -> Task: ...
+    @property
+    def local(self) -> Local: ...
+    def train(self, jobs: Sequence[Job]) -> list[Reply]: ...
+    def losses(self, job: Job) -> Array:
+        """(m,) loss of each client's first batch of this round, without training."""
+        ...

@@ -1,0 +1,161 @@
+"""The records of a round: what is sent, what comes back, and what a simulation yields.
+
+Shapes: n clients, m heard from, d parameters.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core.parts import BadInput, part, require
+
+__all__ = [
+    "Array", "Availability", "Belief", "Checkpoint", "Floats", "Ids", "Job", "Local", "Mask", "Reply",
+    "Round", "Snapshot", "State", "Streams", "weighted_sum",
+]  # fmt: skip
+
+Array = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+State = Any  # plain arrays and numbers in tuples, lists, dicts or dataclasses
+Belief = Any  # the same, of an estimator
+Streams = Callable[..., np.random.Generator]  # names -> a generator; see fedstale.rng
+
+
+def weighted_sum(weights: npt.NDArray[Any], rows: Array) -> npt.NDArray[np.float64]:
+    """Σ_k weights[k] · rows[k] in float64, row after row: the same bits whatever BLAS or threads do."""
+    total = np.zeros(rows.shape[1])
+    for weight, row in zip(weights.tolist(), rows, strict=True):
+        total += weight * row
+    return total
+
+
+def _brief(record: Any) -> str:
+    """`Round(t=3, params=float32[10], …)`: long arrays by their shape, states by their type."""
+    told = (f"{name}={_shown(value)}" for name, value in record._asdict().items())
+    return f"{type(record).__name__}({', '.join(told)})"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        short = value.size <= 10 and value.dtype.kind == "i"
+        return str(value.tolist()) if short else f"{value.dtype}{[*value.shape]}"
+    return repr(value) if isinstance(value, int | float | Checkpoint | None) else f"<{type(value).__name__}>"
+
+
+class Round(NamedTuple):
+    """What the server holds when round t closes."""
+
+    t: int
+    params: Array  # (d,)   the parameters that were sent
+    clients: Ids  # (m,)   who was heard from, ascending
+    updates: Array  # (m, d) local minus sent
+    arrived: Mask  # (m, d) or (m, 1): which coordinates got through
+    losses: Array  # (m,)   local loss at the parameters sent
+    weights: Array  # (n,)   a_i, sums to 1
+    probs: Array  # (n,)   belief that a coordinate of client i's update is here
+    total_lr: float = float("nan")  # Σ lr over the local steps: -update / total_lr is a mean gradient
+
+    def __repr__(self) -> str:
+        return _brief(self)
+
+    def received(self) -> Array:
+        """The updates with zeros where a coordinate did not arrive, whatever is stored there."""
+        return self.updates if self.arrived.all() else np.where(self.arrived, self.updates, np.float32(0))
+
+    def inverse(self) -> npt.NDArray[np.float64]:
+        """a_i / p_i of the clients heard from, (m,)."""
+        p = self.probs[self.clients].astype(np.float64)
+        if not (p > 0).all():
+            bad = self.clients[~(p > 0)][:5].tolist()
+            raise BadInput(f"inverse weighting needs p > 0, got {p.min():g} for clients {bad}")
+        return self.weights[self.clients] / p
+
+
+class Availability(NamedTuple):
+    """What the server knows before it chooses who trains in round t (see Strategy.select)."""
+
+    t: int
+    clients: Ids  # (k,) who is available, ascending
+    losses: Array  # (k,) the loss each reports at the current parameters
+    weights: Array  # (n,)
+    probs: Array  # (n,)
+    mixing: Array  # (n,) belief about λ_i, how much a round's presence says of the next; 0 where there is none
+
+
+@part
+class Local:
+    """Local training: `steps` SGD steps on batches of `batch` samples at rate lr / (1 + decay·t).
+
+    `prox` is FedProx's μ: every gradient gets μ (w - w_sent), which holds clients near what was sent.
+    """
+
+    lr: float
+    steps: int = 5
+    batch: int = 32
+    decay: float = 0.0
+    prox: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(0 < self.lr < float("inf"), f"lr must be above 0 and finite, got {self.lr}")
+        require(self.steps >= 1, f"steps must be at least 1, got {self.steps}")
+        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
+        for name, value in (("decay", self.decay), ("prox", self.prox)):
+            require(0 <= value < float("inf"), f"{name} must be at least 0 and finite, got {value}")
+
+    def rate(self, t: int) -> float:
+        return self.lr / (1.0 + self.decay * t)
+
+
+class Job(NamedTuple):
+    """One run's local training of one round."""
+
+    params: Array  # (d,)
+    clients: Ids  # (m,)
+    seed: int
+    t: int
+    local: Local
+    drift: Array | None = None  # (m, d) added to every gradient of the client (SCAFFOLD)
+
+
+class Reply(NamedTuple):
+    updates: Array  # (m, d) local minus sent
+    losses: Array  # (m,)   loss of the first batch, at the parameters sent
+
+
+class Checkpoint(NamedTuple):
+    """All that round t + 1 depends on: a run resumed from it equals one never stopped."""
+
+    t: int
+    params: Array
+    state: State  # the strategy's
+    belief: Belief  # the estimator's
+    server: State
+    channel: State
+
+    def __repr__(self) -> str:
+        return _brief(self)
+
+
+class Snapshot(NamedTuple):
+    """Round t as it happened, and what the next one starts from.
+
+    The arrays in `checkpoint.state` are the strategy's own: use or copy them before the next round.
+    """
+
+    t: int
+    params: Array  # (d,) after the step
+    step: Array  # (d,) what the strategy returned
+    available: Ids  # who could have taken part
+    chosen: Ids  # who of them was asked to train: all, unless the strategy selects
+    clients: Ids  # (m,) whose update was used
+    refused: Ids  # whose update was not finite
+    losses: Array  # (m,)
+    probs: Array  # (n,)
+    checkpoint: Checkpoint
+
+    def __repr__(self) -> str:
+        return _brief(self)
