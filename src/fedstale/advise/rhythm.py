@@ -1,4 +1,4 @@
-"""How presence goes on from round to round: stretches, cycles, crowds, and what is chance in short recordings."""
+"""How participation is correlated: over rounds (λ, cycles), between clients, and by chance in short recordings."""
 
 import math
 
@@ -13,7 +13,7 @@ COMPARED = 2**21  # entries of a table whose autocorrelation is computed, at mos
 
 
 def mixing(e: Evidence) -> Floats:
-    """(n,) λ_i: as given, as measured, or 0."""
+    """(n,) correlation λ_i of consecutive rounds: known, measured, or 0 for independent rounds."""
     if e.mixing is not None and not e.recorded:
         return e.mixing
     return np.zeros(len(e.p)) if e.here is None or len(e.here) < 2 else theory.summary(e.here).mixing
@@ -40,7 +40,7 @@ def cycle(here: Mask) -> int | None:
 
 
 def apart(e: Evidence, realised: Floats) -> float:
-    """How much the clients of one round differ from those of the long run, 0 … 1."""
+    """Mean total variation between the clients of one round and those of all rounds, in [0, 1]."""
     if e.here is None:
         return 0.0
     q = e.here * e.weights
@@ -49,13 +49,13 @@ def apart(e: Evidence, realised: Floats) -> float:
 
 
 def crowding(e: Evidence) -> float:
-    """1 for independent clients, more where they come and go together."""
+    """Variance of the number of clients per round, in units of that of independent clients."""
     alone = float((e.p * (1 - e.p)).sum())
     return 1.0 if e.here is None or alone == 0 else float(e.here.sum(axis=1).var()) / alone
 
 
 def worth(λ: float) -> float:
-    """What a round tells beside those before: a mean over a chain varies (1 + λ) / (1 - λ) times as much."""
+    """Independent rounds per round: the mean over a chain varies (1 + λ) / (1 - λ) times as much."""
     return (1 - λ) / (1 + max(λ, -0.9))
 
 

@@ -30,19 +30,19 @@ def lines(e: Evidence, m: Measures, a: Advice) -> Iterator[str]:
     yield from entry(a.entry)
     yield ""
     for sentence in (*a.warnings, *e.notes):
-        yield from row("careful", sentence)
-    for label, text in facts(m):
-        yield from row(label, text)
+        yield from _row("careful", sentence)
+    for label, text in _facts(m):
+        yield from _row(label, text)
     for hint in a.also:
-        yield from row("or try", f"{named(hint.entry)}: {hint.when}")
+        yield from _row("or try", f"{named(hint.entry)}: {hint.when}")
 
 
 def entry(rule: dict[str, Any]) -> Iterator[str]:
     """What goes into the experiment's file: one line if it fits, else a table."""
     if "estimator" in rule:
         yield "  # the p_i are learnt as training goes on: p̂_i = (visits + 1) / (rounds + 1)"
-    line = f"  algorithms = [{toml(rule)}]"
-    long = ["  [[algorithms]]", *(f"  {key} = {toml(value)}" for key, value in rule.items())]
+    line = f"  algorithms = [{_toml(rule)}]"
+    long = ["  [[algorithms]]", *(f"  {key} = {_toml(value)}" for key, value in rule.items())]
     yield from [line] if len(line) <= WIDTH else long
 
 
@@ -51,34 +51,34 @@ def named(rule: dict[str, Any]) -> str:
     return ", ".join([str(rule["kind"]), *(f"{key} {value:g}" for key, value in rule.items() if key != "kind")])
 
 
-def row(label: str, text: str) -> Iterator[str]:
+def _row(label: str, text: str) -> Iterator[str]:
     yield from textwrap.wrap(text, WIDTH, initial_indent=f"{label:{LABEL}}", subsequent_indent=" " * LABEL)
 
 
-def facts(m: Measures) -> Iterator[tuple[str, str]]:
+def _facts(m: Measures) -> Iterator[tuple[str, str]]:
     """What was measured, each with a name."""
-    moved = f"; gains most: {share(m, m.gains)}; loses most: {share(m, m.loses)}"
+    moved = f"; gains most: {_share(m, m.gains)}; loses most: {_share(m, m.loses)}"
     luck = f" (chance alone: {m.chance:.1%})" if m.chance > 0.005 else ""
     yield "FedAvg's bias", f"{m.bias:.1%} of the weight at the wrong clients{luck}{moved if m.bias > 5e-4 else ''}"
     much = f"{m.noisiest.value:.0%} of it{' each' if m.noisiest.alike else ''}"
-    noisy = f"; {client(m.noisiest)}: {much}" if m.noisiest.value > 0.1 else ""
+    noisy = f"; {_client(m.noisiest)}: {much}" if m.noisiest.value > 0.1 else ""
     yield "noise of 1/p_i", f"1/p_var = {m.inflation:.3g} (0 if all always come){noisy}"
-    longest = f"; longest absence {m.absence.value:.0f} rounds, {client(m.absence)}" if m.absence else ""
+    longest = f"; longest absence {m.absence.value:.0f} rounds, {_client(m.absence)}" if m.absence else ""
     yield "staleness", f"a client comes every {m.gap:.3g} rounds on average{longest}"
-    yield "rarest", rarest(m)
-    yield "rounds", rounds(m)
+    yield "rarest", _rarest(m)
+    yield "rounds", _rounds(m)
     if m.memory:
-        yield "memory N × d", ", ".join(f"{size(b)} in {kind}" for kind, b in m.memory.items())
-    yield "in time", rhythm(m)
+        yield "memory N × d", ", ".join(f"{_size(b)} in {kind}" for kind, b in m.memory.items())
+    yield "in time", _rhythm(m)
 
 
-def rarest(m: Measures) -> str:
+def _rarest(m: Measures) -> str:
     p, ratio = m.rarest.value, m.p_avg / m.rarest.value
     seen = f", seen in {p * m.rounds:.0f} of {m.rounds} rounds" if m.rounds else ""
-    return f"{client(m.rarest)}, p = {p:.3g}{seen}" + (f"; p_avg / p_min = {ratio:.3g}" if ratio > 1.05 else "")
+    return f"{_client(m.rarest)}, p = {p:.3g}{seen}" + (f"; p_avg / p_min = {ratio:.3g}" if ratio > 1.05 else "")
 
 
-def rounds(m: Measures) -> str:
+def _rounds(m: Measures) -> str:
     text = f"at least {m.least_rounds:.0f} = 1/p_min; {m.enough_rounds:.0f} for {VISITS} visits of it"
     if m.cycle:
         text += f", {VISITS * m.cycle} for {VISITS} cycles"
@@ -87,21 +87,21 @@ def rounds(m: Measures) -> str:
     return text + (f"; yours: {m.planned}" if m.planned else "")
 
 
-def rhythm(m: Measures) -> str:
+def _rhythm(m: Measures) -> str:
     far = f"visits come in stretches, 100 of them tell as much as {100 * m.worth:.2g} independent ones"
     text = f"λ = {m.mixing:.2g}: {far if m.mixing >= STRETCHES else 'a visit says little of the next round'}"
     return text + (f"; the same clients are back every {m.cycle} rounds" if m.cycle else "")
 
 
-def share(m: Measures, who: Extreme) -> str:
-    return f"{client(who)}, {100 * m.wanted[who.client]:.3g}% → {100 * m.realised[who.client]:.3g}%"
+def _share(m: Measures, who: Extreme) -> str:
+    return f"{_client(who)}, {100 * m.wanted[who.client]:.3g}% → {100 * m.realised[who.client]:.3g}%"
 
 
-def client(who: Extreme) -> str:
+def _client(who: Extreme) -> str:
     return f"client {who.client}" + (f" (and {who.alike} other{'s' * (who.alike > 1)} alike)" if who.alike else "")
 
 
-def size(b: int) -> str:
+def _size(b: int) -> str:
     power = min(3, (len(str(b)) - 1) // 3)
     return f"{b / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
 
@@ -126,8 +126,8 @@ def ranking_lines(found: dict[str, Any]) -> Iterator[str]:
     yield found["verdict"]
 
 
-def toml(value: Any) -> str:
+def _toml(value: Any) -> str:
     """A value as TOML writes it in one line."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {toml(inner)}" for key, inner in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + " }"
     return json.dumps(value)
