@@ -221,7 +221,8 @@ def test_runs_without_a_result_are_named(tmp_path: Path) -> None:
     [
         ("metrics.jsonl", '{"round":1}\n{oops\n', r"metrics\.jsonl is damaged in line 2"),
         ("metrics.jsonl", "", r"metrics\.jsonl is empty or missing"),
-        ("config.json", '{"label": 1}', r"is not a run: its config\.json has no seed and no rounds"),
+        ("config.json", '{"label": "x"}', r"is not a run: its config\.json has no seed and no rounds"),
+        ("result.json", '{"rounds": 2, "accuracy": 3}', r"result\.json is damaged: accuracy must have final"),
         ("config.json", '{"lab', r"config\.json cannot be read"),
     ],
 )

@@ -99,6 +99,7 @@ def _mark(run: Run) -> str | None:
 def _tested(m: Metric, which: str, pair: Pair, seeds: Sequence[int]) -> dict[str, Any]:
     a, b = (_values(side.group, m.name, which) for side in pair)
     found: dict[str, Any] = {k: spread(list(v.values()))._asdict() for k, v in (("a", a), ("b", b))}
+    seeds = [s for s in seeds if s in a and s in b]
     if not seeds:
         return found | {"difference": None, "verdict": "not tested: no seed in common"}
     difference = np.array([b[s] - a[s] for s in seeds], np.float64)
@@ -112,7 +113,7 @@ def _tested(m: Metric, which: str, pair: Pair, seeds: Sequence[int]) -> dict[str
 
 
 def _values(group: Group, name: str, which: str) -> dict[int, float]:
-    return {r.seed: float(r.result[name][which]) for r in group.runs if r.result}
+    return {r.seed: float(r.result[name][which]) for r in group.runs if r.result and name in r.result}
 
 
 def _print(found: dict[str, Any]) -> None:

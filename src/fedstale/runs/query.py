@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from fedstale.core import BadInput, Floats, require
 from fedstale.runs import metrics
-from fedstale.runs.metrics import OBJECTIVE
+from fedstale.runs.metrics import OBJECTIVE, WINDOWS
 from fedstale.runs.store import MARKER, RunFolder, canonical, runs
 
 ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local")  # the rest is the setting
 HOW = ("seed", "warmup", "engine")  # but for these: an engine changes how a run is computed, not what
-
+KEYS = {"label": str, "seed": int, "rounds": int, "data": dict, "strategy": dict}  # that every configuration has
 AWAY, HEARD, NOT_SELECTED = 0, 1, 2  # what a client did in a round; not selected: there, but left out by the rule
 Line = dict[str, Any]  # of metrics.jsonl: one round
 States = npt.NDArray[np.int8]  # (clients, rounds)
@@ -50,6 +50,7 @@ class Group(NamedTuple):
 
     @property
     def config(self) -> dict[str, Any]:
+        """Of its first run; the others differ in the seed, and perhaps in the engine."""
         return self.all[0].config
 
     def values(self, name: str, which: str) -> list[float]:
@@ -58,11 +59,15 @@ class Group(NamedTuple):
 
 
 class Setting(NamedTuple):
+    """What several algorithms share, and the algorithms."""
+
     config: dict[str, Any]
     groups: list[Group]
 
 
 class Found(NamedTuple):
+    """What a folder holds."""
+
     runs: list[RunFolder]
     traces: list[Path]  # the numbers that `fedstale inspect` leaves
 
@@ -103,11 +108,13 @@ def settings(folders: Iterable[RunFolder]) -> list[Setting]:
 
 def _run(folder: RunFolder) -> Run | None:
     try:
-        config = folder.config()
-        lacking = [key for key in ("label", "seed", "rounds", "data", "strategy") if key not in config]
+        config, result = folder.config(), folder.result() if folder.finished else None
+        lacking = [key for key, kind in KEYS.items() if not isinstance(config.get(key), kind)]
         require(not lacking, f"{folder.path} is not a run: its config.json has no {' and no '.join(lacking)}")
-        tuned = config.pop("tuned", {})
-        return Run(folder, config, folder.result() if folder.finished else None, tuned)
+        for m in metrics.evaluated(result or ()):
+            sound = result and all(isinstance(flat(result).get(f"{m.name}.{w}"), float | int) for w in WINDOWS)
+            require(bool(sound), f"{folder.path}/result.json is damaged: {m.name} must have {', '.join(WINDOWS)}")
+        return Run(folder, config, result, config.pop("tuned", {}))
     except BadInput as error:
         warnings.warn(f"a run is left out: {error}", stacklevel=3)
         return None
@@ -156,7 +163,7 @@ def tuned(setting: Setting) -> Setting:
     """Of an algorithm at several rates the one of least training objective, as `fedstale reproduce` chooses it."""
     families: dict[str, list[tuple[str, str, Group]]] = {}
     for g in setting.groups:
-        of = (g.runs or g.broken)[0].tuned
+        of = g.all[0].tuned
         name = of.get("algorithm", str(g.config["label"]))
         rate = " ".join(f"{key}={value:g}" for key, value in of.get("settings", {}).items())
         rest = {k: v for k, v in _parts(g.config).items() if not rate or k not in ("local", "server")}
