@@ -82,8 +82,9 @@ REFUSED = [
     ({"data": {"dataset": "digits", "partition": {"kind": "dirichlet", "alpha": -1.0}}}, "alpha"),
     ({"name": "../up"}, "name"),
     ({"estimator": {"kind": "known", "bogus": 1}, "algorithms": ["fedau"]}, "estimator setting 'bogus' is unknown"),
+    ({"algorithms": [{"kind": "fedavg", "label": 5}]}, "algorithms.0.label must be a text, got 5"),
     ({"engine": "batchd"}, "did you mean 'batched'"),
-    ({"local": {"lr": 0.1, "decay": float("inf")}}, "decay must be at least 0 and finite, got inf"),
+    ({"local": {"lr": 0.1, "decay": float("inf")}}, "decay should be a finite number, got inf"),
     ({"participation": {"kind": "bernoulli", "p": True}}, "p must be a number or an array of numbers, got true"),
     ({"participation": {"kind": "bernoulli", "p": [0.5, True]}}, "p must be a number or an array of numbers"),
     ({"data": {"dataset": "digits", "fraction": "0.5"}}, "data.fraction should be a valid number, got '0.5'"),
@@ -127,3 +128,20 @@ def test_a_word_that_a_numeric_setting_knows_is_taken() -> None:
     assert chosen.strategy.optimum == "local"  # type: ignore[attr-defined]
     with pytest.raises(BadInput, match="optimum must be a number, an array of numbers or 'local', got 'lokal'"):
         algorithm(entry | {"optimum": "lokal"}, check(BASE), "algorithms.0")
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (
+            {"clients": 2, "centers": [[1.0], [1.0, 2.0]]},
+            r"data.centers must be rows of equal length, got .*\[1, 2\]",
+        ),
+        ({"clients": 3, "centers": [[1.0], [2.0]]}, "data.centers must be one for each of 3 clients, got 2"),
+        ({"clients": 10**15}, "1000000000000000 clients of quadratic do not fit into memory"),
+        ({"clients": 2, "centers": [[1.0], [float("nan")]]}, "data.centers.1.0 should be a finite number, got nan"),
+    ],
+)
+def test_a_task_that_cannot_be_made_is_told_in_a_sentence(data: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        catalogue.make_task(check(BASE | {"data": {"dataset": "quadratic", **data}}).data, {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Participation, Task, require
+from fedstale.core import BadInput, Participation, Task, require
 from fedstale.data import Federated, federate
 from fedstale.data.files import roots
 from fedstale.experiments.spec import Spec, Table, build
@@ -18,13 +18,27 @@ from fedstale.tasks.quadratic import Quadratic
 
 def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "cpu") -> Task:
     """The task that the checked sections `data` and `model` of an experiment describe."""
+    try:
+        return _quadratic(data) if data["dataset"] == "quadratic" else _supervised(data, model, device)
+    except MemoryError as error:
+        raise BadInput(f"{data['clients']} clients of {data['dataset']} do not fit into memory: {error}") from None
+
+
+def _quadratic(data: Mapping[str, Any]) -> Task:
+    n = data["clients"]
+    if data["centers"] is None:
+        size = {"seed": data["seed"], "spread": data["spread"], "noise": data["noise"]}
+        return Quadratic.random(n, data["dimension"], **size)
+    for key in ("centers", "curvature"):
+        lengths = sorted({len(row) for row in data[key] or []})
+        require(len(lengths) < 2, f"data.{key} must be rows of equal length, got lengths {lengths}")
+    task = Quadratic(data["centers"], data["curvature"], noise=data["noise"], start=data["start"])
+    require(task.n == n, f"data.centers must be one for each of {n} clients, got {task.n}")
+    return task
+
+
+def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) -> Task:
     n, seed = data["clients"], data["seed"]
-    if data["dataset"] == "quadratic" and data["centers"] is not None:
-        task = Quadratic(data["centers"], data["curvature"], noise=data["noise"], start=data["start"])
-        require(task.n == n, f"data.centers must be one for each of {n} clients, got {task.n}")
-        return task
-    if data["dataset"] == "quadratic":
-        return Quadratic.random(n, data["dimension"], seed=seed, spread=data["spread"], noise=data["noise"])
     from fedstale.tasks.images import image_task
     from fedstale.tasks.split import WEIGHTS
     from fedstale.tasks.synthetic import synthetic

@@ -15,12 +15,13 @@ S = TypeVar("S", bound="Section")
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Cis(Section):
     """A tree of nodes that answer requests together: layers with a mix, or every node (see cis.Tree)."""
 
+    model_config = ConfigDict(allow_inf_nan=True)  # a capacity may be unlimited
     widths: list[int] | None = None  # nodes in each layer, the devices first
     mix: list[float] | None = None  # share of the requests that each layer serves
     parents: list[int] | None = None  # instead of layers: the node above each node, -1 for a root

@@ -84,8 +84,10 @@ def algorithm(
     strategy = build(rule | settings, registry.STRATEGIES, where)
     changed = ", ".join(f"{key}={value}" for key, value in settings.items())
     parts |= {key: entry[key] for key in parts if key in entry}
+    label = entry.get("label", entry["kind"] + (f" {changed}" if changed else ""))
+    require(isinstance(label, str), f"{where}.label must be a text, got {shown(label)}")
     return Algorithm(
-        label=str(entry.get("label", entry["kind"] + (f" {changed}" if changed else ""))),
+        label=label,
         strategy=strategy,
         estimator=build(parts["estimator"], registry.ESTIMATORS, "estimator"),
         server=build(parts["server"], registry.SERVERS, "server"),
