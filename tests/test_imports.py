@@ -43,7 +43,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "experiments": PARTS | {"registry", "simulate", "runs", "engines", "tasks", "data", "fed_cis"},
     "papers": BASE | {"experiments", "simulate", "runs", "plots", "engines"},
     "advise": BASE | {"experiments", "registry", "runs", "participation", "theory", "engines", "memory"},
-    "federation": PARTS | {"registry", "simulate", "runs", "experiments", "engines", "tasks"},
+    "federation": BASE | {"memory", "registry", "simulate", "runs", "experiments", "engines", "tasks"},
     "flower": {"federation"},
     "cli": {"core", "simulate", "registry", "experiments", "papers", "plots", "report", "advise", "federation"}
     | {"runs", "theory"},

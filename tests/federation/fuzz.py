@@ -22,12 +22,12 @@ import numpy as np
 
 from fedstale.core import require
 from fedstale.federation import settings
-from fedstale.federation.client.inprocess import NODES, InProcess, roster_of
 from fedstale.federation.protocol.link import Arrival, Fault, Order
 from fedstale.federation.protocol.validation import Body
 from fedstale.federation.server.rounds import Server
 from fedstale.federation.state.resize import arrays_of
 from fedstale.tasks.quadratic import Quadratic
+from tests.federation.inprocess import NODES, InProcess, roster_of
 
 HONEST, LIARS, D = 12, 60, 50  # two lies in 34 are sound but for their norm: the median is the honest ones'
 Lie = Callable[[Body, np.random.Generator], Body]

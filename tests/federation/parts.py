@@ -9,9 +9,9 @@ from fedstale import Quadratic, simulate
 from fedstale.core import Local
 from fedstale.engines import Serial
 from fedstale.federation import settings
-from fedstale.federation.client.inprocess import InProcess, roster_of
 from fedstale.federation.server.rounds import ClosedRound, Server
 from fedstale.participation import Trace
+from tests.federation.inprocess import InProcess, roster_of
 
 N, D = 6, 7
 TASK = Quadratic.random(N, D, seed=3, noise=0.2)

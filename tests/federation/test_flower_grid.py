@@ -18,7 +18,6 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedstale.core import Local
 from fedstale.federation import settings
-from fedstale.federation.client import inprocess
 from fedstale.federation.client.app import client_app, task_app
 from fedstale.federation.client.training import OneClient, train_on_order
 from fedstale.federation.protocol import grid, messages
@@ -26,7 +25,7 @@ from fedstale.federation.protocol.link import Fault, LinkDown, Order
 from fedstale.federation.protocol.validation import STYPE, Body
 from fedstale.federation.server.rounds import Server
 from fedstale.federation.state import roster
-from tests.federation import fuzz
+from tests.federation import fuzz, inprocess
 
 ORDER = Order(1001, 1, 4, "token", "run", 1, Local(lr=0.1), TASK.init(0) + np.float32(0.1))
 

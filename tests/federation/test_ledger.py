@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.federation.client.inprocess import InProcess
 from fedstale.federation.state import ledger
 from fedstale.federation.state.manifest import read_metrics
 from fedstale.federation.state.resize import arrays_of
 from fedstale.runs import store
+from tests.federation.inprocess import InProcess
 from tests.federation.parts import TASK, N, played, server, table
 
 

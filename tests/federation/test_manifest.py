@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from fedstale.cli import federation as cli
 from fedstale.core import BadInput
-from fedstale.federation.client.inprocess import InProcess
 from fedstale.federation.ops import runner
 from fedstale.federation.state.manifest import committed_round, read_manifest, read_metrics, write_manifest
+from tests.federation.inprocess import InProcess
 from tests.federation.parts import TASK, N, played, server, table
 
 

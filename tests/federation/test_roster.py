@@ -5,8 +5,9 @@ import json
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.federation.client.inprocess import key_of, roster_of
 from fedstale.federation.state import roster
+from fedstale.federation.state.roster import key_of
+from tests.federation.inprocess import roster_of
 
 
 def test_a_roster_survives_its_file(tmp_path):

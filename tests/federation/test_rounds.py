@@ -5,7 +5,6 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.estimators import Intervals
-from fedstale.federation.client.inprocess import NODES, InProcess, roster_of
 from fedstale.federation.protocol.link import Arrival, Fault, LinkDown
 from fedstale.federation.server import rounds
 from fedstale.federation.server.diagnostics import status, trace, write_trace
@@ -14,6 +13,7 @@ from fedstale.federation.state.manifest import read_metrics
 from fedstale.federation.state.resize import arrays_of, memories
 from fedstale.participation import Trace
 from fedstale.registry import RECIPES
+from tests.federation.inprocess import NODES, InProcess, roster_of
 from tests.federation.parts import LOCAL, TASK, N, made, played, server, simulated, table
 
 
@@ -291,6 +291,9 @@ def test_the_status_and_the_trace_tell_what_happened(tmp_path):
     clients = status(state, s.rules.estimator)["clients"]
     assert [c["heard"] for c in clients] == rows.sum(axis=0).tolist()
     assert all(c["p_low"] <= c["heard"] / 8 <= c["p_high"] for c in clients)
+    assert [c["asked"] for c in clients] == rows.sum(axis=0).tolist()
+    assert [c["staleness"] for c in clients] == [8 - max(np.flatnonzero(row)) - 1 for row in rows.T]
+    assert sum(c["weight_realised"] for c in clients) == pytest.approx(1, abs=0.3)
     assert [c["weight_target"] for c in clients] == [pytest.approx(1 / 6, abs=1e-6)] * N
     write_trace(tmp_path / "trace.csv", read_metrics(s.ledger.path))
     assert np.array_equal(Trace(tmp_path / "trace.csv").matrix, rows)

@@ -12,10 +12,10 @@ from fedstale.cli import federation as cli
 from fedstale.core import BadInput
 from fedstale.estimators import BetaBernoulli, Intervals
 from fedstale.federation import settings
-from fedstale.federation.client.inprocess import key_of
 from fedstale.federation.ops import control, launcher, runner, template
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import committed_round, write_manifest
+from fedstale.federation.state.roster import key_of
 from fedstale.registry import RECIPES, recipe
 from fedstale.runs.store import read_json
 

@@ -12,7 +12,6 @@ from fedstale.cli.console import print_table
 from fedstale.cli.options import AsFormat, Format, print_json
 from fedstale.core import require
 from fedstale.federation import settings
-from fedstale.federation.client.inprocess import key_of
 from fedstale.federation.ops import control, launcher, runner, template
 from fedstale.federation.server.diagnostics import write_trace
 from fedstale.federation.state import roster
@@ -174,7 +173,7 @@ def _write_roster(folder: Path, clients: int, hosts: list[str]) -> None:
 def _new_key(folder: Path, client: int, tls: bool) -> str:
     """Make the key of a client; its hash, by which the roster knows it."""
     if not tls:
-        return key_of(client)
+        return roster.key_of(client)
     from fedstale.federation.ops.keys import make_node_key
 
     return make_node_key(folder / "keys" / f"client-{client}")

@@ -1,1 +1,1 @@
-"""The clients: training.py answers an order, app.py makes a Flower ClientApp, inprocess.py needs no network."""
+"""The clients: training.py answers an order, and app.py makes a Flower ClientApp."""

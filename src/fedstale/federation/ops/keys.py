@@ -17,25 +17,20 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedstale.federation.state.roster import key_hash
 
 YEARS = 5
+AUTHORITY = "fedstale federation CA"  # name of the issuer
 
 
 def make_authority(folder: Path, hosts: Sequence[str]) -> None:
     """Write ca.key, ca.pem, server.key and server.pem; the server's certificate is valid for these hosts."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     ca_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedstale federation CA")])
     ca = (
-        _builder(name, name, ca_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(sign=True), critical=True)
+        _certificate(AUTHORITY, ca_key, is_ca=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA384())
     )
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
     server = (
-        _builder(subject, name, server_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(sign=False), critical=True)
+        _certificate(hosts[0], server_key, is_ca=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_alternative(h) for h in hosts]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
@@ -67,24 +62,24 @@ def public_hash(path: Path) -> str:
     return key_hash(coded)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _certificate(subject: str, key: ec.EllipticCurvePrivateKey, is_ca: bool) -> x509.CertificateBuilder:
+    """A certificate of the federation's CA, to be signed."""
     now = datetime.datetime.now(datetime.UTC)
+    usage = x509.KeyUsage(
+        digital_signature=not is_ca, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=is_ca, crl_sign=is_ca, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, AUTHORITY)]))
+        .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
+        .add_extension(usage, critical=True)
     )
-
-
-def _usage(sign: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not sign, content_commitment=False, key_encipherment=False, data_encipherment=False,
-        key_agreement=False, key_cert_sign=sign, crl_sign=sign, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
 
 
 def _alternative(host: str) -> x509.GeneralName:

@@ -55,17 +55,16 @@ def start_link(s: Settings) -> int:
     return pid
 
 
-def start_node(s: Settings, client: int, keys: Path | None = None) -> int:
+def start_node(s: Settings, client: int) -> int:
     """Start the SuperNode of a client of the roster, with its key; returns its pid."""
-    link, name = s.file.link, f"client-{client}"
+    link, keys, name = s.file.link, s.folder / "keys", f"client-{client}"
     command: list[str | Path] = [
         BIN / "flower-supernode", "--superlink", f"{link.host}:{link.port}",
         "--host", "127.0.0.1", "--port", str(free_port()), "--node-config", f"client={client}",
     ]  # fmt: skip
     if link.tls:
-        key = (keys or s.folder / "keys") / name
-        require(key.exists(), f"there is no private key {key} for client {client}")
-        command += ["--root-certificates", s.folder / "keys" / "ca.pem", "--auth-supernode-private-key", key]
+        require((keys / name).exists(), f"there is no private key {keys / name} for client {client}")
+        command += ["--root-certificates", keys / "ca.pem", "--auth-supernode-private-key", keys / name]
     else:
         command.append("--insecure")
     return spawn(s, name, command)

@@ -3,16 +3,16 @@
 Whether the server is alive is seen from the lock on its state, which ends with its process.
 """
 
-import fcntl
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from fedstale.core import BadInput, require
 from fedstale.federation.ops import control, launcher
 from fedstale.federation.settings import Settings
 from fedstale.federation.state.manifest import committed_round, read_manifest
+from fedstale.runs.store import RunFolder
 
 STARTUP = 90.0  # seconds that a submitted server may take to lock its state
 LOOK = 1.0  # seconds between looks at lock and manifest
@@ -30,15 +30,11 @@ class Event(NamedTuple):
 
 def alive(s: Settings) -> bool:
     """Whether a server uses the state."""
-    path = s.state / "lock"
-    if not path.exists():
-        return False
-    with path.open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    try:
+        with RunFolder(s.state).locked() if (s.state / "lock").exists() else nullcontext():
+            return False
+    except BadInput:
+        return True
 
 
 def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:

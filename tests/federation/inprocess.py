@@ -6,15 +6,10 @@ from fedstale.core import Task
 from fedstale.federation.client.training import train_on_order
 from fedstale.federation.protocol.link import Arrival, Order
 from fedstale.federation.protocol.validation import Body
-from fedstale.federation.state.roster import Member, Roster, key_hash
+from fedstale.federation.state.roster import Member, Roster, key_of
 
 Answer = Callable[[Order, Body], Sequence[Arrival] | None]  # made from the honest reply; None stands for it
 NODES = 1000  # client i is node 1000 + i
-
-
-def key_of(client: int) -> str:
-    """The key hash of an in-process client."""
-    return key_hash(f"client {client}".encode())
 
 
 def roster_of(clients: Iterable[int], version: int = 1) -> Roster:
