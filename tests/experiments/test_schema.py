@@ -70,7 +70,7 @@ REFUSED = [
     ({"algorithms": [{"beta": 0.5}]}, "algorithms.0.kind is missing"),
     ({"algorithms": [{"kind": "fedstale", "bta": 0.5}]}, "did you mean 'beta'"),
     ({"algorithms": [{"kind": "fedstale", "beta": "much"}]}, "must be a number"),
-    ({"algorithms": [{"kind": "auto", "residual_decay": True}]}, "residual_decay must be a number in"),
+    ({"algorithms": [{"kind": "auto", "residual_decay": True}]}, "residual_decay must be a number"),
     (
         {"algorithms": [{"kind": "fedstale", "beta": "auto"}]},
         'fixed beta; the rule that learns it is kind "auto"',
@@ -145,3 +145,11 @@ def test_a_word_that_a_numeric_setting_knows_is_taken() -> None:
 def test_a_task_that_cannot_be_made_is_told_in_a_sentence(data: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         catalogue.make_task(check(BASE | {"data": {"dataset": "quadratic", **data}}).data, {})
+
+
+@pytest.mark.filterwarnings("ignore:.*clients have")
+def test_a_division_that_leaves_clients_empty_says_what_to_do() -> None:
+    data = {"dataset": "digits", "clients": 100, "partition": {"kind": "dirichlet", "alpha": 0.05}}
+    sentence = r"Dirichlet\(alpha=0.05\) leaves 16 of 100 clients without .*: take a larger alpha, fewer clients"
+    with pytest.raises(BadInput, match=sentence):
+        catalogue.divide(check(BASE | {"data": data}).data)

@@ -109,10 +109,15 @@ def _found(name: str) -> str:
 def divide(data: Mapping[str, Any]) -> Federated:
     """The images of a section `data`, divided among its clients."""
     rule, swap = division(data)
-    return federate(
+    divided = federate(
         dataset(data["dataset"]), rule, data["clients"],
         seed=data["seed"], fraction=data["fraction"], test_share=data["test_share"], swap=swap,
     )  # fmt: skip
+    empty = int((divided.train_sizes == 0).sum())
+    way = "a larger alpha, " if "alpha" in vars(rule) else ""
+    left = f"{rule} leaves {empty} of {divided.n} clients without a training sample, and every client needs one"
+    require(not empty, f"{left}: take {way}fewer clients or another data.seed")
+    return divided
 
 
 def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
