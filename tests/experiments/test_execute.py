@@ -101,3 +101,22 @@ def test_rows_outside_the_run_are_refused_before_any_work(place: str, tmp_path: 
     ):
         list(execute(experiment, planned))
     assert not any(p.folder.path.exists() for p in planned)
+
+
+def test_metrics_that_vanish_during_a_run_are_one_sentence_and_resuming_repairs_it(
+    experiment: Experiment, planned: list[Planned]
+) -> None:
+    first = planned[0].folder
+    rounds = execute(experiment, planned)
+    next(rounds)
+    (first.path / "metrics.jsonl").unlink()
+    with pytest.raises(
+        BadInput, match=r"metrics\.jsonl was cut or deleted during the run; --resume starts it again"
+    ):
+        list(rounds)
+    assert not first.finished
+    with pytest.warns(
+        UserWarning, match=f"shorter than its checkpoint; {first.path.name} starts again from round 1"
+    ):
+        list(execute(experiment, planned, resume=True))
+    assert all(p.folder.finished for p in planned)
