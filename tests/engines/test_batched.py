@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedstale.core import Array, BadInput, Job, Local
 from fedstale.engines import ENGINES, Serial, make
 from fedstale.engines.auto import Auto
-from fedstale.engines.batched import chunks as cohort
+from fedstale.engines.batched import chunks as chunking
 from fedstale.engines.batched import engine as batched
 from fedstale.engines.batched.chunks import chunks, filled
 from fedstale.engines.batched.dense import Dense
@@ -30,7 +30,7 @@ from fedstale.testing import check_engine
 from tests.engines.tasks_for_engines import images, vectors
 
 LOCAL = Local(0.05, steps=4, batch=16)
-needs_numba = pytest.mark.skipif(cohort.load("linear") is None, reason="numba is not installed")
+needs_numba = pytest.mark.skipif(chunking.load("linear") is None, reason="numba is not installed")
 
 
 class Odd(nn.Module):
@@ -75,7 +75,7 @@ def test_closed_forms_equal_the_reference(model: Linear | MLP, ridge: float) -> 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_linear_models_do_without_numba(ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (batched, cohort):
+    for module in (batched, chunking):
         monkeypatch.setattr(module, "load", lambda name: None)
     engine = Batched(vectors(Linear(), ridge), LOCAL)
     assert isinstance(engine._kernel, Dense)
@@ -93,7 +93,7 @@ def test_compiled_draws_are_those_of_numpy(seed: int, held: list[int], batch: in
     keys = np.frombuffer(b"".join(key(seed, "local", 7, i) for i in range(len(held))), np.uint64).reshape(-1, 2)
     sizes, local = np.minimum(held, batch), Local(0.1, steps, batch)
     drawn = np.full((steps, len(held), batch), -1)
-    cohort.load("linear").draw(keys, np.array(held), sizes, drawn)
+    chunking.load("linear").draw(keys, np.array(held), sizes, drawn)
     for i, size in enumerate(held):
         due = minibatches(size, local, stream(seed, "local", 7, i))
         np.testing.assert_array_equal(drawn[:, i, : sizes[i]], due)
@@ -105,7 +105,7 @@ def test_compiled_draws_are_those_of_numpy(seed: int, held: list[int], batch: in
 def test_compiled_draws_of_many_samples(size: int) -> None:
     keys = np.frombuffer(key(3, "local", 1, 0), np.uint64).reshape(1, 2)
     drawn = np.empty((1, 1, size), np.int64)
-    cohort.load("linear").draw(keys, np.array([size]), np.array([size]), drawn)
+    chunking.load("linear").draw(keys, np.array([size]), np.array([size]), drawn)
     np.testing.assert_array_equal(drawn[0, 0], stream(3, "local", 1, 0).permutation(size))
 
 
@@ -232,7 +232,7 @@ def test_numbers_do_not_depend_on_company(name: str, compiled: bool, data: st.Da
     groups = data.draw(st.lists(st.tuples(st.integers(0, 1), clients), min_size=1, max_size=5))
     jobs = [Job(task.init(k), who, seed, 1, local) for k, (seed, who) in enumerate(groups)]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (batched, cohort) if not compiled else ():
+        for module in (batched, chunking) if not compiled else ():
             patch.setattr(module, "load", lambda name: None)
         engine = Batched(task, local)
         for job, reply in zip(jobs, engine.train(jobs), strict=True):

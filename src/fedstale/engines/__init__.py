@@ -1,4 +1,4 @@
-"""How local training runs."""
+"""Engines: how local training runs."""
 
 from importlib import import_module
 from typing import Any
@@ -12,7 +12,7 @@ ENGINES = {
     "serial": "one client after the other: the reference",
     "batched": "clients and runs side by side: small models",
     "pool": "one process per core: convolutions and other large models",
-    "auto": "the fastest of these, tried for a moment",
+    "auto": "the fastest of these, found by a short trial",
     "ray": "one actor per CPU or GPU of a Ray cluster: more than one machine",
 }
 

@@ -1,4 +1,4 @@
-"""The engine that is fastest here, for this task: tried for a moment, not guessed."""
+"""The engine that is fastest for this task on this machine, found by a short trial."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,26 +14,26 @@ from fedstale.engines.serial import Serial
 from fedstale.tasks.local import one_thread
 from fedstale.tasks.supervised import Supervised
 
-COHORT = 16  # clients of the round that is tried, at most
-MOMENT = 0.3  # seconds that the reference may take for it
-TURNS = 5  # the best of them counts
-MESSAGE = 5e-4  # seconds that a client costs in a pool besides its training
-WORTH = 0.05  # seconds of a round below which a pool is not worth the seconds that it takes to start
+CLIENTS = 16  # of the round that is tried, at most
+TRIAL = 0.3  # seconds that Serial may take for it
+REPETITIONS = 5  # the shortest counts
+MESSAGE = 5e-4  # seconds that a client takes in a pool besides its training
+WORTH = 0.05  # seconds of a round from which a pool is worth the seconds that it takes to start
 
 
 class Auto:
-    """Serial, Batched or Pool, whichever trains a small cohort fastest; `note` says what was measured.
+    """Serial, Batched or Pool, whichever trains a few clients fastest; `note` says what was measured.
 
-    The numbers are the same within Batched's tolerance whichever is taken; `name` is the one that was.
-    A pool is not started to be tried: its time is that of one thread, divided by the cores.
+    `name` is the engine that was chosen. The numbers agree within Batched's tolerance, whichever it is. A pool
+    is not started for the trial: its time is that of one thread, divided by the cores.
     """
 
     def __init__(self, task: Task, local: Local) -> None:
         self.task, self.local = task, local
         seconds = calibrate(task, local)
         self.name, self.engine = fastest(seconds, task, local)
-        told = ", ".join(f"{name} {1000 * value:.3g} ms" for name, value in seconds.items())
-        self.note = f"engine {self.name}: a client takes {told}, with {cores()} cores"
+        times = ", ".join(f"{name} {1000 * value:.3g} ms" for name, value in seconds.items())
+        self.note = f"engine {self.name}: a client takes {times}, with {cores()} cores"
         self.width = self.engine.width if isinstance(self.engine, StepsTogether) else 1
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
@@ -54,21 +54,21 @@ class Auto:
 
 
 def calibrate(task: Task, local: Local) -> dict[str, float]:
-    """Seconds of a client's round by engine, in a cohort as large as a moment allows."""
+    """Seconds of a client's round by engine, with as many clients as the time of the trial allows."""
     serial, params = Serial(task, local), task.init(0)
 
     def seconds(engine: Engine, clients: int) -> float:
         job = Job(params, np.linspace(0, task.n - 1, clients).astype(np.int64), 0, 1, local)
-        engine.train([job])  # the first time is not like the others
+        engine.train([job])  # the first time also loads and allocates
         took: list[float] = []
-        while len(took) < TURNS and sum(took) < MOMENT:
+        while len(took) < REPETITIONS and sum(took) < TRIAL:
             start = time.perf_counter()
             engine.train([job])
             took.append(time.perf_counter() - start)
         return min(took) / clients  # what else the machine does only adds to it
 
-    most = min(task.n, COHORT)
-    m = int(np.clip(MOMENT / seconds(serial, 1), 1, most))
+    most = min(task.n, CLIENTS)
+    m = int(np.clip(TRIAL / seconds(serial, 1), 1, most))
     took = {"serial": seconds(serial, m)}
     if isinstance(task, Supervised):
         with suppress(BadInput):  # not every model can be batched
@@ -80,9 +80,9 @@ def calibrate(task: Task, local: Local) -> dict[str, float]:
 
 
 def fastest(seconds: Mapping[str, float], task: Task, local: Local) -> tuple[str, Engine]:
-    """The engine that took the least; a pool only where a round is long and the task can be pickled."""
+    """The engine that took the least time; a pool only where a round is long and the task can be pickled."""
     makers: Mapping[str, Callable[..., Engine]] = {"serial": Serial, "batched": Batched, "pool": Pool}
-    long = min(task.n, COHORT) * min(value for name, value in seconds.items() if name != "pool") >= WORTH
+    long = min(task.n, CLIENTS) * min(value for name, value in seconds.items() if name != "pool") >= WORTH
     for name in sorted(seconds, key=lambda name: seconds[name]):
         with suppress(BadInput):
             if name != "pool" or long:

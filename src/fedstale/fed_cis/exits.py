@@ -24,13 +24,14 @@ class Exit(NamedTuple):
     places: list[tuple[slice, slice]]  # in the whole vector, in the prefix's
 
     def narrow(self, params: Array) -> Array:
+        """The prefix's parameters out of the whole network's."""
         part = np.empty(self.task.d, np.float32)
         for whole, mine in self.places:
             part[mine] = params[whole]
         return part
 
     def widen(self, part: Array, d: int) -> Array:
-        """Zero outside the prefix."""
+        """The prefix's vector as one of the whole network, zero outside the prefix."""
         params = np.zeros(d, np.float32)
         for whole, mine in self.places:
             params[whole] = part[mine]

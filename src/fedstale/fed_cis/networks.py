@@ -38,6 +38,8 @@ class EarlyExit(nn.Module):
 
 
 class Prefix(nn.Module):
+    """The stages up to one exit and its head."""
+
     def __init__(self, network: EarlyExit, exit: int) -> None:
         super().__init__()
         self.stages = nn.ModuleList(network.stages[:exit])

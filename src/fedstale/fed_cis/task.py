@@ -98,6 +98,7 @@ class EarlyExitTask:
         return {**scores, "objective": self.objective(params)}
 
     def served_scores(self, params: Array) -> dict[str, float]:
+        """Accuracy and loss of the served requests, and the accuracy of each exit if it answered all of them."""
         answers, labels = self.answers(params, self.test), self.test.y.cpu().numpy()
         hits, losses = answers.argmax(-1) == labels, _losses(answers, self.test.y)
         served = serve(self.tree, normalised_entropy(answers), self.requests)
@@ -107,6 +108,7 @@ class EarlyExitTask:
         return shown | each
 
     def objective(self, params: Array) -> float:
+        """F(w) = Σ a_(i,e) F_(i,e)(w), over all training samples."""
         losses = _losses(self.answers(params, self.train), self.train.y)
         means = np.stack([self.train.means(row) for row in losses])  # (E, nodes)
         if self.ridge:

@@ -21,6 +21,8 @@ class Exits(NamedTuple):
 
 
 class Weighting(Protocol):
+    """A rule for how much each exit counts in training."""
+
     def weights(self, exits: Exits) -> Floats:
         """(E,) at least 0; only the ratios count."""
         ...
@@ -64,4 +66,5 @@ class Balanced:
 
 
 def normalised(values: Floats) -> Floats:
+    """The values divided by their sum."""
     return np.asarray(values / values.sum(), np.float64)

@@ -1,7 +1,7 @@
-"""How a row is written down: four, two or one byte a coordinate, in RAM or in a file.
+"""Codings of a row: four, two or one byte a coordinate, in RAM or in a file.
 
-A coded row is `codes · scale`. Whoever reads a row gets what was written down, never what was meant,
-so that a rule that only needs *some* h_i, the same in all its terms, loses no accuracy on average.
+A coded row is `codes · scale`. Reading a row gives the decoded values, also to the code that wrote it. So a
+rule that needs *some* h_i, the same in all its terms, stays unbiased whatever the coding loses.
 """
 
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from fedstale.core import Array, part, require
 Codes = npt.NDArray[Any]
 Keys = npt.NDArray[np.uint32]
 
-NOTHING = np.float32(1e-30)  # a row that has no larger number is written as zeros
+NOTHING = np.float32(1e-30)  # a row without a larger number is stored as zeros
 
 
 @part
@@ -94,7 +94,7 @@ Coding = Float32 | Float16 | Int8
 
 
 def checked(coding: object) -> None:
-    """Raise unless it is one of them: for strategies that have a memory."""
+    """Raise unless this is a coding: for strategies that have a memory."""
     require(isinstance(coding, Coding), f"memory must be Float32(), Float16() or Int8(), got {coding!r}")
 
 

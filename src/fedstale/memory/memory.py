@@ -25,8 +25,8 @@ class KeepsMemory(Protocol):
 class Memory:
     """Rows h_i, zero before the first update, and Σ a_i h_i in float64.
 
-    A write costs O(d), so a round costs O(m·d), never O(n·d). A row is what its coding can express, and
-    the sum is that of the rows as they are, so that a rule can count on both.
+    A write costs O(d), so a round costs O(m·d), never O(n·d). Rows and sum are those of the decoded values, so
+    they always agree.
     """
 
     coding: Coding
@@ -38,6 +38,7 @@ class Memory:
 
     @classmethod
     def zeros(cls, n: int, d: int, coding: Coding = Float32()) -> "Memory":
+        """A memory in which every row is zero."""
         kept = Ram(n, d, coding.dtype) if coding.folder is None else File(coding.folder, n, d, coding.dtype)
         return cls(
             coding, kept, np.zeros(n, np.float32), np.zeros(n, np.int64), np.zeros(n, np.float32), np.zeros(d)
@@ -88,7 +89,7 @@ class Memory:
         self, step: Floats, r: Round, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike,
         measured: Measured | None,
     ) -> bool:  # fmt: skip
-        """Whether there was anything to do."""
+        """Update the rows that anything arrived for; False if there are none."""
         self.weighted_sum(r.weights)
         heard = np.asarray(r.arrived.any(axis=1))
         all_heard = bool(heard.all())

@@ -1,4 +1,4 @@
-"""Coded rows in RAM: as much as the clients that were heard from need, however many there are."""
+"""Coded rows in RAM: only clients that were heard from take memory."""
 
 import mmap
 import sys
@@ -15,10 +15,10 @@ NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" els
 
 
 class Ram:
-    """Rows in memory that is there when it is touched.
+    """Rows in one array, whose pages are allocated when they are first written.
 
-    A few clients have their rows in order. Many have them in the order in which they were first heard, so
-    that those that never were take no room between them.
+    Up to FEW clients have their rows in order. More have them in the order in which they were first heard, so
+    that clients that never take part need no memory.
     """
 
     def __init__(self, n: int, d: int, dtype: Any) -> None:
@@ -39,16 +39,19 @@ class Ram:
         return self.codes, self.index[clients]
 
     def put(self, clients: Ids, codes: Codes) -> None:
-        """They were changed where they are."""
+        """Nothing to do: the rows were changed in place."""
 
     def read(self, client: int) -> Codes:
+        """(d,) the codes of one row, zeros before the first update."""
         place = self.index[client]
         return self.codes[place] if place >= 0 else np.zeros_like(self.codes, shape=self.codes.shape[1])
 
     def saved(self) -> dict[str, Any]:
+        """What a checkpoint holds: the rows in use."""
         return {"codes": self.codes[: self.count]} | ({} if self.ordered else {"index": self.index})
 
     def restored(self, saved: dict[str, Any]) -> "Ram":
+        """The rows of a checkpoint."""
         codes, dtype = saved["codes"], self.codes.dtype
         require(codes.dtype == dtype, f"the rows of the checkpoint must be {dtype}, got {codes.dtype}")
         ram = Ram(0, codes.shape[1], dtype)

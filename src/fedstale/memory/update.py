@@ -1,4 +1,4 @@
-"""One pass over the rows of a round: what they correct in the step, and what takes their place.
+"""One pass over the rows of a round: it corrects the step and writes the new rows.
 
 The loop runs over blocks that fit the cache. With numba, a compiled loop does the same operations in the
 same order: the bits do not depend on whether it is installed.
@@ -21,7 +21,7 @@ WORTHWHILE = 1 << 16  # numbers in a round; for fewer, loading numba takes longe
 
 
 class Passing(NamedTuple):
-    """m rows on their way: all that a pass needs besides the sums that it adds to."""
+    """The m rows of a round and their coefficients: all that a pass needs besides the sums that it adds to."""
 
     codes: Codes  # (≥ m, d), changed in place
     places: Ids  # (m,) which of them
@@ -45,7 +45,7 @@ class Measured(NamedTuple):
     norms: Floats  # (2,) ← of the step and of that sum
 
     def of(self, keep: slice | Mask) -> "Measured":
-        """Of some of the rows."""
+        """The part for some of the rows."""
         return Measured(self.excess[keep], self.extra, self.dots[keep], self.squares[keep], self.norms)
 
 
@@ -58,7 +58,7 @@ def update(
     """
     compiled = load("rows", coding.dtype.__name__) if p.updates.size >= WORTHWHILE else None
     before, inverse = scales.copy(), np.ones_like(scales)
-    with np.errstate(all="ignore"):  # a run that diverges is told so by its step
+    with np.errstate(all="ignore"):  # a run that diverges shows in its step
         if coding.scaled:
             if compiled:
                 largest = np.maximum.reduce(_shared(compiled.largest, p, before)).view(np.float32)
@@ -74,7 +74,7 @@ def update(
             _shared(compiled.update, p, before, scales, inverse, step, total, *more, dots, squares)
         else:
             dots, extra = _update(coding, p, before, scales, inverse, step, total, measured)
-            squares = squared(step, extra) if measured else dots  # the latter are not looked at
+            squares = squared(step, extra) if measured else dots  # not read
             if measured:
                 measured.extra[:] = extra
     if measured:  # rounded, so that the order of the sums does not show

@@ -27,6 +27,7 @@ def trained(module: nn.Module) -> Mapping[str, nn.Parameter]:
 
 
 def slots(module: nn.Module) -> tuple[Slot, ...]:
+    """Where each trained parameter lives in the flat vector; refuses other types than float32."""
     params = trained(module)
     require(len(params) > 0, "a model must have a parameter that requires a gradient, got none")
     other = {name: p.dtype for name, p in params.items() if p.dtype != torch.float32}
@@ -58,6 +59,7 @@ class Flat:
             p.grad = self.grad[slot.where].view(slot.shape)
 
     def load(self, params: Array) -> None:
+        """Set all trained parameters."""
         np.copyto(self._host, params)
         if self.params.device != CPU:
             self.params.copy_(torch.from_numpy(self._host))

@@ -1,4 +1,4 @@
-"""F_i*: the least objective that each client could reach alone, which some rules compare its loss with."""
+"""F_i*: the least objective that each client could reach alone; CA-Fed compares losses with it."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Quadratics with a known optimum, without torch: what is claimed of an algorithm can be checked."""
+"""Quadratics with a known optimum, without torch: claims about an algorithm can be checked exactly."""
 
 from collections.abc import Iterator, Mapping
 
@@ -54,6 +54,7 @@ class Quadratic:
         return 0.5 * float(gap @ pull), (pull + batch).astype(np.float32)
 
     def evaluate(self, params: Array) -> Mapping[str, float]:
+        """The objective and the distance to the optimum, and the parameters if there are two."""
         place = {f"w{k}": float(x) for k, x in enumerate(params, 1)} if self.d == 2 else {}  # a path to draw
         return {
             "objective": self.objective(params),
@@ -62,6 +63,7 @@ class Quadratic:
         }
 
     def objective(self, params: npt.ArrayLike) -> float:
+        """F(w) = Σ a_i F_i(w)."""
         gaps = np.asarray(params, np.float64) - self.centers
         values = [0.5 * float(g @ self._pull(i, g)) for i, g in enumerate(gaps)]
         return float(self.weights.astype(np.float64) @ values)

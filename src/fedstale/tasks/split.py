@@ -48,6 +48,7 @@ class Split(NamedTuple):
         return np.diff(self.offsets)
 
     def to(self, device: torch.device) -> "Split":
+        """The samples on a device."""
         return Split(self.x.to(device), self.y.to(device), self.offsets)
 
     def means(self, values: Floats) -> Floats:
@@ -80,6 +81,6 @@ def _inputs(data: Data) -> Tensor:
 
 
 def _targets(data: Data) -> Tensor:
-    """The same, with whole numbers as int64, which is what torch's losses take."""
+    """Like `_inputs`, with whole numbers as int64, which torch's losses need."""
     data = _inputs(data)
     return data if data.is_floating_point() else data.long()

@@ -27,6 +27,8 @@ EVALUATION_BATCH = 256  # measured on CPU: larger batches fall out of the cache,
 
 
 class Batch(NamedTuple):
+    """The samples of one local step."""
+
     rows: Tensor  # (b,) of the training split
     seed: int | None  # of what the model itself draws (dropout), if it draws anything
 
@@ -81,6 +83,7 @@ class Supervised:
             return self._make().cpu().train()
 
     def init(self, seed: int) -> Array:
+        """(d,) fresh parameters, drawn from the seed."""
         with seeded(draw(stream(seed, "init"))):
             return vector(self._make())
 

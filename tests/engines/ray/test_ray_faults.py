@@ -11,7 +11,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip(
@@ -43,7 +42,7 @@ def reference(rounds: int, mark: Path) -> list[bytes]:
 
 def test_an_actor_killed_in_every_round_changes_no_bit(cluster: Any, tmp_path: Path) -> None:
     mark, rounds = tmp_path / "mark", 20
-    wanted, killed, took = reference(rounds, mark), set(), []
+    wanted, killed = reference(rounds, mark), set[int]()
     with Ray(Doomed(mark, pause=600.0), LOCAL) as engine:
         run = fs.simulate(engine, fs.FedStale(0.5), WHO, rounds=rounds, seed=1)
         for bits in wanted:
@@ -54,25 +53,21 @@ def test_an_actor_killed_in_every_round_changes_no_bit(cluster: Any, tmp_path: P
                 killed.add(pid)
                 os.kill(pid, signal.SIGKILL)
 
-            start = time.monotonic()
             with meanwhile(kill):
                 assert next(run).params.tobytes() == bits
-            took.append(time.monotonic() - start)
     assert len(killed) == rounds
-    print(f"a round with a kill: median {np.median(took):.1f} s, at most {max(took):.1f} s")
-    assert np.median(took) < 10.0
 
 
 def test_a_frozen_actor_is_not_waited_for(cluster: Any, tmp_path: Path) -> None:
     """Alive, but silent: another one does its work."""
-    mark = tmp_path / "mark"
+    mark, frozen = tmp_path / "mark", 600.0
     (wanted,) = reference(1, mark)
     mark.unlink()
-    with Ray(Doomed(mark, pause=600.0), LOCAL) as engine:
+    with Ray(Doomed(mark, pause=frozen), LOCAL) as engine:
         start = time.monotonic()
         (end,) = fs.simulate(engine, fs.FedStale(0.5), WHO, rounds=1, seed=1)
         assert end.params.tobytes() == wanted
-        assert time.monotonic() - start < 60.0
+        assert time.monotonic() - start < frozen / 2
 
 
 def test_a_lost_node_changes_no_bit(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who advances together: clients that draw the same number of samples, used by the same number of jobs."""
+"""Which rows advance together: those with batches of one padded size that as many jobs share."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +13,9 @@ from fedstale.rng import key, stream
 from fedstale.tasks.local import minibatches
 
 Key = tuple[int, int, int, int]  # seed, t, batch, steps: jobs with the same draw the same samples
-Room = Callable[[int, int], int]  # b, J -> sample sets that a chunk may hold
-Wide = Callable[[int, int], int]  # samples of a draw, batch -> b that it is filled up to
-WORTH = 8  # a chunk that fills less than this part of its room is not worth two
+Room = Callable[[int, int], int]  # b, J -> draws that a chunk may hold
+Wide = Callable[[int, int], int]  # samples of a draw, batch -> b, the padded batch size
+WORTH = 8  # a chunk that fills less than 1/8 of its room is not divided between two threads
 
 
 class Draw(NamedTuple):
@@ -26,7 +26,7 @@ class Draw(NamedTuple):
     local: Local
     client: int
     size: int  # min(batch, samples of the client)
-    wide: int  # b, what it is filled up to
+    wide: int  # b, the padded batch size
     rows: Ids  # (J,) ascending, counted over the clients of all jobs
 
 
@@ -38,21 +38,21 @@ class Chunk(NamedTuple):
 
     @property
     def rows(self) -> Ids:
-        """(G·J,)"""
+        """(G·J,) all rows, draw by draw."""
         return np.concatenate([draw.rows for draw in self.draws])
 
     @property
     def sharers(self) -> int:
-        """J"""
+        """J, the rows of each draw."""
         return len(self.draws[0].rows)
 
     @property
     def sizes(self) -> Ids:
-        """(G,)"""
+        """(G,) samples of each draw, without padding."""
         return np.array([draw.size for draw in self.draws])
 
     def samples(self) -> Ids:
-        """(steps, G, b) rows of the training split; a draw is filled up with a sample of the same client."""
+        """(steps, G, b) rows of the training split; a draw is padded with a sample of the same client."""
         steps, clients = self.draws[0].local.steps, np.array([draw.client for draw in self.draws])
         samples = np.zeros((steps, len(clients), self.draws[0].wide), np.int64)
         first, held = self.offsets[clients], self.offsets[clients + 1] - self.offsets[clients]
@@ -66,18 +66,18 @@ class Chunk(NamedTuple):
         return samples
 
     def counts(self) -> Array:
-        """(G, b) 1/size for the samples of a draw, 0 for what it was filled up with."""
+        """(G, b) the weight of each sample: 1/size, and 0 for padding."""
         sizes = self.sizes[:, None]
         return np.asarray((np.arange(self.draws[0].wide) < sizes) / sizes, np.float32)
 
 
 def chunks(jobs: Sequence[Job], offsets: Ids, room: Room, wide: Wide) -> Iterator[Chunk]:
-    """All rows of all jobs in chunks of `room`; small draws filled up, as `wide` says, so that more are alike.
+    """Divide the rows of all jobs into chunks of at most `room` draws, each with one padded batch size.
 
-    Chunks are about equal and come in pairs, for threads to share, unless there is too little for two;
-    how many threads there are does not change them.
+    Chunks are about equal and come in pairs, for threads to share, unless there is too little for two. They
+    do not depend on the number of threads.
     """
-    for (_, sharers, b), draws in _alike(jobs, np.diff(offsets), wide).items():
+    for (_, sharers, b), draws in _grouped(jobs, np.diff(offsets), wide).items():
         m, most = len(draws), room(b, sharers)
         parts = 1 if WORTH * m < most else min(m, 2 * -(-m // (2 * most)))
         for begin, end in pairwise(m * k // parts for k in range(parts + 1)):
@@ -96,14 +96,14 @@ def filled(size: int, batch: int) -> int:
     return max(wide, 2)
 
 
-def _alike(jobs: Sequence[Job], sizes: Ids, wide: Wide) -> dict[tuple[int, int, int], list[Draw]]:
-    """Draws by (steps, J, b)."""
+def _grouped(jobs: Sequence[Job], sizes: Ids, wide: Wide) -> dict[tuple[int, int, int], list[Draw]]:
+    """The draws of all jobs by (steps, J, b)."""
     first = np.cumsum([0, *(len(job.clients) for job in jobs)])
     same: dict[Key, list[int]] = defaultdict(list)
     for k, job in enumerate(jobs):
         if len(job.clients):
             same[job.seed, job.t, job.local.batch, job.local.steps].append(k)
-    alike: dict[tuple[int, int, int], list[Draw]] = defaultdict(list)
+    groups: dict[tuple[int, int, int], list[Draw]] = defaultdict(list)
     for name, members in same.items():
         clients = np.concatenate([jobs[k].clients for k in members])
         rows = np.concatenate([np.arange(first[k], first[k + 1]) for k in members])
@@ -113,5 +113,5 @@ def _alike(jobs: Sequence[Job], sizes: Ids, wide: Wide) -> dict[tuple[int, int, 
         drawn, cuts = np.minimum(local.batch, sizes[who]).tolist(), [*begin.tolist(), len(rows)]
         for client, size, cut in zip(who.tolist(), drawn, pairwise(cuts), strict=True):
             group, b = rows[slice(*cut)], wide(size, local.batch)
-            alike[local.steps, len(group), b].append(Draw(*name[:2], local, client, size, b, group))
-    return alike
+            groups[local.steps, len(group), b].append(Draw(*name[:2], local, client, size, b, group))
+    return groups

@@ -28,6 +28,7 @@ class Moving(NamedTuple):
     shift: Tensor | None  # like the values
 
     def drift(self) -> None:
+        """Move the values by everything but the loss."""
         if self.decay is not None:
             self.values.addcmul_(self.values, self.decay)
         if self.shift is not None:
@@ -44,9 +45,9 @@ class Layer(NamedTuple):
 
 
 class Dense:
-    """Everything a chunk needs lives in buffers that are kept: fresh pages cost more than the products."""
+    """Rows as stacked matrices in buffers that are kept: fresh pages of memory cost more than the products."""
 
-    wide = staticmethod(filled)  # samples that do not count are cheaper than a chunk of their own
+    wide = staticmethod(filled)  # padding is cheaper than a chunk of its own
 
     def __init__(self, task: Supervised, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes
@@ -55,15 +56,17 @@ class Dense:
         self._kept: dict[str, Tensor] = {}
 
     def room(self, b: int, sharers: int) -> int:
+        """Draws whose matrices fit the cache."""
         weights = sum(i * o for i, o in pairwise(self.sizes))
         floats = b * self.sizes[0] + sharers * (weights + 2 * b * sum(self.sizes[1:]))
         return max(1, CACHE // (4 * floats))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
+        """Train the rows of a chunk, or only compute their losses; repeated rows are written twice alike."""
         device, samples = self.x.device, torch.from_numpy(chunk.samples()).to(self.x.device)
         steps, G, b = samples.shape
         J = max(chunk.sharers, self._fewest(b))
-        repeated = chunk.rows.reshape(G, -1)[:, np.arange(J) % chunk.sharers]  # written twice alike
+        repeated = chunk.rows.reshape(G, -1)[:, np.arange(J) % chunk.sharers]
         index = torch.from_numpy(repeated.ravel()).to(device)
         counts = torch.from_numpy(chunk.counts()).to(device).view(G, 1, 1, b)
         scale = counts * rows.rate[index].neg().view(G, J, 1, 1)
@@ -111,7 +114,7 @@ class Dense:
             rows.updates[:, where].index_copy_(0, index, w.sub_(sent))
 
     def _keep(self, name: str, *shape: int) -> Tensor:
-        """A buffer with what was there before, larger if need be."""
+        """The buffer of that name in this shape, uninitialised; it is kept and grows if need be."""
         size = prod(shape)
         if name not in self._kept or self._kept[name].numel() < size:
             self._kept[name] = torch.empty(size, device=self.x.device)

@@ -21,7 +21,7 @@ from fedstale.kernels import load
 from fedstale.tasks.local import one_thread
 from fedstale.tasks.supervised import Supervised
 
-MOST_RUNS = 64  # more at once gain nothing more
+MOST_RUNS = 64  # runs in step: more gain nothing
 BYPASSED = ("batches", "gradient")  # methods of a task that this engine replaces
 ADVICE = "use engine 'serial' or 'pool'"
 
@@ -30,14 +30,16 @@ class Kernel(Protocol):
     """How the rows of a chunk advance; one thread at a time."""
 
     def wide(self, size: int, batch: int) -> int:
-        """How many samples a draw of `size` is filled up to, so that more draws are alike."""
+        """The padded batch size: batches are padded to a few common sizes so that more clients can be stacked."""
         ...
 
     def room(self, b: int, sharers: int) -> int:
-        """Draws of b samples, each for so many rows, that fit the cache or the memory."""
+        """Draws of b samples, each for `sharers` rows, that fit the cache or the memory."""
         ...
 
-    def run(self, chunk: Chunk, rows: Rows, training: bool) -> None: ...
+    def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
+        """Write the updates and losses of the rows, or only their losses."""
+        ...
 
 
 @part
@@ -115,7 +117,7 @@ class Batched:
 
     @cached_property
     def _idle(self) -> list[Kernel]:
-        """Those of the threads, while no thread uses them: they keep their buffers from round to round."""
+        """Kernels that no thread uses at the moment; they keep their buffers from round to round."""
         return []
 
     def _make(self) -> Kernel:

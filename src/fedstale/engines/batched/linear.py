@@ -1,4 +1,4 @@
-"""Linear models with cross entropy where numba is installed: a client after the other in one compiled loop."""
+"""Linear models with cross entropy where numba is installed: one compiled loop over the clients."""
 
 import numpy as np
 import torch
@@ -12,20 +12,22 @@ PORTION = 8 << 20  # multiplications of one step of a chunk: enough to be worth 
 
 
 class Linear:
-    """Samples are read where they lie, and nothing but the weights is kept from step to step."""
+    """Rows one after the other; samples are read where they are, and only the weights are kept between steps."""
 
     def __init__(self, task: Supervised) -> None:
         self.x, self.y = task.train.x.flatten(1).numpy(), task.train.y.numpy()
         self.d = int(task.d)
 
     def wide(self, size: int, batch: int) -> int:
-        """All alike: what a draw is filled up with is not read."""
+        """The batch size for all draws: padding is not read."""
         return batch
 
     def room(self, b: int, sharers: int) -> int:
+        """Draws that are worth a thread."""
         return max(1, PORTION // (sharers * b * self.d))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
+        """Train the rows of a chunk, or only compute their losses."""
         index = torch.from_numpy(chunk.rows)
         decay, shift = rows.decay(index), rows.shift(index)
         load("linear").linear(

@@ -1,4 +1,4 @@
-"""What goes into a batch of jobs and what comes out of it, one row per client of a job."""
+"""Inputs and outputs of a batch of jobs as tensors, one row per client of a job."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Rows(NamedTuple):
 
     params: Tensor  # (jobs, d) what was sent
     penalty: Tensor  # (R,) ridge/2 ‖params‖²
-    job: Tensor  # (R,) whose client it is
+    job: Tensor  # (R,) number of the row's job
     rate: Tensor  # (R,) learning rate
     ridge: float
     prox: Tensor | None  # (R,)
@@ -26,6 +26,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, jobs: Sequence[Job], task: Supervised) -> "Rows":
+        """The inputs of these jobs, and room for their outputs."""
         counts, device = [len(job.clients) for job in jobs], task.device
 
         def each(values: list[float]) -> Tensor:
@@ -52,7 +53,7 @@ class Rows(NamedTuple):
         return -self.rate[index] * self.ridge if self.ridge else None
 
     def shift(self, index: Tensor) -> Tensor | None:
-        """(r, d) what every step adds besides: rate · (prox · sent - drift)."""
+        """(r, d) what every step adds besides the gradient: rate · (prox · sent - drift)."""
         shift = None
         if self.prox is not None:
             shift = self.prox[index, None] * self.params[self.job[index]]

@@ -23,7 +23,7 @@ SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of t
 
 
 class Worker:
-    """A process and what it is busy with."""
+    """A process and the unit that it works on."""
 
     def __init__(self, board: Shared, data: Shared, packed: bytes) -> None:
         self.ready = False
@@ -34,11 +34,13 @@ class Worker:
         theirs.close()  # so that its death is the end of the pipe
 
     def give(self, unit: Unit) -> None:
+        """Send a unit of work; if the process died, reading its pipe will say so."""
         self.unit = unit
-        with contextlib.suppress(OSError):  # it died: the pipe says so to who reads it
+        with contextlib.suppress(OSError):
             self.pipe.send(unit)
 
     def stop(self) -> None:
+        """End the process at once."""
         self.pipe.close()
         self.process.kill()  # it has nothing to lose
         self.process.join()
@@ -112,7 +114,7 @@ class Pool:
 
 
 def _hear(worker: Worker) -> None:
-    """It is ready, or done with its unit."""
+    """Read a message: the process is ready, or done with its unit, or has an error to raise."""
     message = worker.pipe.recv()
     if isinstance(message, Exception):
         raise message
@@ -120,7 +122,7 @@ def _hear(worker: Worker) -> None:
 
 
 def _unfinished(worker: Worker, deaths: Counter[int]) -> list[Unit]:
-    """What a process that died has left undone."""
+    """The unit that a dead process leaves undone; raises if there is no hope."""
     ready, unit = worker.ready, worker.unit
     worker.stop()
     require(ready, f"{IMPORTABLE}, got a process that ended at once")

@@ -1,4 +1,4 @@
-"""Memory that processes share, without a name: it goes with the last one that holds it, however that ends."""
+"""Memory that processes share: a file without a name, freed with the last process that holds it."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ ALIGNED = 64  # bytes: a cache line
 
 
 class Shared:
-    """A file in memory, mapped; it can grow, and who has its descriptor follows."""
+    """A mapped file in memory; it can grow, also for the other processes that have its descriptor."""
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = _nameless() if fd is None else fd
@@ -39,11 +39,12 @@ class Shared:
         return np.ndarray(shape, dtype, buffer=self._map, offset=start)
 
     def close(self) -> None:
+        """Give up this process's hold on the memory."""
         self._map = None
         os.close(self.fd)
 
     def __reduce__(self) -> tuple[Any, tuple[Any]]:
-        """To a process that is being started: the descriptor goes with it."""
+        """Pickled for a process that is being started: it gets the descriptor."""
         return _handed, (reduction.DupFd(self.fd),)
 
 
@@ -59,7 +60,7 @@ def _nameless() -> int:
 
 
 class Fixed:
-    """Bytes that are here already, given out as Shared does."""
+    """Bytes that are already in this process, with the `array` of Shared."""
 
     def __init__(self, values: np.ndarray[Any, Any]) -> None:
         self.values = values  # (size,) uint8
@@ -69,7 +70,7 @@ class Fixed:
 
 
 def dump(thing: Any, shared: Shared, pickler: "type[Pickler] | None" = None) -> bytes:
-    """The thing as bytes, its large CPU tensors and arrays in the shared memory."""
+    """Pickle an object, its large CPU tensors and arrays into the shared memory."""
     file = io.BytesIO()
     shared.fit(0)
     (pickler or Pickler)(file, shared).dump(thing)
@@ -77,6 +78,7 @@ def dump(thing: Any, shared: Shared, pickler: "type[Pickler] | None" = None) -> 
 
 
 def load(packed: bytes, shared: Shared | Fixed) -> Any:
+    """The object that `dump` pickled; its large arrays stay in the shared memory."""
     return _Unpickler(io.BytesIO(packed), shared).load()
 
 
@@ -84,6 +86,8 @@ Place = tuple[bool, int, tuple[int, ...], str]  # array (or tensor), start, shap
 
 
 class Pickler(pickle.Pickler):
+    """Puts large arrays and tensors into shared memory, each once."""
+
     def __init__(self, file: io.BytesIO, shared: Shared) -> None:
         super().__init__(file)
         self.shared, self.used = shared, 0

@@ -1,4 +1,4 @@
-"""One process of a pool: it trains what it is sent with the reference loop and one thread."""
+"""One process of a pool: it trains the units that it is sent with Serial and one thread."""
 
 import contextlib
 import multiprocessing
@@ -21,11 +21,11 @@ IMPORTABLE = (
     "the processes of engine 'pool' must be able to load the task: keep models in a module, start scripts under "
     "`if __name__ == '__main__':`, or use engine 'serial'"
 )
-SHARES = 16  # a process gets at least so many units a round: nobody waits longer than for one of them
+SHARES = 16  # units of a round for each process, at least: none waits longer than for one unit
 
 
 class Board(NamedTuple):
-    """Where parameters go in and updates come out, in shared memory: J jobs with R clients in all."""
+    """The layout of inputs and outputs in shared memory: J jobs with R clients in all."""
 
     jobs: int
     rows: int
@@ -79,7 +79,7 @@ def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> dequ
 
 
 def work(pipe: Connection, board: Shared, data: Shared, packed: bytes) -> None:
-    """Say that it is ready, then answer every unit with nothing, or with the error that there was."""
+    """Load the task, report ready with None, then answer every unit with None or the error that it raised."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent's to stop
     threading.Thread(target=_follow, daemon=True).start()
     try:

@@ -1,4 +1,4 @@
-"""Actors of a Ray cluster that do units of work, whatever becomes of their processes and nodes."""
+"""Actors of a Ray cluster that train units of work, even if their processes and nodes die."""
 
 import os
 import sys
@@ -30,12 +30,12 @@ class Actor:
         self.task: Task | None = None
 
     def ready(self, data: list[Any]) -> int:
-        """It has the task, in the process of this number."""
+        """Load the task; returns the process id."""
         self._get(data)
         return os.getpid()
 
     def work(self, data: list[Any], unit: Unit, params: Array, drift: Array | None) -> tuple[Reply, float]:
-        """What comes out of the unit, and the seconds that it took."""
+        """Train the unit; returns its reply and the seconds that it took."""
         task, start = self._get(data), time.monotonic()
         job = Job(params.copy(), unit.clients, unit.seed, unit.t, unit.local, drift)
         engine = Serial(task, unit.local)
@@ -63,17 +63,17 @@ Take = Callable[[Unit, Reply], None]
 
 
 class Errand(NamedTuple):
-    """What an actor is busy with: a unit, or at first with getting ready."""
+    """The work of an actor: a unit, or None while it gets ready."""
 
     actor: int
     unit: Unit | None
 
 
 class Actors:
-    """Some actors and what they are busy with; `patience` is how many seconds may pass without a result.
+    """Some actors and the work that each has; `patience` is how many seconds may pass without a result.
 
-    A unit is a pure function, so it does not matter who does it, how often, and when: one that does not
-    come back is given to another actor too, and the first result is taken.
+    A unit is a pure function, so any actor may do it, more than once and at any time: a unit that does not
+    come back is also given to another actor, and the first result is taken.
     """
 
     def __init__(self, ray: Any, actors: Sequence[Any], data: Any, patience: float) -> None:
