@@ -32,7 +32,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {  # of the parts that need some, or
     "Cyclic": [{}, {"groups": 3, "on": 5, "off": 10, "random_offset": True}],
     "Diurnal": [{}, {"clusters": 3}],
     "Events": [
-        {"events": [(f"d{i}", "v", 600.0 * (i + k), s) for i in range(6) for k, s in enumerate("ab")], "on": "a"}
+        {"events": [(f"d{i}", "v", 600.0 * (i + k), s) for i in range(6) for k, s in enumerate("ab")], "on": ["a"]}
     ],
     "ExitSampling": [{"exits": [1, 2, 3], "p": 0.2}],
     "F3AST": [{"clients": 2}],

@@ -1,4 +1,4 @@
-"""Named random streams: what is drawn depends on its name, never on call order, engine or worker."""
+"""Named random streams: a draw depends on the name of its stream, never on call order, engine or worker."""
 
 import hashlib
 from typing import Any
@@ -9,7 +9,7 @@ from numpy.random.bit_generator import ISeedSequence
 
 
 class _Key(ISeedSequence):
-    """A key as it is: given as a number, it would cost as much again to draw a seed that is not used."""
+    """Hands 16 bytes to Philox as they are; given as a number, numpy would also draw a seed that is never used."""
 
     def __init__(self, digest: bytes) -> None:
         self.digest = digest
@@ -19,7 +19,7 @@ class _Key(ISeedSequence):
 
 
 def key(seed: int, *name: str | int) -> bytes:
-    """The 16 bytes that a stream begins with."""
+    """The 16-byte key of the stream with this name."""
     return hashlib.blake2b("/".join(map(str, (seed, *name))).encode(), digest_size=16).digest()
 
 

@@ -1,4 +1,4 @@
-"""What each part promises, as checks for ours and for yours: `check_strategy(MyStrategy())`.
+"""Contract tests for parts, ours and your own: `check_strategy(MyStrategy())`.
 
 Plain functions for any test runner. They raise AssertionError with one sentence: which promise is
 broken, and by what.
@@ -40,7 +40,7 @@ Copy = Callable[[Any], Any]
 
 
 def check_strategy(strategy: Strategy, *, n: int = 5, d: int = 6, rounds: int = 8, tolerance: float = 1e-5) -> None:
-    """Finite float32 steps, from what arrived and nothing else, the same bits wherever and whenever it runs.
+    """Check a strategy: finite float32 steps that depend only on what arrived, with the same bits in every run.
 
     `tolerance` is how much the order of the coordinates may matter, relative to the largest of the step:
     by rounding only, unless the rule draws numbers for them.
@@ -60,7 +60,7 @@ def check_strategy(strategy: Strategy, *, n: int = 5, d: int = 6, rounds: int = 
 
 
 def check_participation(participation: Participation, *, n: int = 6, rounds: int = 2000) -> None:
-    """Endless rows of n bits that depend on the generator alone and come as often as `probs` says."""
+    """Check a participation process: endless rows that depend on the generator only and agree with `probs`."""
     with _judged(participation) as who:
         p = participation.probs(n)
         rows = list(islice(participation.rows(n, stream(0, "check")), rounds))
@@ -76,7 +76,7 @@ def check_participation(participation: Participation, *, n: int = 6, rounds: int
 
 
 def check_estimator(estimator: Estimator, *, n: int = 4, rounds: int = 60) -> None:
-    """Probabilities from what was heard before, and from nothing else."""
+    """Check an estimator: probabilities that depend only on the clients heard so far."""
     with _judged(estimator) as who:
         if isinstance(estimator, WithTruth):
             estimator = estimator.with_truth(np.full(n, 0.5, np.float32), np.zeros(n, np.float32))
@@ -97,7 +97,7 @@ def check_estimator(estimator: Estimator, *, n: int = 4, rounds: int = 60) -> No
 
 
 def check_channel(channel: Channel, *, n: int = 6, d: int = 40, rounds: int = 600) -> None:
-    """Losses that depend on the streams alone, not on who was chosen, as many as `probs` and `share` say."""
+    """Check a channel: losses from its streams only, whatever clients were chosen, that agree with `probs`."""
     with _judged(channel) as who:
         everybody, some, nobody, few = np.arange(n), np.arange(0, n, 2), np.arange(0), min(50, rounds)
         _repeatable(who, lambda again: _through(channel, n, d, few, everybody, again))
@@ -113,7 +113,7 @@ def check_channel(channel: Channel, *, n: int = 6, d: int = 40, rounds: int = 60
 
 
 def check_server(server: Server, *, d: int = 6, rounds: int = 5) -> None:
-    """Finite float32 changes that depend on parameters and steps alone."""
+    """Check a server: finite float32 changes that depend on parameters and steps only."""
     with _judged(server) as who:
         steps = stream(0, "check").standard_normal((rounds, d)).astype(np.float32)
         steps[1] = 0
@@ -134,7 +134,7 @@ def check_server(server: Server, *, d: int = 6, rounds: int = 5) -> None:
 def check_engine(
     engine: Engine, reference: Engine | None = None, *, rounds: int = 3, tolerance: float = 0.0
 ) -> None:
-    """The updates and losses of the reference (Serial on the same task if left out), one job at a time or many.
+    """Check an engine: the updates and losses of the reference (default: Serial), for one job at a time or many.
 
     `tolerance` is relative to the largest number of the reference's reply; 0 asks for the same bits.
     """

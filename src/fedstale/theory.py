@@ -1,4 +1,4 @@
-"""What the papers prove, as numbers: bounds, limits, and what a participation matrix looks like.
+"""The results of the papers as functions: bounds, step-size limits, and statistics of a participation matrix.
 
 [S] Rodio and Neglia, FedStale, ECAI 2024, with its supplement (equations 16 and above).
 [T] Rodio, Client heterogeneity in federated learning systems, thesis, 2024, section 2.3.

@@ -29,7 +29,6 @@ class Drifts(Protocol):
 
     def drift(self, state: State, clients: Ids) -> Array:
         """(m, d), one row per client that trains."""
-        ...
 
 
 @runtime_checkable
@@ -61,7 +60,6 @@ class Mixes(Protocol):
 
     def mixing(self, n: int) -> Array:
         """(n,) λ_i in [-1, 1]."""
-        ...
 
 
 @runtime_checkable
@@ -78,11 +76,9 @@ class WithTruth(Protocol):
     @property
     def needs_truth(self) -> bool:
         """Whether it has no probabilities of its own."""
-        ...
 
     def with_truth(self, probs: Array, mixing: Array) -> Estimator:
         """A copy that uses these probabilities and λ_i where it has none of its own."""
-        ...
 
 
 @runtime_checkable
@@ -93,7 +89,6 @@ class WarmsUp(Protocol):
     def warmup_rounds(self) -> int: ...
     def warmed_up(self, rows: Iterator[Mask]) -> Estimator:
         """A copy that has observed these rounds and asks for no more."""
-        ...
 
 
 @runtime_checkable

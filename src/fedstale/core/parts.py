@@ -29,6 +29,7 @@ class BadInput(ValueError):
 
 
 def require(ok: bool, sentence: str) -> None:
+    """Raise BadInput with this sentence unless `ok`."""
     if not ok:
         raise BadInput(sentence)
 

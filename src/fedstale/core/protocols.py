@@ -19,10 +19,11 @@ class Strategy(Protocol):
     Optional abilities: Selects, Drifts, DividesByProbability, BindsTask.
     """
 
-    def init(self, n: int, d: int) -> State: ...
+    def init(self, n: int, d: int) -> State:
+        """The state before round 1, for n clients and d parameters."""
+
     def aggregate(self, state: State, r: Round) -> tuple[Array, State]:
         """The step (d,) and the next state; may reuse the arrays of `state`."""
-        ...
 
 
 @runtime_checkable
@@ -31,11 +32,9 @@ class Participation(Protocol):
 
     def probs(self, n: int) -> Array:
         """(n,) marginals."""
-        ...
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
         """One (n,) row per round, endless."""
-        ...
 
 
 @runtime_checkable
@@ -46,39 +45,48 @@ class Estimator(Protocol):
     WithTruth, WarmsUp.
     """
 
-    def init(self, n: int) -> Belief: ...
-    def probs(self, belief: Belief) -> Array: ...
-    def observe(self, belief: Belief, heard: Mask) -> Belief: ...
+    def init(self, n: int) -> Belief:
+        """The belief before round 1."""
+
+    def probs(self, belief: Belief) -> Array:
+        """(n,) the estimates of p_i."""
+
+    def observe(self, belief: Belief, heard: Mask) -> Belief:
+        """The belief after a round in which the clients in `heard` (n,) were heard."""
 
 
 @runtime_checkable
 class Channel(Protocol):
-    """What gets through. Draw for all n clients, so that who was chosen does not change who is lost."""
+    """The network between server and clients: it says what gets through.
+
+    Draw for all n clients, so that the choice of clients does not change which messages are lost.
+    """
 
     def probs(self, n: int, d: int) -> Array:
         """(n,) chance that anything of the update of an available, chosen client arrives."""
-        ...
 
     def share(self, n: int, d: int) -> Array:
         """(n,) chance that a given coordinate is there, given that anything is: 1 unless updates are cut."""
-        ...
 
-    def init(self, n: int, streams: Streams) -> State: ...
+    def init(self, n: int, streams: Streams) -> State:
+        """The state before round 1."""
+
     def downlink(self, state: State, clients: Ids, streams: Streams) -> tuple[Mask, State]:
-        """(k,) who of `clients` receives the parameters, once a round; who does not, does not train."""
-        ...
+        """(k,) which of `clients` receive the parameters, once a round; the others do not train."""
 
     def uplink(self, state: State, clients: Ids, d: int, streams: Streams) -> tuple[Mask, State]:
-        """(m, 1) or (m, d): what arrives of the updates of `clients`."""
-        ...
+        """(m, 1) or (m, d): which coordinates of the updates of `clients` arrive."""
 
 
 @runtime_checkable
 class Server(Protocol):
-    """What is done with a step: params + change."""
+    """A server optimiser: it turns a step into a change of the parameters."""
 
-    def init(self, d: int) -> State: ...
-    def apply(self, state: State, params: Array, step: Array) -> tuple[Array, State]: ...
+    def init(self, d: int) -> State:
+        """The state before round 1."""
+
+    def apply(self, state: State, params: Array, step: Array) -> tuple[Array, State]:
+        """The change (d,) that is added to the parameters, and the next state."""
 
 
 @runtime_checkable
@@ -89,21 +97,28 @@ class Task(Protocol):
     """
 
     @property
-    def n(self) -> int: ...
+    def n(self) -> int:
+        """The number of clients."""
+
     @property
-    def d(self) -> int: ...
+    def d(self) -> int:
+        """The number of parameters."""
+
     @property
-    def weights(self) -> Array: ...
-    def init(self, seed: int) -> Array: ...
+    def weights(self) -> Array:
+        """(n,) a_i, the weight of each client in the objective; they sum to 1."""
+
+    def init(self, seed: int) -> Array:
+        """(d,) the parameters that training starts from."""
+
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Any]:
         """`local.steps` batches of the client, each understood by `gradient`."""
-        ...
 
     def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
         """Loss and gradient (d,) of one batch; the gradient may be overwritten by the next call."""
-        ...
 
-    def evaluate(self, params: Array) -> Mapping[str, float]: ...
+    def evaluate(self, params: Array) -> Mapping[str, float]:
+        """Name → value of every metric."""
 
 
 @runtime_checkable
@@ -111,10 +126,15 @@ class Engine(Protocol):
     """How local training runs. Optional abilities: StepsTogether, ExplainsItself, Closes."""
 
     @property
-    def task(self) -> Task: ...
+    def task(self) -> Task:
+        """The task whose clients are trained."""
+
     @property
-    def local(self) -> Local: ...
-    def train(self, jobs: Sequence[Job]) -> list[Reply]: ...
+    def local(self) -> Local:
+        """How clients train, unless a job says otherwise."""
+
+    def train(self, jobs: Sequence[Job]) -> list[Reply]:
+        """The reply to every job: jobs are independent of each other."""
+
     def losses(self, job: Job) -> Array:
         """(m,) loss of each client's first batch of this round, without training."""
-        ...

@@ -107,11 +107,12 @@ class Local:
             require(0 <= value < float("inf"), f"{name} must be at least 0 and finite, got {value}")
 
     def rate(self, t: int) -> float:
+        """The learning rate of round t."""
         return self.lr / (1.0 + self.decay * t)
 
 
 class Job(NamedTuple):
-    """One run's local training of one round."""
+    """The local training of one run in one round."""
 
     params: Array  # (d,)
     clients: Ids  # (m,)
@@ -122,6 +123,8 @@ class Job(NamedTuple):
 
 
 class Reply(NamedTuple):
+    """What the clients of a job send back."""
+
     updates: Array  # (m, d) local minus sent
     losses: Array  # (m,)   loss of the first batch, at the parameters sent
 

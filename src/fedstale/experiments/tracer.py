@@ -12,6 +12,8 @@ from fedstale.core import Array, Availability, Drifts, Ids, Round, Selects, Stat
 
 
 class Traced(NamedTuple):
+    """The state of a traced strategy."""
+
     inner: State
     shadow: State
     weights: Array  # (n,) realised in the last round; a_i would be perfect

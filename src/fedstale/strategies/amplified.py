@@ -13,6 +13,8 @@ from fedstale.core import Array, Round, part, require, weighted_sum
 
 
 class Progress(NamedTuple):
+    """The progress since the last amplification."""
+
     update: npt.NDArray[np.float64]  # (d,) u, the steps since the last amplification
     rounds: int  # how many they are
 

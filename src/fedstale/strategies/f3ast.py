@@ -1,4 +1,4 @@
-"""F3AST: of those who are available, the ones that are most behind.
+"""F3AST: of the available clients, train the ones that are most behind.
 
 Ribero et al., Federated Learning Under Intermittent Client Availability and Time-Varying Communication
 Constraints, 2022; in the form of Rodio, thesis, 2024, section 2.5, where r_i follows the availability.
@@ -13,6 +13,8 @@ from fedstale.core import Array, Availability, Ids, Round, part, require, weight
 
 
 class Rates(NamedTuple):
+    """The state of F3AST."""
+
     r: npt.NDArray[np.float64]  # (n,) smoothed rate at which each client is available
     rounds: int  # how many it has followed; before the first it starts at the belief about p_i
 

@@ -1,4 +1,4 @@
-"""More available: forget the clients that seldom come.
+"""More available: leave out the clients that rarely participate.
 
 A baseline of Rodio, Client heterogeneity in federated learning systems, thesis, 2024, section 2.5.
 """

@@ -13,6 +13,8 @@ from fedstale.core import Array, Ids, Round, part, require, weighted_sum
 
 
 class Controls(NamedTuple):
+    """The control variates."""
+
     rows: Array  # (n, d) c_i, the mean gradient of a client's last local steps
     mean: npt.NDArray[np.float64]  # (d,) c = Σ a_i c_i
 

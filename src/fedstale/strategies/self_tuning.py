@@ -47,6 +47,8 @@ class Coefficient(NamedTuple):
 
 
 class Tuned(NamedTuple):
+    """The state of the rule."""
+
     memory: Memory
     counts: Ids  # (n,) updates received from each client
     coefficient: Coefficient

@@ -13,6 +13,8 @@ from fedstale.core import Array, Round, part, require, weighted_sum
 
 
 class Means(NamedTuple):
+    """The updates that wait for the next step."""
+
     rows: Array  # (n, d) mean update of each client since the last step, 0 before its first
     counts: npt.NDArray[np.int32]  # (n, 1) of how many updates; (n, d) once one has come in part
     rounds: int  # since the last step
