@@ -156,6 +156,13 @@ def test_of_two_that_are_alike_the_more_correlated_goes_first() -> None:
         assert strategy.select(strategy.init(4, 1), a)[0].tolist() == [i for i in range(4) if i != gone]
 
 
+def test_the_first_pass_goes_by_magnitude_or_as_the_thesis_by_sign() -> None:
+    a = asked(range(4), [2, 2, 1, 1], [0.25] * 4, [0.5, 0.4, 0.9, 0.9], [-0.5, 0.2, 0, 0])
+    for magnitude, gone in ((True, 0), (False, 1)):
+        strategy = CAFed(kappa2=0.18, tau=0.07, optimum=0.0, by_magnitude=magnitude)
+        assert strategy.select(strategy.init(4, 1), a)[0].tolist() == [i for i in range(4) if i != gone]
+
+
 def test_of_those_that_are_equally_correlated_the_rare_ones_go_first() -> None:
     # 25 clients often there and 25 seldom, all with λ = 0.9, one of each pair with a loss of 2, the others with 1
     n, seldom = 50, np.arange(50) >= 25
