@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import fedstale as fs
 from fedstale.core import BadInput, Local, Round, part, require, weighted_sum
 
 arrays = hnp.arrays(
@@ -130,3 +132,25 @@ def test_local_settings_are_numbers(settings: dict[str, Any]) -> None:
 
 def test_the_local_rate_decays_with_the_rounds() -> None:
     assert [Local(0.1, decay=0.5).rate(t) for t in (0, 2, 8)] == pytest.approx([0.1, 0.05, 0.02])
+
+
+def test_a_sentence_is_one_line_and_not_endless() -> None:
+    assert str(BadInput("got a\nb")) == "got a b"
+    assert len(str(BadInput("x" * 5000))) == 1001
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: fs.TwoGroups("0.1"), "p_min must be a number, got '0.1'"),
+        (lambda: fs.TwoGroups(True), "p_min must be a number, got true"),
+        (lambda: fs.Bernoulli([0.5, "x"]), r"p must be a number or an array of numbers, got \[0.5, 'x'\]"),
+        (lambda: fs.Cyclic(groups=2.5), "groups must be a whole number, got 2.5"),
+        (lambda: fs.Loss(0.1, retries=fs.Int8()), r"retries must be a whole number, got Int8"),
+        (lambda: fs.Sampling(fs.Bernoulli, 3), "base must be Participation.*, got <class"),
+        (lambda: fs.Float32(folder="a\0b"), "folder must be a text"),
+    ],
+)
+def test_the_types_of_settings_are_checked(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        make()

@@ -27,6 +27,10 @@ T = TypeVar("T")
 class BadInput(ValueError):
     """A setting or an input that cannot be used; its text is one sentence for the user."""
 
+    def __init__(self, sentence: str) -> None:
+        line = " ".join(sentence.splitlines())  # what it quotes may have several
+        super().__init__(line if len(line) < 1000 else f"{line[:1000]}…")
+
 
 def require(ok: bool, sentence: str) -> None:
     """Raise BadInput with this sentence unless `ok`."""
