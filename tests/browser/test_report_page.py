@@ -12,8 +12,7 @@ from fedstale.experiments import schema as configuration
 from fedstale.experiments.execute import execute
 from fedstale.experiments.plan import plan
 from fedstale.report import page
-from fedstale.runs import query as reading
-from fedstale.runs import store
+from fedstale.runs import query, store
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven with the extra `browser`")
@@ -50,7 +49,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         e = configuration.check(EXPERIMENT | {"participation": {"kind": "two-groups", "p_min": p_min}})
         for _ in execute(e, plan(e, store.open_store(folder / "runs"))):
             pass
-    found = reading.settings(store.runs(folder / "runs"))
+    found = query.settings(store.runs(folder / "runs"))
     (folder / "page.html").write_text(page.page(found, [], "Two settings", 6))
     return folder / "page.html"
 

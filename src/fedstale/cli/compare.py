@@ -54,8 +54,7 @@ def machines(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
 
 
 def _environment(folder: RunFolder) -> dict[str, Any]:
-    there = (folder.path / "environment.json").exists()
-    return {k: v for k, v in flat(folder.environment() if there else {}).items() if k not in ("started", "command")}
+    return {k: v for k, v in flat(folder.environment()).items() if k not in ("started", "command")}
 
 
 def _differences(both: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[dict[str, Any]]:

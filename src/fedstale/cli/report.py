@@ -21,14 +21,14 @@ def report(
 ) -> None:
     """One HTML page of curves, tables and who took part; it needs no network."""
     from fedstale.report import page
-    from fedstale.runs import query as reading
+    from fedstale.runs import query
 
     kinds = (".html", ".htm")
     require(out.suffix.lower() in kinds, f"--out must end in {' or '.join(kinds)}, got {out}")
     require(out.parent.is_dir(), f"there is no folder {out.parent} to put the page in")
     page.library()  # say now what is missing
-    found = [reading.find(place) for place in runs or [Path("runs")]]
-    settings = reading.settings(run for f in found for run in f.runs)
+    found = [query.find(place) for place in runs or [Path("runs")]]
+    settings = query.settings(run for f in found for run in f.runs)
     traces = list(dict.fromkeys(path for f in found for path in f.traces))
     text = page.page(settings, traces, title or "Runs of fedstale", most)
     write(out, lambda file: file.write(text.encode()))

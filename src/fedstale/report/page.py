@@ -39,46 +39,33 @@ def page(found: Sequence[Setting], traces: Sequence[Path], title: str, most: int
     settings = [tuned(s) for s in found]
     drawn, names = settings[:most], tables.titles(settings)
     runs = sum(len(g.runs) for s in found for g in s.groups)
-    parts = [_overview(settings, names, runs, len(drawn), traces)] if len(settings) > 1 else []
+    parts = [_overview(settings, names, runs, len(drawn))] if len(settings) > 1 else []
     numbered = [f"{k}. {name}" for k, name in enumerate(names, 1)] if len(names) > 1 else names
     parts += [_setting(s, name) for s, name in zip(drawn, numbered, strict=False)]
     parts += [Part(f"Recorded participation: {path.name}", "", recorded(path), "") for path in traces]
     return document(title, parts)
 
 
-def _overview(
-    settings: Sequence[Setting], names: Sequence[str], runs: int, drawn: int, traces: Sequence[Path]
-) -> Part:
-    lines = [
-        f"{runs} finished runs in {len(settings)} settings."
-        if settings
-        else f"{len(traces)} recorded participations."
-    ]
+def _overview(settings: Sequence[Setting], names: Sequence[str], runs: int, drawn: int) -> Part:
+    lines = [f"{runs} finished runs in {len(settings)} settings."]
     if drawn < len(settings):
         lines.append(
-            f"The first {drawn} settings are drawn; name the folders of runs, or use --settings, to see others."
+            f"The first {drawn} settings are drawn; --settings, or the folders of single runs, show others."
         )
     if len(settings) > tables.MOST:
         lines.append(f"The table has the first {tables.MOST} of them.")
     plots = beta_map.maps(settings)
-    below = "" if plots or not settings else _notes([LEAST])
-    table = (
-        markup.table(
-            tables.overview(settings, names), "All settings, and who is best in the mean of the last 10 rounds"
-        )
-        if settings
-        else ""
-    )
-    return Part("Overview", _paragraph(" ".join(lines)) + table, plots, below)
+    caption = "All settings, and who is best in the mean of the last 10 rounds"
+    above = _paragraph(" ".join(lines)) + markup.table(tables.overview(settings, names), caption)
+    return Part("Overview", above, plots, "" if plots else _notes([LEAST]))
 
 
 def _setting(s: Setting, name: str) -> Part:
     shown = read([g for g in s.groups if g.runs][:KEYS])
     looks = {group.group.label: look(k) for k, group in enumerate(shown)}
     table, best = tables.final(s.groups)
-    above = (
-        markup.table(table, "How it ended: mean ± standard deviation over the seeds", best) if table.rows else ""
-    )
+    caption = "How it ended: mean ± standard deviation over the seeds"
+    above = markup.table(table, caption, best) if table.rows else ""
     found = [curves(shown, m, looks) for m in metrics.METRICS if m.shown]
     found += [served(shown, looks), realised(shown, looks), curves(shown, BETA, looks)]
     plots, ways = [p for p in found if p], alike(shown)

@@ -55,10 +55,8 @@ def titles(settings: Sequence[Setting]) -> list[str]:
 def _title(config: dict[str, Any]) -> str:
     data, who = config.get("data", {}), config.get("participation", {})
     scalars = {k: v for k, v in who.items() if k not in ("kind", "seed", "draws") and type(v) in (int, float)}
-    told_who = " ".join([str(who.get("kind", "?")), *(f"{k}={v:g}" for k, v in scalars.items())])
-    return (
-        f"{data.get('dataset', '?')}, {data.get('clients', '?')} clients, {told_who}, {config.get('rounds')} rounds"
-    )
+    kind = " ".join([str(who.get("kind", "?")), *(f"{k}={v:g}" for k, v in scalars.items())])
+    return f"{data.get('dataset', '?')}, {data.get('clients', '?')} clients, {kind}, {config.get('rounds')} rounds"
 
 
 def overview(settings: Sequence[Setting], names: Sequence[str]) -> Table:
@@ -80,9 +78,8 @@ def _winner(s: Setting) -> list[str]:
 
 def configuration(setting: Setting) -> Table:
     """Every key: what all share, then what the algorithms have of their own."""
-    own = [
-        {k: v for k, v in g.config.items() if k not in (*setting.config, "seed", "label")} for g in setting.groups
-    ]
+    shared = (*setting.config, "seed", "label")
+    own = [{k: v for k, v in g.config.items() if k not in shared} for g in setting.groups]
     rows = [["all", key, inline(value)] for key, value in flat(setting.config).items()]
     differ = varying(own)
     same = flat(own[0]) if own else {}
@@ -99,12 +96,7 @@ def inline(value: Any) -> str:
 
 def origins(setting: Setting) -> tuple[list[str], list[str]]:
     """The commands that made the runs, and on what."""
-    found = [
-        r.folder.environment()
-        for g in setting.groups
-        for r in g.runs
-        if (r.folder.path / "environment.json").exists()
-    ]
+    found = [r.folder.environment() for g in setting.groups for r in g.runs]
     commands = dict.fromkeys(str(e["command"]) for e in found if e.get("command"))
     return list(commands), list(dict.fromkeys(map(_machine, found)))
 
@@ -112,7 +104,6 @@ def origins(setting: Setting) -> tuple[list[str], list[str]]:
 def _machine(e: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in (e.get("packages") or {}).items())
     git = e.get("git") or {}
-    commit = (
-        f", git {git['commit'][:10]}{' with changes' if git.get('changed') else ''}" if git.get("commit") else ""
-    )
+    changed = " with changes" * bool(git.get("changed"))
+    commit = f", git {git['commit'][:10]}{changed}" if git.get("commit") else ""
     return f"Python {e.get('python', '?')}, {packages}; {e.get('machine', '?')}{commit}"

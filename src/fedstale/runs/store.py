@@ -83,12 +83,16 @@ class RunFolder:
         return (self.path / "checkpoint.npz").exists()
 
     def config(self) -> dict[str, Any]:
+        """The resolved configuration, which the name of the run is made of."""
         return read_json(self.path / "config.json")
 
     def environment(self) -> dict[str, Any]:
-        return read_json(self.path / "environment.json")
+        """Where and how the run was computed; nothing where that is not known."""
+        path = self.path / "environment.json"
+        return read_json(path) if path.exists() else {}
 
     def result(self) -> dict[str, Any]:
+        """The metrics at the end, and what the run took."""
         return read_json(self.path / "result.json")
 
     def clients(self) -> dict[str, list[float | None]]:
