@@ -156,7 +156,8 @@ def _fields(model: type[BaseModel]) -> str:
     rows = []
     comments = _comments(model)
     for name, field in model.model_fields.items():
-        default = "required" if field.default is PydanticUndefined else ""
+        filled_in = "if left out" in comments[name]  # such as the name, which is the file's
+        default = "required" if field.default is PydanticUndefined and not filled_in else ""
         if isinstance(field.default, bool | int | float | str | list):
             default = f"`{json.dumps(field.default)}`"
         allowed = ", ".join(filter(None, [_type(field.annotation), *map(_limit, field.metadata)]))
