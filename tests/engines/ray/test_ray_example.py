@@ -13,7 +13,7 @@ pytest.importorskip(
 
 from fedstale.tasks.local import one_thread
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "federation"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "federation"
 
 
 def test_ray_is_a_way_to_the_same_fingerprint(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
