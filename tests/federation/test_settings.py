@@ -30,7 +30,7 @@ RAW = {"name": "x", "rounds": 3, "local": {"lr": 0.1}}
         ({"strategy": "feadu"}, "did you mean 'fedau'"),
         ({"strategy": "fedou"}, "did you mean 'fedau'"),
         ({"strategy": {"kind": "auto", "channel": "loss"}}, "setting 'channel' is unknown"),
-        ({"strategy": {"kind": "fedstale", "beta": 2.0}}, r"beta must be a number in \[0, 1\]"),
+        ({"strategy": {"kind": "fedstale", "beta": 2.0}}, r"beta must be in \[0, 1\]"),
         ({"round": {"deadline": 0.0}}, "round.deadline"),
         ({"link": {"port": 0}}, "link.port"),
         ({"estimator": "known"}, "needs p"),
