@@ -5,12 +5,15 @@ Markdown. Docstrings are plain text with `code` and indented formulas, not reStr
 converted before autodoc parses them.
 """
 
+import ast
+import importlib.util
 import inspect
 import json
 import re
 import types
 import typing
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,6 +24,7 @@ from pydantic_core import PydanticUndefined
 import fedstale
 from fedstale.cli.app import command as command_line
 from fedstale.experiments import schema
+from fedstale.flower import HOMES
 from fedstale.registry import TABLES
 
 ROOMS = {  # room → heading on the API page; the names of a room come from fedstale.__all__
@@ -230,7 +234,23 @@ def api() -> str:
         imported = "\n   :imported-members:" if hasattr(getattr(fedstale, module), "__all__") else ""
         name = getattr(fedstale, module).__name__
         out += [f"## fedstale.{module}\n", _rst(f".. automodule:: {name}\n   :members:{imported}")]
+    out += ["## fedstale.flower\n", *(_unloaded(name, home) for name, home in sorted(HOMES.items()))]
     return "\n".join(out)
+
+
+def _unloaded(name: str, home: str) -> str:
+    """A function or class read from its source file, because its module needs flwr."""
+    spec = importlib.util.find_spec(home)
+    assert spec
+    assert spec.origin
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    node = next(n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == name)
+    lines = (ast.get_docstring(node) or "").splitlines()
+    to_rst(None, "", name, None, None, lines)
+    kind = "class" if isinstance(node, ast.ClassDef) else "function"
+    arguments = "" if isinstance(node, ast.ClassDef) else f"({', '.join(a.arg for a in node.args.args)})"
+    text = "\n".join(f"   {line}" for line in lines)
+    return _rst(f".. py:currentmodule:: fedstale.flower\n\n.. py:{kind}:: {name}{arguments}\n\n{text}")
 
 
 def _entry(name: str) -> str:
