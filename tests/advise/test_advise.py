@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fedstale.advise import rules, text, trial
-from fedstale.advise.evidence import of_probs, of_table
-from fedstale.advise.from_runs import of_run
-from fedstale.advise.measures import independent_weights, measure
-from fedstale.advise.rhythm import cycle
+from fedstale.advise.evidence import of_probs, of_run, of_table
+from fedstale.advise.measures import cycle, independent_weights, measure
 from fedstale.cli.advise import advise
 from fedstale.core import BadInput
 from fedstale.estimators import Intervals
@@ -191,7 +189,7 @@ def test_turns_are_found_and_chains_are_not() -> None:
     assert cycle(chains) is None
     m = measure(of_table("chains", chains, None))
     assert m.mixing == pytest.approx(0.9, abs=0.03)
-    assert m.worth == pytest.approx((1 - m.mixing) / (1 + m.mixing))
+    assert m.effective_share == pytest.approx((1 - m.mixing) / (1 + m.mixing))
 
 
 def test_long_absences_speak_for_ca_fed(quadratic: Path) -> None:

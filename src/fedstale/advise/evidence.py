@@ -1,18 +1,22 @@
 """What is known about participation, in one form: from a trace, probabilities, an experiment or a run."""
 
 import itertools
+import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedstale.core import Floats, Mask, Mixes, Task, require
+from fedstale.core import BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, require
 from fedstale.experiments import build as catalogue
+from fedstale.experiments import schema
 from fedstale.experiments.schema import Experiment
-from fedstale.experiments.spec import Spec, build
+from fedstale.experiments.spec import Spec, Table, build
 from fedstale.participation import Bernoulli, Events, Grid, LabelTied, Markov, MarkovClasses, Trace, TwoGroups
-from fedstale.registry import CHANNELS
+from fedstale.registry import CHANNELS, ESTIMATORS
 from fedstale.rng import stream
+from fedstale.runs.query import AWAY, names_clients, presence
+from fedstale.runs.store import RunFolder
 from fedstale.theory import normalised
 
 INDEPENDENT = (Bernoulli, TwoGroups, LabelTied, Markov, MarkovClasses)  # clients come independently of each other
@@ -38,7 +42,11 @@ class Evidence(NamedTuple):
 
 
 def of_probs(p: Floats, weights: Floats | None) -> Evidence:
-    """Clients that come independently, each with its own probability."""
+    """Clients that come independently, each with its own probability in (0, 1]: of others nothing can be said."""
+    require(p.size > 0, "probs must be one chance per client, got none")
+    bad = np.flatnonzero(~((p > 0) & (p <= 1)))
+    got = ", ".join(f"{p[i]:g} for client {i}" for i in bad[:3].tolist())
+    require(len(bad) == 0, f"probs must be in (0, 1], got {got}; leave out a client that never comes")
     return Evidence("the given probabilities", p, normalised(weights, len(p)))
 
 
@@ -62,7 +70,7 @@ def of_experiment(experiment: Experiment, weights: Floats | None) -> Evidence:
         weights=normalised(task.weights if weights is None else weights, n),
         here=here,
         recorded=isinstance(part, Trace | Events | Grid),
-        mixing=_float64(part.mixing(n)) if isinstance(part, Mixes) else None,
+        mixing=np.asarray(part.mixing(n), np.float64) if isinstance(part, Mixes) else None,
         arrival=arrival,
         d=task.d,
         planned=experiment.rounds,
@@ -85,12 +93,51 @@ def task_of(experiment: Experiment) -> Task:
 
 def arrival_of(spec: Spec, n: int, d: int) -> Floats | None:
     """(n,) chance that an update gets through the channel; None if it always does."""
-    arrival = _float64(build(spec, CHANNELS, "channel").probs(n, d))
+    arrival = np.asarray(build(spec, CHANNELS, "channel").probs(n, d), np.float64)
     return arrival if bool((arrival < 1).any()) else None
 
 
-def _float64(values: npt.ArrayLike) -> Floats:
-    return np.asarray(values, np.float64)
+def of_run(folder: RunFolder, weights: Floats | None) -> Evidence:
+    """The participation that the run has recorded so far, with its task if that can be loaded."""
+    config, lines = folder.config(), folder.metrics()
+    require(len(lines) > 0, f"{folder.path} has no round in its metrics yet; nothing can be said of it")
+    unnamed = f"{folder.path} does not name the clients of its rounds (too many); give a trace instead"
+    require(names_clients(lines), unnamed)
+    here = presence(config, lines).T != AWAY  # (rounds, n): heard from, or there and not selected
+    far = "finished" if folder.finished else f"{len(lines)} of {config['rounds']} rounds so far"
+    e = of_table(f"{folder.path.name}, {far}", here, weights)
+    told = config["estimator"]["kind"] == "known"
+    e = e._replace(believed=believed(config, here), planned=int(config["rounds"]), known=told)
+    try:
+        e = with_task(e, experiment_of(folder.path), weights)
+        return e._replace(arrival=arrival_of(config["channel"], len(e.p), e.d or 1))
+    except (BadInput, OSError) as error:  # elsewhere the data may be missing: the participation is still known
+        return e._replace(weights=normalised(weights, len(e.p)), notes=(f"the task is left out: {error}",))
+
+
+def believed(config: Table, here: Mask) -> Floats | None:
+    """(n,) what the estimator holds after these rounds: it sees nothing else. None if it was told the p_i."""
+    estimator: Any = build(config["estimator"], ESTIMATORS, "estimator")
+    if isinstance(estimator, WithTruth) or (isinstance(estimator, WarmsUp) and estimator.warmup_rounds):
+        return None
+    belief = estimator.init(here.shape[1])
+    for row in here:
+        belief = estimator.observe(belief, row)
+    return np.asarray(estimator.probs(belief), np.float64)
+
+
+def experiment_of(path: Path) -> Experiment:
+    """The experiment that a run was part of; a participation that its folder only names by a hash is replayed."""
+    folder = RunFolder(path)
+    config = folder.config()
+    kept = ("rounds", "data", "local", "participation", "estimator", "channel", "server")
+    raw = {key: config[key] for key in kept} | {"name": "advise", "algorithms": ["fedavg"]}
+    raw |= {"model": config["model"]} if config["model"] else {}
+    if "sha256:" in json.dumps(config["participation"]):
+        table = (presence(config, folder.metrics()).T != AWAY).astype(int).tolist()
+        raw["participation"] = {"kind": "trace", "matrix": table, "clients_first": False}
+        raw["channel"] = "lossless"  # what was lost is already missing in what was heard
+    return schema.check(raw)
 
 
 def _kind(spec: Spec) -> str:
@@ -107,12 +154,3 @@ def _table(part: Any, n: int) -> Mask | None:
         return np.asarray(part._table)
     rounds = max(2, min(DRAWN, ENTRIES // n))
     return np.array([*itertools.islice(part.rows(n, stream(0, "advise")), rounds)])
-
-
-def checked_probs(p: Floats) -> Floats:
-    """The probabilities, if all are in (0, 1]: nothing can be said about a client that never comes."""
-    require(p.size > 0, "probs must be one chance per client, got none")
-    bad = np.flatnonzero(~((p > 0) & (p <= 1)))
-    got = ", ".join(f"{p[i]:g} for client {i}" for i in bad[:3].tolist())
-    require(len(bad) == 0, f"probs must be in (0, 1], got {got}; leave out a client that never comes")
-    return p

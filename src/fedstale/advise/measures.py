@@ -1,8 +1,9 @@
-"""The numbers behind a recommendation: bias, noise, staleness, rounds and memory.
+"""The numbers behind a recommendation: bias, noise, staleness, rounds, memory, and correlation over rounds.
 
 [S] Rodio and Neglia, FedStale, ECAI 2024.  [T] Rodio, thesis, 2024.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy.typing as npt
 
 from fedstale import theory
 from fedstale.advise.evidence import Evidence
-from fedstale.advise.rhythm import apart, chance, crowding, cycle, mixing, worth
-from fedstale.core import Floats, Ids, require
+from fedstale.core import Floats, Ids, Mask, require
 
 VISITS = 10  # of the rarest client, the horizon of the experiments of [S]
+CYCLE = 0.5  # autocorrelation from which a lag is called a cycle
+COMPARED = 2**21  # entries of a table whose autocorrelation is computed, at most
 BYTES = {"float32": 4, "float16": 2, "int8": 1}
 
 
@@ -49,10 +51,10 @@ class Measures(NamedTuple):
     planned: int | None
     memory: dict[str, int] | None  # bytes of N × d
     mixing: float  # mean of λ_i over the clients that are not always there
-    worth: float  # (1 - λ) / (1 + λ): independent visits per visit
+    effective_share: float  # (1 - λ) / (1 + λ): independent visits per visit
     cycle: int | None  # rounds after which the same clients are there again
-    apart: float  # mean total variation between who is there in a round and in the long run
-    crowding: float  # variance of how many are there, over that of independent clients
+    round_distance: float  # mean total variation between who is there in a round and in the long run
+    dispersion: float  # variance of how many are there, over that of independent clients
     arrival: float | None  # mean chance that an update gets through
     availability: float  # least chance that a client is there to send one
     misjudged: Extreme | None  # largest ratio between what the estimator believes and what was recorded
@@ -65,12 +67,13 @@ def measure(everybody: Evidence) -> Measures:
     p, a, realised, λ = e.p, e.weights, realised_weights(e), mixing(e)[e.p < 1]
     noise, shift = a**2 * (1 - p) / p, realised - a
     mean, recorded = float(λ.mean()) if λ.size else 0.0, e.here if e.recorded else None
+    effective = (1 - mean) / (1 + max(mean, -0.9))  # the mean over a chain varies (1 + λ) / (1 - λ) times as much
     away = None if recorded is None else theory.summary(recorded).longest_absence
     n = len(everybody.p)
     return Measures(
         clients=n, rounds=None if recorded is None else len(recorded),
         never=np.flatnonzero(everybody.p == 0).tolist(), lost=float(everybody.weights[everybody.p == 0].sum()),
-        bias=theory.total_variation(a, realised), chance=chance(recorded, float(p.mean()), worth(mean)),
+        bias=theory.total_variation(a, realised), chance=chance(recorded, float(p.mean()), effective),
         gains=extreme(shift, come), loses=extreme(-shift, come),
         wanted=spread(a, come, n), realised=spread(realised, come, n),
         inflation=float(np.mean((1 - p) / p)), noisiest=extreme(noise / max(float(noise.sum()), 1e-300), come),
@@ -78,8 +81,8 @@ def measure(everybody: Evidence) -> Measures:
         gap=float(np.mean(1 / p)), absence=None if away is None else extreme(away, come),
         least_rounds=float(1 / p.min()), enough_rounds=float(VISITS / p.min()), planned=e.planned,
         memory=None if e.d is None else {name: n * e.d * size for name, size in BYTES.items()},
-        mixing=mean, worth=worth(mean),
-        cycle=None if e.here is None else cycle(e.here), apart=apart(e, realised), crowding=crowding(e),
+        mixing=mean, effective_share=effective, cycle=None if e.here is None else cycle(e.here),
+        round_distance=round_distance(e, realised), dispersion=dispersion(e),
         arrival=None if e.arrival is None else float(e.arrival.mean()),
         availability=float((p if e.arrival is None else p / e.arrival).min()), misjudged=misjudged(e, come),
     )  # fmt: skip
@@ -138,6 +141,55 @@ def misjudged(e: Evidence, come: Ids) -> Extreme | None:
     ratio = e.believed / e.p
     far = np.abs(np.log(ratio))
     return extreme(far, come)._replace(value=float(ratio[far.argmax()]))
+
+
+def mixing(e: Evidence) -> Floats:
+    """(n,) correlation λ_i of consecutive rounds: known, measured, or 0 for independent rounds."""
+    if e.mixing is not None and not e.recorded:
+        return e.mixing
+    return np.zeros(len(e.p)) if e.here is None or len(e.here) < 2 else theory.summary(e.here).mixing
+
+
+def cycle(here: Mask) -> int | None:
+    """The lag, past the first decay, at which presence is most like itself, if it is by at least CYCLE."""
+    rounds, changing = len(here), np.flatnonzero(here.any(axis=0) & ~here.all(axis=0))
+    x = here[:, changing[:: 1 + len(changing) * rounds // COMPARED]].astype(np.float64)
+    if x.shape[1] == 0 or rounds < 8:
+        return None
+    x = x - x.mean(axis=0)
+    power = np.abs(np.fft.rfft(x, 2 * rounds, axis=0)) ** 2
+    lags = np.fft.irfft(power.sum(axis=1))[: rounds // 2 + 1]
+    like = lags / lags[0] * rounds / (rounds - np.arange(len(lags)))
+    fallen = np.flatnonzero(like < CYCLE / 2)
+    if len(fallen) == 0:
+        return None
+    later = like[fallen[0] :]
+    k = int(np.flatnonzero(later >= 0.95 * later.max())[0])  # the first of its multiples
+    while k + 1 < len(later) and later[k + 1] > later[k]:
+        k += 1
+    return int(fallen[0]) + k if later[k] >= CYCLE else None
+
+
+def round_distance(e: Evidence, realised: Floats) -> float:
+    """Mean total variation between the clients of one round and those of all rounds, in [0, 1]."""
+    if e.here is None:
+        return 0.0
+    q = e.here * e.weights
+    q = q[q.sum(axis=1) > 0]
+    return float(0.5 * np.abs(q / q.sum(axis=1, keepdims=True) - realised).sum(axis=1).mean())
+
+
+def dispersion(e: Evidence) -> float:
+    """Variance of the number of clients per round, in units of that of independent clients."""
+    alone = float((e.p * (1 - e.p)).sum())
+    return 1.0 if e.here is None or alone == 0 else float(e.here.sum(axis=1).var()) / alone
+
+
+def chance(recorded: Mask | None, p: float, effective: float) -> float:
+    """½ E|b_i - a_i| / a_i of clients that all come with probability p: √(2/π) of a deviation, half of it."""
+    if recorded is None:
+        return 0.0
+    return min(1.0, 0.4 * math.sqrt((1 - p) / (p * max(effective, 1e-3) * len(recorded))))
 
 
 def plain(m: Measures) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Hint(NamedTuple):
 
 def turns(m: Measures) -> bool:
     """Whether the clients of a round change in a rhythm that visits all about equally often."""
-    return m.cycle is not None and m.bias <= TURNS and m.apart >= ALTERNATING
+    return m.cycle is not None and m.bias <= TURNS and m.round_distance >= ALTERNATING
 
 
 def fits(m: Measures) -> bool:
@@ -79,7 +79,7 @@ RULES: Sequence[Rule] = (
     Rule(
         "turns, and no room for a memory",
         lambda m: turns(m) and not fits(m),
-        lambda m: amplified(m),
+        amplified,
         lambda m: (
             f"Groups of clients take turns: the same ones are back after {m.cycle} rounds, and plain averaging "
             "swings from group to group. Amplifying the progress of whole cycles follows what all of them want, "
@@ -89,7 +89,7 @@ RULES: Sequence[Rule] = (
     ),
     Rule(
         "turns",
-        lambda m: turns(m),
+        turns,
         lambda m: {"kind": "auto"},
         lambda m: (
             f"Groups of clients take turns: the same ones are back after {m.cycle} rounds, and plain averaging "
@@ -178,7 +178,12 @@ def listed(clients: list[int], most: int = 5) -> str:
 def absent_too_long(m: Measures) -> bool:
     """Visits come in stretches, and the training is too short to see the rarest client in enough of them."""
     rounds = m.planned or m.rounds
-    return m.cycle is None and m.mixing >= STRETCHES and rounds is not None and rounds * m.worth < m.enough_rounds
+    return (
+        m.cycle is None
+        and m.mixing >= STRETCHES
+        and rounds is not None
+        and rounds * m.effective_share < m.enough_rounds
+    )
 
 
 def warnings(m: Measures) -> list[str]:
@@ -194,9 +199,9 @@ def warnings(m: Measures) -> list[str]:
             f"{m.planned} rounds see the rarest client {m.planned / m.least_rounds:.1f} times; "
             f"{VISITS} visits take {m.enough_rounds:.0f} rounds."
         )
-    if m.crowding >= 3:
+    if m.dispersion >= 3:
         found.append(
-            f"Clients come and go together: how many are there varies {m.crowding:.1f} times as much as if each "
+            f"Clients come and go together: how many are there varies {m.dispersion:.1f} times as much as if each "
             "came on its own, which the theory of dividing by p_i assumes."
         )
     if m.misjudged is not None and not 0.5 <= m.misjudged.value <= 2:

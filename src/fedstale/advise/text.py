@@ -83,12 +83,12 @@ def _rounds(m: Measures) -> str:
     if m.cycle:
         text += f", {VISITS * m.cycle} for {VISITS} cycles"
     elif m.mixing >= STRETCHES:
-        text += f", {m.enough_rounds / m.worth:.0f} for {VISITS} independent ones"
+        text += f", {m.enough_rounds / m.effective_share:.0f} for {VISITS} independent ones"
     return text + (f"; yours: {m.planned}" if m.planned else "")
 
 
 def _rhythm(m: Measures) -> str:
-    far = f"visits come in stretches, 100 of them tell as much as {100 * m.worth:.2g} independent ones"
+    far = f"visits come in stretches, 100 of them tell as much as {100 * m.effective_share:.2g} independent ones"
     text = f"λ = {m.mixing:.2g}: {far if m.mixing >= STRETCHES else 'a visit says little of the next round'}"
     return text + (f"; the same clients are back every {m.cycle} rounds" if m.cycle else "")
 

@@ -7,9 +7,8 @@ import typer
 from rich.progress import Progress
 
 from fedstale.advise import text, trial
-from fedstale.advise.evidence import Evidence, checked_probs, of_experiment, of_probs, of_table, with_task
+from fedstale.advise.evidence import Evidence, experiment_of, of_experiment, of_probs, of_run, of_table, with_task
 from fedstale.advise.files import read_numbers, read_trace
-from fedstale.advise.from_runs import experiment_of, of_run
 from fedstale.advise.measures import Measures, measure, plain
 from fedstale.advise.rules import Advice
 from fedstale.advise.rules import advise as decide
@@ -115,11 +114,8 @@ def gather(
         folder = run_folder(source)
         e = of_run(folder, a)
         return (e, experiment_of(folder.path)) if experiment is None else (with_task(e, experiment, a), experiment)
-    e = (
-        of_probs(checked_probs(read_numbers(probs, "probs")), a)
-        if probs is not None
-        else of_file(source, changes, clients_first, a)
-    )
+    given = None if probs is None else read_numbers(probs, "probs")
+    e = of_file(source, changes, clients_first, a) if given is None else of_probs(given, a)
     if experiment is None:
         return e, None
     return with_task(e, experiment, a), experiment.model_copy(update={"participation": replay(e)})
