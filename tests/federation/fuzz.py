@@ -22,8 +22,7 @@ import numpy as np
 
 from fedstale.core import require
 from fedstale.federation import settings
-from fedstale.federation.protocol.link import Arrival, Fault, Order
-from fedstale.federation.protocol.validation import Body
+from fedstale.federation.protocol.link import Arrival, Body, Fault, Order
 from fedstale.federation.server.rounds import Server
 from fedstale.federation.state.resize import arrays_of
 from fedstale.tasks.quadratic import Quadratic

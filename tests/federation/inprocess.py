@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fedstale.core import Task
 from fedstale.federation.client.training import train_on_order
-from fedstale.federation.protocol.link import Arrival, Order
-from fedstale.federation.protocol.validation import Body
+from fedstale.federation.protocol.link import Arrival, Body, Order
 from fedstale.federation.state.roster import Member, Roster, key_of
 
 Answer = Callable[[Order, Body], Sequence[Arrival] | None]  # made from the honest reply; None stands for it

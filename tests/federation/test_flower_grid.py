@@ -21,8 +21,8 @@ from fedstale.federation import settings
 from fedstale.federation.client.app import client_app, task_app
 from fedstale.federation.client.training import OneClient, train_on_order
 from fedstale.federation.protocol import grid, messages
-from fedstale.federation.protocol.link import Fault, LinkDown, Order
-from fedstale.federation.protocol.validation import STYPE, Body
+from fedstale.federation.protocol.link import Body, Fault, LinkDown, Order
+from fedstale.federation.protocol.validation import STYPE
 from fedstale.federation.server.rounds import Server
 from fedstale.federation.state import roster
 from tests.federation import fuzz, inprocess

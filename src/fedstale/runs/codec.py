@@ -53,6 +53,11 @@ def unpack(shape: Any, like: Any, path: str, array: Callable[[str], Any]) -> Any
         return shape["value"]
     kinds = dict(children(like) or ())
     items = {key: unpack(inner, kinds.get(key), f"{path}/{key}", array) for key, inner in shape["items"].items()}
+    return rebuilt(like, items)
+
+
+def rebuilt(like: Any, items: dict[str, Any]) -> Any:
+    """These parts, named as `children` names them, put together as in `like`."""
     if dataclasses.is_dataclass(like):
         return dataclasses.replace(like, **items)  # type: ignore[type-var]
     if isinstance(like, dict):

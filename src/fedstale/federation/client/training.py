@@ -7,8 +7,8 @@ import numpy as np
 
 from fedstale.core import Array, Job, Local, Task
 from fedstale.engines import Serial
-from fedstale.federation.protocol.link import Order
-from fedstale.federation.protocol.validation import STYPE, Body
+from fedstale.federation.protocol.link import Body, Order
+from fedstale.federation.protocol.validation import STYPE
 
 
 class OneClient:

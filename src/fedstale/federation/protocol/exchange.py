@@ -6,13 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstale.core import Array
-from fedstale.federation.protocol.link import Arrival, Fault, Link, LinkDown, Order
-from fedstale.federation.protocol.validation import Accepted, Expected, Rejected, check
+from fedstale.federation.protocol.link import Arrival, Fault, Link, Order, Void
+from fedstale.federation.protocol.validation import Accepted, Rejected, check
 from fedstale.federation.settings import RoundSection
-
-
-class Void(Exception):
-    """The round cannot be used: something between server and clients failed, not a client."""
 
 
 class Outcome(NamedTuple):
@@ -40,12 +36,7 @@ class Exchange:
         self.strays: list[str] = []  # replies that belong to no order
 
     def __call__(self, orders: Sequence[Order]) -> Outcome:
-        try:
-            return self._run(orders)
-        except LinkDown as error:
-            raise Void(f"the link failed: {error}") from error
-
-    def _run(self, orders: Sequence[Order]) -> Outcome:
+        """What comes of the orders; raises Void if the link fails."""
         outcome, until = Outcome({}, {}), self.link.now() + self.settings.deadline
         waiting, buffer = self._send(orders), _buffer(orders)
         answered: dict[str, Order] = {}
@@ -84,25 +75,26 @@ class Exchange:
         order = answered[a.message] = waiting.pop(a.message)
         if a.fault is Fault.infrastructure:
             raise Void(a.reason or "the link lost a message")
-        if a.fault is Fault.rejected:
-            out.rejected[order.client] = a.reason or "the client failed"
-        elif a.fault is None:
-            self._judge(a, order, out, buffer[order.client])
+        if a.fault is not Fault.absent:
+            try:
+                out.accepted[order.client] = _accepted(a, order, buffer[order.client])
+            except Rejected as reason:
+                out.rejected[order.client] = str(reason)
         return 1
-
-    def _judge(self, a: Arrival, order: Order, out: Outcome, row: Array) -> None:
-        expected = Expected(order.t, order.client, order.token, order.run)
-        try:
-            if a.node != order.node:
-                raise Rejected("wrong sender")
-            if a.body is None:
-                raise Rejected("malformed")
-            out.accepted[order.client] = check(a.body, expected, row)
-        except Rejected as reason:
-            out.rejected[order.client] = str(reason)
 
     def _drop_offline(self, waiting: dict[str, Order]) -> None:
         """Do not wait for clients that have left the network."""
         online = self.link.online()
         for handle in [h for h, order in waiting.items() if order.node not in online]:
             del waiting[handle]
+
+
+def _accepted(a: Arrival, order: Order, row: Array) -> Accepted:
+    """The checked reply in an arrival; raises Rejected."""
+    if a.fault is Fault.rejected:
+        raise Rejected(a.reason or "the client failed")
+    if a.node != order.node:
+        raise Rejected("wrong sender")
+    if a.body is None:
+        raise Rejected("malformed")
+    return check(a.body, order, row)

@@ -153,4 +153,4 @@ def _reaching() -> Any:
     try:
         yield
     except (httpx.HTTPError, OSError) as error:
-        raise LinkDown(f"{type(error).__name__}: {error}") from error
+        raise LinkDown(f"the link failed: {type(error).__name__}: {error}") from error

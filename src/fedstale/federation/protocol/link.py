@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fedstale.core import Array, Local
-from fedstale.federation.protocol.validation import Body
 
 
-class LinkDown(Exception):
+class Void(Exception):
+    """The round cannot be used: something between server and clients failed, not a client."""
+
+
+class LinkDown(Void):
     """The server cannot reach its own network: an infrastructure failure, never a client's absence."""
 
 
@@ -26,13 +29,27 @@ class Order(NamedTuple):
     node: int
     client: int
     t: int
-    token: str
-    run: str
+    token: str  # drawn for this order: a reply to an earlier try of the same round has another
+    run: str  # digest of the configuration
     seed: int
     local: Local
     params: Array
     drift: Array | None = None  # (d,) added to every gradient (SCAFFOLD)
     train: bool = True  # False: only the loss is asked for
+
+
+class Body(NamedTuple):
+    """The fields of a reply as they arrived: any of them may have any type."""
+
+    t: Any = None
+    client: Any = None
+    token: Any = None
+    run: Any = None
+    loss: Any = None
+    dtype: Any = None
+    shape: Any = None
+    stype: Any = None
+    data: Any = None
 
 
 class Arrival(NamedTuple):

@@ -7,8 +7,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedstale import core
-from fedstale.federation.protocol.link import Order
-from fedstale.federation.protocol.validation import STYPE, Body
+from fedstale.federation.protocol.link import Body, Order
+from fedstale.federation.protocol.validation import STYPE
 
 WHO = "query.who"  # asks a node for its client number, in a federation without keys
 TRAIN, LOSS = "train.fedstale", "query.loss"

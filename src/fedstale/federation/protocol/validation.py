@@ -5,41 +5,23 @@ nothing is ever unpickled, and a number that a reply contains is only ever compa
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fedstale.core import Array, Floats
+from fedstale.federation.protocol.link import Body, Order
 
 STYPE = "fedstale/f4"  # raw little-endian float32, without a header of its own
 REMEMBERED = 256  # norms that the median is taken over
+IDENTITY = (  # what a reply repeats of its order, and why it is refused if that is not the same
+    ("run", str, "foreign run"), ("t", int, "wrong round"),
+    ("client", int, "foreign client number"), ("token", str, "replayed"),
+)  # fmt: skip
 
 
 class Rejected(Exception):
     """A reply that cannot be used; the text is the reason, which is logged and counted."""
-
-
-class Body(NamedTuple):
-    """The fields of a reply as they arrived: any of them may have any type."""
-
-    t: Any = None
-    client: Any = None
-    token: Any = None
-    run: Any = None
-    loss: Any = None
-    dtype: Any = None
-    shape: Any = None
-    stype: Any = None
-    data: Any = None
-
-
-class Expected(NamedTuple):
-    """The identity that a reply to one order must state."""
-
-    t: int
-    client: int
-    token: str  # drawn for this order: a reply to an earlier try of the same round has another
-    run: str  # digest of the configuration
 
 
 class Accepted(NamedTuple):
@@ -50,9 +32,12 @@ class Accepted(NamedTuple):
     norm: float
 
 
-def check(body: Body, e: Expected, row: Array) -> Accepted:
-    """Check a reply and copy its update to `row` (d,); raises Rejected."""
-    _identity(body, e)
+def check(body: Body, order: Order, row: Array) -> Accepted:
+    """Check the reply to an order and copy its update to `row` (d,); raises Rejected."""
+    for name, kind, reason in IDENTITY:
+        stated = getattr(body, name)
+        if type(stated) is not kind or stated != getattr(order, name):
+            raise Rejected(reason)
     _header(body, len(row))
     loss = body.loss
     if type(loss) is not float or not math.isfinite(loss) or abs(loss) > float(np.finfo(np.float32).max):
@@ -61,17 +46,6 @@ def check(body: Body, e: Expected, row: Array) -> Accepted:
     if not np.isfinite(row).all():
         raise Rejected("the update is not finite")
     return Accepted(row, loss, float(np.linalg.norm(row.astype(np.float64))))
-
-
-def _identity(body: Body, e: Expected) -> None:
-    if type(body.run) is not str or body.run != e.run:
-        raise Rejected("foreign run")
-    if type(body.t) is not int or body.t != e.t:
-        raise Rejected("wrong round")
-    if type(body.client) is not int or body.client != e.client:
-        raise Rejected("foreign client number")
-    if type(body.token) is not str or body.token != e.token:
-        raise Rejected("replayed")
 
 
 def _header(body: Body, d: int) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedstale.core import Array, Availability, EstimatesMixing, Ids, State, drifts, require, selects
 from fedstale.experiments.tracer import Tracer
-from fedstale.federation.protocol.exchange import Exchange, Void
-from fedstale.federation.protocol.link import Link, LinkDown, Order
+from fedstale.federation.protocol.exchange import Exchange
+from fedstale.federation.protocol.link import Link, Order, Void
 from fedstale.federation.server.close import RoundReplies, close, without_large_norms
 from fedstale.federation.settings import Settings
 from fedstale.federation.state.ledger import Ledger
@@ -45,15 +45,6 @@ class ClosedRound(NamedTuple):
 
     state: ServerState
     line: dict[str, Any]  # as in metrics.jsonl
-
-
-class Selection(NamedTuple):
-    """The positions of the available clients and of those that train, and the strategy's state after choosing."""
-
-    available: Ids
-    chosen: Ids
-    state: State
-    rejected: dict[int, str]
 
 
 class Server:
@@ -107,31 +98,35 @@ class Server:
     def _round(self, state: ServerState, roster: Roster) -> ClosedRound:
         nodes = self._present(roster)
         began = self.link.now()
-        s = self._select(state, roster, nodes)
-        replies = self.exchange(self._orders(state, nodes, s.chosen, train=True))
+        available, chosen, remembered, rejected = self._select(state, roster, nodes)
+        replies = self.exchange(self._orders(state, nodes, chosen, train=True))
         outcome = without_large_norms(state, replies, self.how.norm_factor)
-        good = len(outcome.accepted)
-        if good < self.how.quorum:
-            raise Void(
-                f"{good} good replies, the quorum is {self.how.quorum}; rejected: {outcome.rejected or 'none'}"
-            )
-        outcome = outcome._replace(rejected=s.rejected | outcome.rejected)
+        good, quorum = len(outcome.accepted), self.how.quorum
+        if good < quorum:
+            raise Void(f"{good} good replies, the quorum is {quorum}; rejected: {outcome.rejected or 'none'}")
+        outcome = outcome._replace(rejected=rejected | outcome.rejected)
         for client, reason in sorted(outcome.rejected.items()):
             log.warning("round %d: client %d rejected: %s", state.checkpoint.t + 1, client, reason)
-        idle, seconds = np.setdiff1d(s.available, s.chosen), self.link.now() - began
-        state = state._replace(checkpoint=state.checkpoint._replace(state=s.state))
-        brought = RoundReplies(roster.weights, outcome, s.chosen, idle, seconds)
+        idle, seconds = np.setdiff1d(available, chosen), self.link.now() - began
+        state = state._replace(checkpoint=state.checkpoint._replace(state=remembered))
+        brought = RoundReplies(roster.weights, outcome, chosen, idle, seconds)
         after, line = close(state, self.rules, self.settings.local, brought)
         self.ledger.commit(after, line)
         log.info("round %d: heard %s, absent %s", line["round"], line["heard"], line["absent"])
         return ClosedRound(after, line)
 
-    def _select(self, state: ServerState, roster: Roster, nodes: Mapping[int, int]) -> Selection:
-        """All clients that are online, or those that the strategy chooses among them by their losses."""
+    def _select(
+        self, state: ServerState, roster: Roster, nodes: Mapping[int, int]
+    ) -> tuple[Ids, Ids, State, dict[int, str]]:
+        """All clients that are online, or those that the strategy chooses among them by their losses.
+
+        Returns the positions of the available clients and of those that train, the strategy's state after
+        choosing, and the clients whose losses were rejected.
+        """
         now, here = state.checkpoint, state.positions(nodes)
         selecting = selects(self.rules.strategy)
         if selecting is None:
-            return Selection(here, here, now.state, {})
+            return here, here, now.state, {}
         replies = self.exchange(self._orders(state, nodes, here, train=False))
         available = state.positions(replies.accepted)
         losses = np.array([replies.accepted[i].loss for i in state.ids[available].tolist()], np.float32)
@@ -139,17 +134,14 @@ class Server:
         mixing = estimator.mixing(now.belief) if isinstance(estimator, EstimatesMixing) else none
         a = Availability(now.t + 1, available, losses, roster.weights, estimator.probs(now.belief), mixing)
         chosen, remembered = selecting.select(now.state, a)
-        return Selection(available, chosen, remembered, replies.rejected)
+        return available, chosen, remembered, replies.rejected
 
     def _present(self, roster: Roster) -> dict[int, int]:
         """Client → node of the members that are online; waits until they are a quorum."""
         members, logged = roster.by_key(), False
         while True:
-            try:
-                online = self.link.online()
-            except LinkDown as error:
-                raise Void(f"the link failed: {error}") from error
-            nodes = {members[key]: node for node, key in sorted(online.items()) if key in members}
+            online = sorted(self.link.online().items())
+            nodes = {members[key]: node for node, key in online if key in members}
             if len(nodes) >= self.how.quorum:
                 return nodes
             if not logged:

@@ -54,25 +54,23 @@ class Ledger:
         m = read_manifest(self.path)
         if m is None:
             return None
-        require(
-            m["run"] == self.run,
-            f"{self.path} belongs to another configuration ({m['run']}, now {self.run}); use another folder",
-        )
+        own = f"{self.path} belongs to another configuration ({m['run']}, now {self.run}); use another folder"
+        require(m["run"] == self.run, own)
         like = self.initial(len(m["ids"]))
-        core = RunFolder(self._verified(*m["checkpoint"]).parent).load_checkpoint(resize.without_rows(like))
-        arrays, memories = resize.arrays_of(core), dict(resize.memories(like))
+        folder = RunFolder(self._verified(*m["checkpoint"]).parent)
+        core: ServerState = folder.load_checkpoint(resize.without_rows(like))
+        arrays, memories, fresh = resize.arrays_of(core), dict(resize.memories(core)), resize.arrays_of(like)
         for path, files in m["rows"].items():
             rows = {k: np.load(self._verified(*files[str(i)])) for k, i in enumerate(m["ids"]) if str(i) in files}
             if path in memories:
                 resize.put_rows(memories[path], rows)
             else:
-                arrays[path] = resize.arrays_of(like)[path]
+                arrays[path] = fresh[path]
                 for k, row in rows.items():
                     arrays[path][k] = row
         self.ids, self.rows = m["ids"], m["rows"]
         self.metrics_end = sum(len(line) + 1 for line in metric_lines(self.path, m["t"]))
-        state: ServerState = resize.with_memories(resize.with_arrays(core, arrays), like)
-        return state
+        return resize.with_arrays(core, arrays, core)
 
     def commit(self, state: ServerState, line: dict[str, Any]) -> None:
         """Make the state, and the line of metrics of its round, the ones that `load` finds."""
@@ -158,4 +156,4 @@ def _without_rows(state: ServerState, rows: Files) -> Any:
     """The state without the arrays that are written row by row."""
     arrays = resize.arrays_of(state)
     empty = {path: arrays[path][:0] for path in rows if path in arrays}
-    return resize.with_arrays(resize.without_rows(state), arrays | empty)
+    return resize.without_rows(resize.with_arrays(state, arrays | empty, state))

@@ -5,44 +5,43 @@ file, or not there yet. So its small arrays are handled like all others, and its
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, Ids
 from fedstale.memory import Memory
-from fedstale.runs.codec import pack, unpack
+from fedstale.runs.codec import children, pack, rebuilt, unpack
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray[Any, Any]]
 Axes = Mapping[str, tuple[int, ...]]
 
 
-class MemoryArrays(NamedTuple):
-    """A memory without its rows."""
+@dataclass(frozen=True)
+class WithoutRows:
+    """A memory that saves its small arrays only; restored, it is the memory itself with its own rows."""
 
-    scales: npt.NDArray[np.float32]  # (n,)
-    written: Ids  # (n,)
-    weights: npt.NDArray[np.float32]  # (n,)
-    total: npt.NDArray[np.float64]  # (d,)
+    memory: Memory
+
+    def saved(self) -> tuple[npt.NDArray[Any], ...]:
+        m = self.memory
+        return m.scales, m.written, m.weights, m.total  # (n,), (n,), (n,), (d,)
+
+    def restored(self, saved: tuple[npt.NDArray[Any], ...]) -> Memory:
+        m = self.memory
+        m.scales, m.written, m.weights, m.total = saved
+        return m
 
 
 def without_rows(tree: Any) -> Any:
-    """The tree with the small arrays of every memory in its place."""
+    """The tree with every memory saved without its rows."""
     if isinstance(tree, Memory):
-        return MemoryArrays(tree.scales, tree.written, tree.weights, tree.total)
-    return _mapped(tree, lambda key, inner: without_rows(inner))
-
-
-def with_memories(tree: Any, like: Any) -> Any:
-    """The inverse of `without_rows`: the memories of `like`, rows included, take over the small arrays."""
-    if isinstance(like, Memory):
-        for name, value in tree._asdict().items():
-            setattr(like, name, value)
-        return like
-    inner = dict(_children(like))
-    return _mapped(tree, lambda key, part: with_memories(part, inner[key]))
+        return WithoutRows(tree)
+    parts = children(tree)
+    return tree if parts is None else rebuilt(tree, {key: without_rows(inner) for key, inner in parts})
 
 
 def memories(tree: Any, path: str = "") -> Iterator[tuple[str, Memory]]:
@@ -50,7 +49,7 @@ def memories(tree: Any, path: str = "") -> Iterator[tuple[str, Memory]]:
     if isinstance(tree, Memory):
         yield path, tree
     else:
-        for key, inner in _children(tree):
+        for key, inner in children(tree) or ():
             yield from memories(inner, f"{path}/{key}")
 
 
@@ -71,9 +70,9 @@ def arrays_of(tree: Any) -> Arrays:
     return arrays
 
 
-def with_arrays(tree: T, arrays: Mapping[str, np.ndarray[Any, Any]]) -> T:
-    """The tree, as `without_rows` returns it, with these arrays instead of its own."""
-    new: T = unpack(pack(tree, "", {}), tree, "", arrays.__getitem__)
+def with_arrays(tree: T, arrays: Mapping[str, np.ndarray[Any, Any]], like: T) -> T:
+    """The tree with these arrays instead of its own, and with the memories of `like` and their rows."""
+    new: T = unpack(pack(without_rows(tree), "", {}), without_rows(like), "", arrays.__getitem__)
     return new
 
 
@@ -108,8 +107,7 @@ def resize(tree: T, make: Callable[[int], T], old: Ids, new: Ids) -> T:
         if across:
             rows = {b: _taken(row, blank, (0,), of_old, of_new) for b, row in rows.items()}
         put_rows(now, rows)
-    done: T = with_memories(with_arrays(without_rows(tree), arrays), like)
-    return done
+    return with_arrays(tree, arrays, like)
 
 
 def _taken(was: Any, fresh: Any, axes: tuple[int, ...], of_old: Ids, of_new: Ids) -> Any:
@@ -119,19 +117,3 @@ def _taken(was: Any, fresh: Any, axes: tuple[int, ...], of_old: Ids, of_new: Ids
     where = [(of_new, of_old) if k in axes else (np.arange(size),) * 2 for k, size in enumerate(shape)]
     now[np.ix_(*(w[0] for w in where))] = was[np.ix_(*(w[1] for w in where))]
     return now
-
-
-def _children(tree: Any) -> list[tuple[Any, Any]]:
-    if isinstance(tree, dict):
-        return list(tree.items())
-    return list(enumerate(tree)) if isinstance(tree, tuple | list) else []
-
-
-def _mapped(tree: Any, change: Callable[[Any, Any], Any]) -> Any:
-    """The tree with its direct children changed; a leaf stays as it is."""
-    if isinstance(tree, dict):
-        return {key: change(key, inner) for key, inner in tree.items()}
-    if not isinstance(tree, tuple | list):
-        return tree
-    parts = [change(key, inner) for key, inner in enumerate(tree)]
-    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
