@@ -103,7 +103,7 @@ LIES: dict[str, Lie] = {
     "run": lambda b, rng: b._replace(run=_one(rng, "another", _any(rng))),
     "loss": lambda b, rng: b._replace(loss=_one(rng, math.nan, math.inf, -math.inf, 1e300, "0", None, 3)),
     "everything": lambda b, rng: Body._make(_any(rng) for _ in b),
-    "nothing": lambda b, rng: Body(),
+    "nothing": lambda b, rng: Body._make([None] * 9),
     "swapped fields": lambda b, rng: Body._make(b[k] for k in np.roll(np.arange(len(b)), rng.integers(1, 9))),
 }  # fmt: skip
 
@@ -125,7 +125,7 @@ class Liars:
             lies = [self._lie(body) for _ in range(4)]
             return [Arrival("" if k % 2 else f"stray {k}", order.node, lie) for k, lie in enumerate(lies)]
         if name == "replay":
-            return [Arrival("", order.node, self.old[0] if len(self.old) > 1 else Body())]
+            return [Arrival("", order.node, self.old[0] if len(self.old) > 1 else Body._make([None] * 9))]
         if name == "wrong sender":
             return [Arrival("", NODES + int(self.rng.integers(HONEST)), body)]
         if name in ("no body", "error"):

@@ -75,7 +75,7 @@ def test_one_wrong_field_is_enough(change, reason):
 
 def test_nothing_at_all_is_rejected():
     with pytest.raises(Rejected):
-        check(Body(), ORDER, np.empty(TASK.d, np.float32))
+        check(Body._make([None] * 9), ORDER, np.empty(TASK.d, np.float32))
 
 
 def test_the_median_is_that_of_the_past_and_the_present():

@@ -115,8 +115,6 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
         entry.setdefault("estimator", file.estimator)
     local = file.local.model_dump()
     a = algorithm(entry, "strategy", local=local, estimator="intervals", server=file.server, channel=None)
-    blind = isinstance(a.estimator, WithTruth) and a.estimator.needs_truth
-    require(
-        not blind, 'estimator "known" needs p, one probability per client: a real federation does not know them'
-    )
+    ok = not (isinstance(a.estimator, WithTruth) and a.estimator.needs_truth)
+    require(ok, 'estimator "known" needs p, one probability per client: a real federation does not know them')
     return Settings(folder, file, Rules(a.strategy, a.estimator, a.server), a)

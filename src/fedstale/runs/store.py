@@ -104,7 +104,7 @@ class RunFolder:
         """The complete lines, one a round; a last line that a kill cut off is left out."""
         path = self.path / "metrics.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        return [_line(path, k, line) for k, line in enumerate(lines, 1)]
+        return [metrics_line(path, k, line) for k, line in enumerate(lines, 1)]
 
     def clear(self) -> None:
         """Delete what was computed, the result first: a kill in between leaves an unfinished run."""
@@ -210,7 +210,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return dict(value)
 
 
-def _line(path: Path, number: int, text: bytes) -> dict[str, Any]:
+def metrics_line(path: Path, number: int, text: bytes) -> dict[str, Any]:
     """A line of metrics, checked: it is a JSON object that says which round it is."""
     try:
         line = json.loads(text)

@@ -36,8 +36,8 @@ def make_authority(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA384())
     )
-    _private(folder / "ca.key", _pem(ca_key))
-    _private(folder / "server.key", _pem(server_key))
+    _write_private(folder / "ca.key", ca_key, serialization.PrivateFormat.PKCS8)
+    _write_private(folder / "server.key", server_key, serialization.PrivateFormat.PKCS8)
     (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     (folder / "server.pem").write_bytes(server.public_bytes(serialization.Encoding.PEM))
 
@@ -46,10 +46,7 @@ def make_node_key(path: Path) -> str:
     """Write a client's key pair to `path` and `path`.pub; returns the hash of the public key."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP384R1())
-    coded = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    _private(path, coded)
+    _write_private(path, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     path.with_suffix(".pub").write_bytes(public + b"\n")
     return public_hash(path.with_suffix(".pub"))
@@ -89,13 +86,6 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    coded: bytes = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return coded
-
-
-def _private(path: Path, content: bytes) -> None:
+def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
+        file.write(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))

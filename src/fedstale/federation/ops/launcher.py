@@ -115,12 +115,11 @@ def stop(s: Settings, *names: str, patience: float = 10.0, hard: bool = False) -
         time.sleep(0.1)
         for head in heads:
             reap(head)
-    for name in names:
+    for name, pid in pids.items():
         for member in family(s, name):
             _signal(member, signal.SIGKILL)
-    for head in heads:
-        reap(head)
-    for name in names:
+        if pid is not None:
+            reap(pid)
         (s.folder / "pids" / name).unlink(missing_ok=True)
     return {name: pid is not None for name, pid in pids.items()}
 

@@ -31,7 +31,6 @@ REASONS = {
     ErrorCode.CLIENT_APP_RAISED_EXCEPTION: (Fault.rejected, "the client's app raised an exception"),
     ErrorCode.MOD_FAILED_PRECONDITION: (Fault.rejected, "the client's app raised an exception"),
     ErrorCode.INVALID_FAB: (Fault.rejected, "the client does not trust the app"),
-    ErrorCode.UNKNOWN: (Fault.rejected, "unknown error"),
     ErrorCode.CLIENT_APP_CRASHED: (Fault.absent, "the client's app crashed"),
     ErrorCode.MESSAGE_UNAVAILABLE: (Fault.absent, "the message expired"),
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE: (Fault.absent, "the reply expired"),

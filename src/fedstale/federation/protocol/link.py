@@ -1,8 +1,9 @@
 """The network that the round loop needs: who is online, send orders, pull replies."""
 
+from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from fedstale.core import Array, Local
 
@@ -38,18 +39,10 @@ class Order(NamedTuple):
     train: bool = True  # False: only the loss is asked for
 
 
-class Body(NamedTuple):
+class Body(namedtuple("Body", "t client token run loss dtype shape stype data")):
     """The fields of a reply as they arrived: any of them may have any type."""
 
-    t: Any = None
-    client: Any = None
-    token: Any = None
-    run: Any = None
-    loss: Any = None
-    dtype: Any = None
-    shape: Any = None
-    stype: Any = None
-    data: Any = None
+    __slots__ = ()
 
 
 class Arrival(NamedTuple):

@@ -15,10 +15,11 @@ from flwr.serverapp import ServerApp
 from fedstale.core import Array
 from fedstale.federation import settings
 from fedstale.federation.protocol.grid import GridLink
-from fedstale.federation.server.diagnostics import write_status, write_trace
+from fedstale.federation.server.diagnostics import status, write_trace
 from fedstale.federation.server.rounds import ClosedRound, Server
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_metrics
+from fedstale.runs.store import write_json
 
 
 def server_app(start: Callable[[int], Array]) -> ServerApp:
@@ -28,16 +29,11 @@ def server_app(start: Callable[[int], Array]) -> ServerApp:
     def main(grid: Any, context: Context) -> None:
         folder = Path(str(context.run_config["federation"]))
         _log_to(folder / "logs" / "rounds.log")
-        play(folder, grid, start)
+        for _ in record(settings.read(folder), grid, start):
+            pass
 
     app.main()(main)
     return app
-
-
-def play(folder: Path, grid: Any, start: Callable[[int], Array]) -> None:
-    """Play all rounds of the federation in a folder, over a Grid."""
-    for _ in record(settings.read(folder), grid, start):
-        pass
 
 
 def record(chosen: settings.Settings, grid: Any, start: Callable[[int], Array]) -> Iterator[ClosedRound]:
@@ -47,7 +43,7 @@ def record(chosen: settings.Settings, grid: Any, start: Callable[[int], Array]) 
     server = Server(chosen, link, lambda: roster.read(chosen.roster), start)
     link.size = 4 * len(server.ledger.initial(1).checkpoint.params)
     for closed in server.play():
-        write_status(chosen.folder / "status.json", closed.state, server.rules.estimator)
+        write_json(chosen.folder / "status.json", status(closed.state, server.rules.estimator))
         yield closed
     write_trace(chosen.folder / "trace.csv", read_metrics(chosen.state))
 

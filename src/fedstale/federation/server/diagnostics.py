@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedstale.core import Estimator, Floats
 from fedstale.federation.state.server_state import ServerState
-from fedstale.runs.store import fingerprint, write_json
+from fedstale.runs.store import fingerprint
 from fedstale.runs.tables import write_csv
 
 Z = 1.959963984540054  # 95 %
@@ -56,17 +56,11 @@ def _finite(values: npt.NDArray[Any]) -> list[float]:
     return [round(float(value), 6) if np.isfinite(value) else 0.0 for value in values]
 
 
-def write_status(path: Path, state: ServerState, estimator: Estimator) -> None:
-    """Write the status as JSON."""
-    write_json(path, status(state, estimator))
-
-
 def trace(lines: list[dict[str, Any]]) -> tuple[list[int], npt.NDArray[np.bool_]]:
     """The numbers of all clients that ever were in the roster, and who was heard: rounds × clients."""
     clients = sorted({i for line in lines for i in line["clients"]})
-    return clients, np.array([np.isin(clients, line["heard"]) for line in lines], np.bool_).reshape(
-        -1, len(clients)
-    )
+    heard = [np.isin(clients, line["heard"]) for line in lines]
+    return clients, np.array(heard, np.bool_).reshape(-1, len(clients))
 
 
 def write_trace(path: Path, lines: list[dict[str, Any]]) -> None:

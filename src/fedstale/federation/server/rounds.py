@@ -9,7 +9,6 @@ server would look like absence of the clients, and every estimate of p_i would b
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,12 +27,6 @@ from fedstale.runs.metrics import TRACED
 
 log = logging.getLogger("fedstale.federation")
 PAUSE = 30.0  # seconds, the longest wait after a void round
-
-
-def was_traced(folder: Path, default: bool) -> bool:
-    """Whether the state on disk holds realised weights: a federation that grows keeps its choice."""
-    manifest = read_manifest(folder)
-    return str(manifest["run"]).endswith("t") if manifest else default
 
 
 class Stalled(Exception):
@@ -57,8 +50,9 @@ class Server:
         self.settings, self.link, self.roster, self.how = settings, link, roster, settings.file.round
         rules, params = settings.rules, np.array(start(settings.file.seed), np.float32)
         require(params.ndim == 1 and bool(np.isfinite(params).all()), "the start must be a finite flat vector")
-        run = f"{settings.run}-{len(params)}"
-        if was_traced(settings.state, default=len(roster().members) <= TRACED):
+        run, committed = f"{settings.run}-{len(params)}", read_manifest(settings.state)
+        traced = str(committed["run"]).endswith("t") if committed else len(roster().members) <= TRACED
+        if traced:  # the state holds realised weights; a federation that grows keeps its choice
             rules, run = rules._replace(strategy=Tracer(rules.strategy)), run + "t"
         self.rules: Rules = rules
         self.exchange = Exchange(link, self.how)

@@ -30,15 +30,10 @@ class FedstaleStrategy(Strategy):  # type: ignore[misc]  # flwr is not there whe
         self.settings = settings.read(Path(folder))
 
     def start(
-        self,
-        grid: Any,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
+        self, grid: Any, initial_arrays: ArrayRecord, num_rounds: int = 3, timeout: float = 3600,
+        train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Evaluate | None = None,
-    ) -> Result:
+    ) -> Result:  # fmt: skip
         """Play the rounds after the last committed one up to `num_rounds`; `timeout` is the deadline of a round."""
         require(train_config is None and evaluate_config is None, "settings of clients are in federation.toml")
         how = self.settings.file.round.model_copy(update={"deadline": float(timeout)})
@@ -72,7 +67,5 @@ def _flat(arrays: ArrayRecord) -> core.Array:
 def _shaped(flat: core.Array, like: ArrayRecord) -> ArrayRecord:
     shapes = {name: a.numpy().shape for name, a in like.items()}
     stops = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
-    parts = np.split(flat, stops[:-1])
-    return ArrayRecord(
-        {name: Array(part.reshape(shape)) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-    )
+    parts = zip(shapes.items(), np.split(flat, stops[:-1]), strict=True)
+    return ArrayRecord({name: Array(part.reshape(shape)) for (name, shape), part in parts})

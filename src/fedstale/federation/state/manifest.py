@@ -5,12 +5,11 @@ federation never goes on from a state that somebody has damaged, and never begin
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from fedstale.core import BadInput, require
-from fedstale.runs.store import canonical, read_json, write_json
+from fedstale.runs.store import canonical, metrics_line, read_json, write_json
 
 FORMAT = 2
 RESTORE = "restore it from a backup"
@@ -47,10 +46,11 @@ def committed_round(folder: Path) -> int:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """One record for each committed round, from metrics.jsonl."""
-    records = [_record(line) for line in metric_lines(folder, committed_round(folder))]
-    whole = [r.get("round") for r in records] == list(range(1, len(records) + 1))
-    require(whole, f"{folder / 'metrics.jsonl'} is damaged; {RESTORE}")
-    return records
+    lines = metric_lines(folder, committed_round(folder))
+    try:
+        return [metrics_line(folder / "metrics.jsonl", k, line) for k, line in enumerate(lines, 1)]
+    except BadInput as error:
+        raise BadInput(f"{error}; {RESTORE}") from None
 
 
 def metric_lines(folder: Path, t: int) -> list[bytes]:
@@ -72,10 +72,3 @@ def checksum(path: Path) -> str:
 
 def _digest(manifest: dict[str, Any]) -> str:
     return hashlib.blake2b(canonical(manifest).encode()).hexdigest()[:32]
-
-
-def _record(line: bytes) -> dict[str, Any]:
-    try:
-        return dict(json.loads(line))
-    except (ValueError, TypeError):
-        return {}

@@ -34,11 +34,11 @@ class Member:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        require(type(self.id) is int and self.id >= 0, f"a client number must be at least 0, got {self.id!r}")
-        ok = isinstance(self.key, str) and KEY.fullmatch(self.key) is not None
+        require(self.id >= 0, f"a client number must be at least 0, got {self.id}")
+        ok = KEY.fullmatch(self.key) is not None
         require(ok, f"the key of client {self.id} must be 64 hex digits, got {self.key!r}")
-        finite = isinstance(self.weight, int | float) and 0 < self.weight < float("inf")
-        require(finite, f"the weight of client {self.id} must be above 0, got {self.weight!r}")
+        ok = 0 < self.weight < float("inf")
+        require(ok, f"the weight of client {self.id} must be above 0, got {self.weight}")
 
 
 @part
