@@ -3,8 +3,7 @@ import math
 
 import pytest
 
-from fedstale.cli.console import in_words, print_table, text_of
-from fedstale.cli.options import print_json
+from fedstale.cli.console import in_words, print_json, print_table, text_of
 
 
 def test_settings_are_readable() -> None:

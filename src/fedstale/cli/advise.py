@@ -12,8 +12,7 @@ from fedstale.advise.files import read_numbers, read_trace
 from fedstale.advise.measures import Measures, measure, plain
 from fedstale.advise.rules import Advice
 from fedstale.advise.rules import advise as decide
-from fedstale.cli.console import say, talk
-from fedstale.cli.options import AsFormat, Config, Format, Store, print_json
+from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, Store, print_json, say, talk
 from fedstale.core import BadInput, Floats, require
 from fedstale.experiments import schema
 from fedstale.experiments.execute import execute
@@ -40,9 +39,7 @@ def advise(
         str | None, typer.Option(help="Client weights a_i: 1,2,… or a file; the task's, or equal, if omitted.")
     ] = None,
     config: Config = None,
-    clients_first: Annotated[
-        bool, typer.Option("--clients-first", help="The trace has a row per client, not per round.")
-    ] = False,
+    clients_first: ClientsFirst = False,
     simulate: Annotated[bool, typer.Option("--simulate", help="Simulate a shortlist on the experiment.")] = False,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds to simulate (default: the experiment's, at most 200).")
@@ -91,13 +88,9 @@ def simulation(e: Experiment, m: Measures, a: Advice, out: Path) -> dict[str, An
 
 
 def gather(
-    source: Path | None,
-    probs: str | None,
-    config: Path | None,
-    weights: str | None,
-    changes: list[str],
+    source: Path | None, probs: str | None, config: Path | None, weights: str | None, changes: list[str],
     clients_first: bool,
-) -> tuple[Evidence, Experiment | None]:
+) -> tuple[Evidence, Experiment | None]:  # fmt: skip
     """The evidence that the arguments name, and the experiment if there is one."""
     if source is not None and source.suffix == ".toml":
         require(config is None, f"one experiment is enough, got {source} and {config}")
@@ -107,15 +100,17 @@ def gather(
     a = None if weights is None else read_numbers(weights, "weights")
     own = source is None and probs is None  # the experiment says who comes
     experiment = None if config is None else read_experiment(config, changes if source is None else [], own)
-    if own:
+    if probs is not None:
+        e = of_probs(read_numbers(probs, "probs"), a)
+    elif source is None:
         assert experiment is not None
         return of_experiment(experiment, a), experiment
-    if source is not None and source.is_dir():
+    elif source.is_dir():
         folder = run_folder(source)
         e = of_run(folder, a)
         return (e, experiment_of(folder.path)) if experiment is None else (with_task(e, experiment, a), experiment)
-    given = None if probs is None else read_numbers(probs, "probs")
-    e = of_file(source, changes, clients_first, a) if given is None else of_probs(given, a)
+    else:
+        e = of_file(source, changes, clients_first, a)
     if experiment is None:
         return e, None
     return with_task(e, experiment, a), experiment.model_copy(update={"participation": replay(e)})
@@ -127,10 +122,9 @@ def read_experiment(path: Path, changes: list[str], own: bool) -> Experiment:
     return schema.read(path, ['algorithms=["fedavg"]', *stand_in, *changes])
 
 
-def of_file(path: Path | None, changes: list[str], clients_first: bool, weights: Floats | None) -> Evidence:
+def of_file(path: Path, changes: list[str], clients_first: bool, weights: Floats | None) -> Evidence:
     """The evidence of a recorded trace."""
-    require(path is not None and path.exists(), f"there is no file or folder {path}; advise needs {SOURCES}")
-    assert path is not None
+    require(path.exists(), f"there is no file or folder {path}; advise needs {SOURCES}")
     here = read_trace(path, changes, clients_first)
     require(bool(here.any()), f"{path} has {len(here)} rounds with nobody there; nothing can be said of it")
     return of_table(path.name, here, weights)

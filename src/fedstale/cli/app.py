@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import say, talk
+from fedstale.cli.console import say
 from fedstale.core import BadInput
 from fedstale.experiments.interrupts import Interrupted
 from fedstale.simulate import Diverged
@@ -33,9 +33,7 @@ COMMANDS = {  # name → module in this folder and its function, or its Typer ap
     "bench": "bench:bench",
 }
 
-app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Federated learning for clients that come and go."
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(asked: bool) -> None:
@@ -82,9 +80,7 @@ def command() -> Any:
 
 def main() -> None:
     """Run the command line; an expected failure ends it with one sentence and an exit code."""
-    warnings.showwarning = lambda message, *_, **__: talk.print(
-        f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True
-    )
+    warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}", style="yellow")
     try:
         command()()
     except BadInput as error:

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import print_table
-from fedstale.cli.options import AsFormat, Format, print_json
+from fedstale.cli.console import AsFormat, Format, print_json, print_table
 from fedstale.core import require
 
 CHECKOUT = Path(__file__).parents[3]

@@ -10,8 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedstale.cli.console import screen
-from fedstale.cli.options import AsFormat, Format, print_json
+from fedstale.cli.console import AsFormat, Format, print_json, screen
 from fedstale.runs import metrics
 from fedstale.runs.metrics import WINDOWS, Metric, metric
 from fedstale.runs.pairing import Pair, matched, sides

@@ -1,8 +1,16 @@
-"""Printing for people: results go to standard output, progress and complaints to standard error."""
+"""What the commands share: their common options, spelled and explained alike, and how they print.
 
+Results go to standard output, progress and complaints to standard error.
+"""
+
+import json
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +18,38 @@ from rich.table import Table
 WIDTH = 120  # columns of a table that is printed into a file or a pipe
 
 talk = Console(stderr=True)
+
+
+class Format(StrEnum):
+    """How a command prints its results."""
+
+    text = "text"
+    json = "json"
+
+
+def out_option(help: str) -> Any:
+    """The option `-o/--out`; `help` says what is written there."""
+    return typer.Option("--out", "-o", help=help)
+
+
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="Override one setting; may be given several times."),
+]
+Store = Annotated[Path, out_option("Folder that stores the runs.")]
+AsFormat = Annotated[Format, typer.Option("--format", help="Print results as text or as JSON.")]
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", help="Comma-separated seeds instead of the file's, such as 1,2,3.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")]
+ClientsFirst = Annotated[
+    bool, typer.Option("--clients-first", help="The trace has a row per client, not per round.")
+]
+
+
+def seeds_override(seeds: str | None) -> list[str]:
+    """The option `--seeds` as an override of an experiment; empty if it was not given."""
+    return [f"seeds=[{seeds}]"] if seeds else []
 
 
 def screen() -> Console:
@@ -20,10 +60,23 @@ def screen() -> Console:
     return found
 
 
-def say(sentence: str) -> None:
-    """Print a sentence on standard error, unless it is empty."""
+def say(sentence: str, console: Console = talk, style: str | None = None) -> None:
+    """Print a sentence on standard error, or another console, unless it is empty."""
     if sentence:
-        talk.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a result on standard output as JSON; numbers that are not finite become null."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", empty: str = "nothing yet") -> None:

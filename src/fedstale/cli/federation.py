@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import print_table
-from fedstale.cli.options import AsFormat, Format, print_json
+from fedstale.cli.console import AsFormat, Format, print_json, print_table
 from fedstale.core import require
 from fedstale.federation import settings
 from fedstale.federation.ops import control, launcher, runner, template

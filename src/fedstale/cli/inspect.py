@@ -11,8 +11,7 @@ from rich.table import Table
 
 from fedstale import theory
 from fedstale.advise.files import read_numbers, read_trace
-from fedstale.cli.console import print_table, screen
-from fedstale.cli.options import AsFormat, Config, Format, out_option, print_json
+from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, out_option, print_json, print_table, screen
 from fedstale.core import Floats, Mask
 from fedstale.runs.tables import write_csv
 
@@ -24,9 +23,7 @@ def inspect(
     weights: Annotated[
         str | None, typer.Option(help="Client weights a_i: 1,2,… or a file of numbers; equal if omitted.")
     ] = None,
-    clients_first: Annotated[
-        bool, typer.Option("--clients-first", help="The table has a row per client, not per round.")
-    ] = False,
+    clients_first: ClientsFirst = False,
     period: Annotated[
         int | None, typer.Option(help="Length P, in rounds, of the windows of δ̃²(P); about 1 / p_min if omitted.")
     ] = None,

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import print_table
-from fedstale.cli.options import AsFormat, Format, Store, print_json
+from fedstale.cli.console import AsFormat, Format, Store, print_json, print_table
 from fedstale.core import known
 from fedstale.registry import TABLES
 from fedstale.runs import store

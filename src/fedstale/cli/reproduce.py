@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedstale.cli.console import print_table, say
-from fedstale.cli.options import Config, Seeds, out_option, seeds_override
+from fedstale.cli.console import Config, Resume, Seeds, out_option, print_table, say, seeds_override
 from fedstale.cli.run import command_line
 from fedstale.papers import results
 from fedstale.papers.executors import Executor, compute
@@ -38,9 +37,7 @@ def reproduce(
     executor: Annotated[
         Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")
     ] = Executor.processes,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")
-    ] = False,
+    resume: Resume = False,
     out: Annotated[Path, out_option("Folder for figure, numbers and claims.")] = Path("reproduction"),
     runs: Annotated[Path | None, typer.Option(help="Folder that stores the runs (default: OUT/runs).")] = None,
     figure_format: Annotated[Picture, typer.Option(help="File format of the picture.")] = Picture.png,

@@ -1,26 +1,48 @@
-"""`fedstale run EXPERIMENT`: train every algorithm of an experiment with every seed and compare them."""
+"""`fedstale run EXPERIMENT`: train every algorithm of an experiment with every seed and compare them.
+
+While runs are computed, their progress is a bar on a terminal and plain lines elsewhere.
+"""
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, SpinnerColumn, TextColumn
+from rich.progress import Progress as Bars
 from rich.table import Table
 
-from fedstale.cli.console import in_words, say, screen, talk
-from fedstale.cli.options import AsFormat, Config, Format, Seeds, Store, print_json, seeds_override
-from fedstale.cli.progress import follow
+from fedstale.cli.console import (
+    AsFormat,
+    Config,
+    Format,
+    Resume,
+    Seeds,
+    Store,
+    in_words,
+    print_json,
+    say,
+    screen,
+    seeds_override,
+    talk,
+)
 from fedstale.experiments import schema
-from fedstale.experiments.execute import execute
+from fedstale.experiments.execute import Progress, execute
 from fedstale.experiments.interrupts import Stop
-from fedstale.experiments.plan import Planned, by_label, digest, find, plan
+from fedstale.experiments.plan import Planned, by_label, digest, find, plan, warmups
 from fedstale.runs import metrics, store
 from fedstale.runs.metrics import WINDOWS
 from fedstale.runs.statistics import spread
 from fedstale.runs.tables import write_csv
+
+PLAIN_SECONDS = 10.0  # from one plain line to the next
+WARM_UP_SECONDS = 1.0  # time left is not estimated before rounds have been timed for this long
+Clock = Callable[[], float]
 
 
 def run(
@@ -31,9 +53,7 @@ def run(
     out: Store = Path("runs"),
     seeds: Seeds = None,
     engine: Annotated[str | None, typer.Option(help="Engine instead of the file's, see `list engines`.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")
-    ] = False,
+    resume: Resume = False,
     again: Annotated[bool, typer.Option("--again", help="Delete stored results and compute them again.")] = False,
     checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between two checkpoints.")] = 10.0,
     keep_checkpoints: Annotated[
@@ -109,14 +129,8 @@ def table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     found = metrics.shown([key.removesuffix("_final") for key in rows[0]])
     views = zip(found[:1] * 3, WINDOWS, ("final", "last 10", "best"), strict=False)
     columns = [*views, *((m, "final", m.name) for m in found[1:])]
-    out = Table(
-        title=title,
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, show_edge=False,
+                padding=(0, 1, 0, 0))  # fmt: skip
     out.caption = f"final, mean of the last 10 rounds and best {found[0].label}" if found else ""
     if rows[0]["seeds"] > 1:
         out.caption += f"; mean ± standard deviation over {rows[0]['seeds']} seeds"
@@ -129,3 +143,79 @@ def table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
         cells = [m.text(row[key], std) for (m, *_), key, std in zip(columns, keys, stds, strict=True)]
         out.add_row(str(row["algorithm"]), *cells, f"{row['rounds_per_second']:.3g}")
     return out
+
+
+def follow(
+    rounds: Iterable[Progress], planned: Sequence[Planned], console: Console, clock: Clock = time.monotonic
+) -> int:
+    """Show rounds as they are computed; returns how many runs were found finished in the store."""
+    unfinished = [p for p in warmups(planned) if not p.folder.finished]
+    total = sum(p.config["rounds"] for p in (*planned, *unfinished))
+    status, reused, said = _Status(total, clock), 0, clock()
+    note = TextColumn("{task.description}", markup=False)
+    with Bars(SpinnerColumn(), BarColumn(24), note, console=console, disable=not console.is_terminal) as bars:
+        bar = bars.add_task("", total=total)
+        for p in rounds:
+            reused += p.reused
+            line = status.line(p)
+            bars.update(bar, completed=total - status.left, description=line)
+            if p.result and not p.reused:
+                say(f"{_name(p)}: {_result(p.result)}", console)
+            elif not console.is_terminal and not p.reused and clock() - said >= PLAIN_SECONDS:
+                said = clock()
+                say(line, console)
+    return reused
+
+
+class _Status:
+    """What is known about the runs in progress: rounds left, main metric, and speed.
+
+    The first round is not timed, because it includes loading data and compiling.
+    """
+
+    def __init__(self, total: int, clock: Clock) -> None:
+        self.left, self.clock, self.timed, self.since = total, clock, -1, 0.0
+        self.begun: dict[str, tuple[int, float]] = {}  # run → the round and the time at which it was first seen
+        self.values: dict[str, str] = {}  # run → its main metric when it was last evaluated
+
+    def line(self, p: Progress) -> str:
+        """Count a round; where its run is, without what is not known yet."""
+        if p.reused:
+            self.left -= p.planned.config["rounds"]
+            return ""
+        name, now = _name(p), self.clock()
+        self.left -= 1 if name in self.begun else p.t  # a resumed run begins after round 1
+        self.since, self.timed = self.since if self.begun else now, self.timed + 1
+        first, then = self.begun.setdefault(name, (p.t, now))
+        self.values[name] = _main(p.metrics) or self.values.get(name, "")
+        speed = f"{(p.t - first) / (now - then):.3g} rounds/s" if p.t > first and now > then else ""
+        clients = f"{p.metrics['participants']} clients" if "participants" in p.metrics else ""
+        parts = (
+            f"round {p.t}/{p.planned.config['rounds']}",
+            self.values[name],
+            clients,
+            speed,
+            self._time_left(now),
+        )
+        return f"{name}: {', '.join(filter(None, parts))}"
+
+    def _time_left(self, now: float) -> str:
+        if self.timed == 0 or now - self.since < WARM_UP_SECONDS:
+            return ""
+        seconds = self.left * (now - self.since) / self.timed
+        return f"{seconds:.0f} s left" if seconds < 120 else f"{seconds / 60:.0f} min left"
+
+
+def _name(p: Progress) -> str:
+    return f"{p.planned.algorithm.label}, seed {p.planned.seed}"
+
+
+def _main(line: Mapping[str, Any]) -> str:
+    """The main metric of an evaluated round; nothing for other rounds."""
+    return next((f"{m.name} {m.text(line[m.name])}" for m in metrics.shown(line)), "")
+
+
+def _result(result: Mapping[str, Any]) -> str:
+    values = [f"{m.name} {m.text(result[m.name]['final'])}" for m in metrics.shown(result)]
+    refused = [f"{result['refused']} updates refused"] if result["refused"] else []
+    return ", ".join([*values, f"{result['rounds_per_second']:.3g} rounds/s", *refused])

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import in_words, screen
-from fedstale.cli.options import AsFormat, Format, Store, print_json
+from fedstale.cli.console import AsFormat, Format, Store, in_words, print_json, screen
 from fedstale.core import known, require
 from fedstale.runs import store
 

@@ -23,7 +23,7 @@ from fedstale.core import (
 )
 from fedstale.experiments.build import make_task
 from fedstale.experiments.interrupts import Interrupted
-from fedstale.experiments.plan import Planned
+from fedstale.experiments.plan import Planned, warmups
 from fedstale.experiments.recorder import Checkpoints, Recorder, Saved, Tally, environment
 from fedstale.experiments.schema import Experiment
 from fedstale.experiments.tracer import Tracer
@@ -61,9 +61,8 @@ def execute(
     continues and what it has finished is left alone. Checkpoints are saved every so many seconds and on a stop;
     a finished run keeps its last one only if asked. `say` receives sentences for the user.
     """
-    warmups = list({p.warmup.folder: p.warmup for p in planned if p.warmup}.values())
     anew = again and not resume
-    stages = [[p for p in stage if anew or not p.folder.finished] for stage in (warmups, planned)]
+    stages = [[p for p in stage if anew or not p.folder.finished] for stage in (warmups(planned), planned)]
     waiting = [p for stage in stages for p in stage]
     folders = {p.folder for p in waiting}
     for p in planned:

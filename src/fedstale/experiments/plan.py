@@ -90,6 +90,11 @@ def by_label(planned: Sequence[Planned]) -> dict[str, list[Planned]]:
     return groups
 
 
+def warmups(planned: Sequence[Planned]) -> list[Planned]:
+    """The runs that others start from, each once."""
+    return list({p.warmup.folder: p.warmup for p in planned if p.warmup}.values())
+
+
 def digest(planned: Sequence[Planned]) -> str:
     """Six characters that tell one set of runs from another, for the files of an overridden experiment."""
     return hashlib.sha256("".join(p.folder.path.name for p in planned).encode()).hexdigest()[:6]

@@ -14,7 +14,7 @@ from functools import partial
 from fedstale.core import require
 from fedstale.experiments.execute import execute, require_resumable
 from fedstale.experiments.interrupts import Interrupted, Stop
-from fedstale.experiments.plan import Planned
+from fedstale.experiments.plan import Planned, warmups
 from fedstale.papers.figure import PlannedCell
 from fedstale.runs import store
 from fedstale.simulate import Diverged
@@ -120,7 +120,7 @@ def _compute(cell: PlannedCell, resume: bool, command: str, parent: int | None) 
 def _reporting(cells: Sequence[PlannedCell], say: Callable[[str], None]) -> Iterator[None]:
     """Says every few seconds how many rounds are done; the store knows, whichever process computes them."""
     runs = [p for cell in cells for p in cell.runs]
-    runs += {p.warmup.folder: p.warmup for p in runs if p.warmup}.values()
+    runs += warmups(runs)
     total, start, over = sum(p.config["rounds"] for p in runs), time.monotonic(), threading.Event()
     before = total - rounds_left(runs)
 
