@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, part, require
+from fedstale.core import Array, Mask, keep, part, require
 
 Counts = npt.NDArray[np.int32]
 
@@ -28,8 +28,7 @@ class Known:
                 given = np.array(values, np.float32)
                 ok = given.ndim == 1 and bool(((given >= lowest) & (given <= 1)).all())
                 require(ok, f"{name} must be one number in [{lowest}, 1] per client, got {values}")
-                given.flags.writeable = False
-                object.__setattr__(self, name, given)
+                keep(self, name, given)
 
     @property
     def needs_truth(self) -> bool:
@@ -108,13 +107,13 @@ class BetaBernoulli:
     m0: npt.ArrayLike = 1.0
 
     def __post_init__(self) -> None:
-        n0, m0 = _constant(self.n0), _constant(self.m0)
-        ok = n0.ndim <= 1 and bool((n0 > 0).all() and np.isfinite(n0).all())
+        n0, m0 = np.array(self.n0, np.float64), np.array(self.m0, np.float64)
+        ok = n0.ndim <= 1 and bool(((n0 > 0) & (n0 < np.inf)).all())
         require(ok, f"n0 must be above 0, one or one per client, got {self.n0!r}")
-        ok = m0.ndim <= 1 and bool((m0 >= 0).all() and np.isfinite(m0).all())
+        ok = m0.ndim <= 1 and bool(((m0 >= 0) & (m0 < np.inf)).all())
         require(ok, f"m0 must be at least 0, one or one per client, got {self.m0!r}")
-        object.__setattr__(self, "n0", n0)
-        object.__setattr__(self, "m0", m0)
+        keep(self, "n0", n0)
+        keep(self, "m0", m0)
 
     def after(self, history: Mask) -> "BetaBernoulli":
         """The estimator that has already seen these rounds, (rounds, n)."""
@@ -160,11 +159,11 @@ class Transitions:
 
     def __post_init__(self) -> None:
         require(self.warmup_rounds >= 0, f"warmup_rounds must be at least 0, got {self.warmup_rounds}")
-        prior = _constant(self.prior)
-        ok = prior.ndim in (2, 3) and prior.shape[-2:] == (2, 2) and bool((prior > 0).all())
-        ok = ok and bool(np.isfinite(prior).all())
+        prior = np.array(self.prior, np.float64)
+        positive = bool(((prior > 0) & (prior < np.inf)).all())
+        ok = prior.ndim in (2, 3) and prior.shape[-2:] == (2, 2) and positive
         require(ok, f"prior must be (2, 2) or (clients, 2, 2) numbers above 0, got {self.prior!r}")
-        object.__setattr__(self, "prior", prior)
+        keep(self, "prior", prior)
 
     def after(self, history: Mask) -> "Transitions":
         """The estimator that has already seen the transitions of these rounds, (rounds, n)."""
@@ -213,9 +212,3 @@ class Transitions:
         go += n10
         go /= left + (n10 + n11)
         return come, go
-
-
-def _constant(value: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    x = np.array(value, np.float64)
-    x.flags.writeable = False
-    return x

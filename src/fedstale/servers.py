@@ -10,12 +10,12 @@ import numpy as np
 from fedstale.core import Array, Server, State, part, require
 
 
-def _rate(lr: float) -> None:
+def _check(lr: float, shares: dict[str, float], tau: float = 1.0) -> None:
+    """Refuse a learning rate, moving averages' shares or an offset τ that cannot be used."""
     require(lr > 0, f"the server's lr must be above 0, got {lr}")
-
-
-def _share(name: str, value: float) -> None:
-    require(0 <= value < 1, f"{name} must be in [0, 1), got {value}")
+    for name, value in shares.items():
+        require(0 <= value < 1, f"{name} must be in [0, 1), got {value}")
+    require(tau > 0, f"tau must be above 0, got {tau}")
 
 
 @part
@@ -25,7 +25,7 @@ class Sgd:
     lr: float = 1.0
 
     def __post_init__(self) -> None:
-        _rate(self.lr)
+        _check(self.lr, {})
 
     def init(self, d: int) -> None:
         return None
@@ -42,8 +42,7 @@ class Momentum:
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        _rate(self.lr)
-        _share("momentum", self.momentum)
+        _check(self.lr, {"momentum": self.momentum})
 
     def init(self, d: int) -> Array:
         return np.zeros(d, np.float32)
@@ -68,10 +67,7 @@ class Adam:
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        _rate(self.lr)
-        _share("beta1", self.beta1)
-        _share("beta2", self.beta2)
-        require(self.tau > 0, f"tau must be above 0, got {self.tau}")
+        _check(self.lr, {"beta1": self.beta1, "beta2": self.beta2}, self.tau)
 
     def init(self, d: int) -> Moments:
         return Moments(np.zeros(d, np.float32), np.full(d, self.tau**2, np.float32))
@@ -94,10 +90,7 @@ class Yogi:
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        _rate(self.lr)
-        _share("beta1", self.beta1)
-        _share("beta2", self.beta2)
-        require(self.tau > 0, f"tau must be above 0, got {self.tau}")
+        _check(self.lr, {"beta1": self.beta1, "beta2": self.beta2}, self.tau)
 
     def init(self, d: int) -> Moments:
         return Moments(np.zeros(d, np.float32), np.full(d, self.tau**2, np.float32))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.link import at, check_retries, each, luck, send, settle
+from fedstale.channels.link import at, each, luck, send, settle
 from fedstale.core import Array, Floats, Ids, Mask, Streams, part, require
 
 
@@ -37,9 +37,8 @@ class GilbertElliott:
     retries: int = 0
 
     def __post_init__(self) -> None:
-        settle(self, "worsen", "recover", "good", "bad")
+        settle(self, self.retries, "worsen", "recover", "good", "bad")
         require(bool(np.all(np.asarray(self.recover) > 0)), f"recover must be above 0, got {self.recover}")
-        check_retries(self.retries)
 
     def probs(self, n: int, d: int) -> Array:
         share, links = self._bad_share(n), 1 + self.both_links

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, Ids, Mask, require
+from fedstale.core import Floats, Ids, Mask, keep, per_client, require
 
 
 class Spent(NamedTuple):
@@ -29,26 +29,20 @@ def send(luck: Floats, q: Floats | float, retries: int) -> tuple[Mask, int]:
     return lost <= retries, int(np.minimum(lost, retries).sum()) + lost.size
 
 
-def settle(channel: object, *names: str) -> None:
-    """Check the named probabilities of a channel and keep each as a number or as a read-only array."""
+def settle(channel: object, retries: int, *names: str) -> None:
+    """Check the settings of a channel and keep the named probabilities as a number or as a read-only array."""
+    require(retries >= 0, f"retries must be at least 0, got {retries}")
     for name in names:
         given = getattr(channel, name)
         q = np.array(given, np.float64)
         ok = q.ndim <= 1 and q.size > 0 and bool(((q >= 0) & (q <= 1)).all())
         require(ok, f"{name} must be a probability in [0, 1], one or one per client, got {given}")
-        q.flags.writeable = False
-        object.__setattr__(channel, name, q if q.ndim else float(q))
-
-
-def check_retries(retries: int) -> None:
-    require(retries >= 0, f"retries must be at least 0, got {retries}")
+        keep(channel, name, q if q.ndim else float(q))
 
 
 def each(q: npt.ArrayLike, n: int) -> Floats:
     """(n,) the probability of every client."""
-    q = np.asarray(q, np.float64)
-    require(q.ndim == 0 or len(q) == n, f"{n} clients need {n} probabilities, got {q.size}")
-    return np.broadcast_to(q, n)
+    return per_client(q, n, "probabilities")
 
 
 def at(q: npt.ArrayLike, clients: Ids) -> Floats:

@@ -6,7 +6,7 @@ Rodio, Client heterogeneity in federated learning systems, thesis, 2024, ch. 4.
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.link import Spent, at, check_retries, each, luck, send, settle
+from fedstale.channels.link import Spent, at, each, luck, send, settle
 from fedstale.core import Array, Ids, Mask, Streams, part
 
 
@@ -43,8 +43,7 @@ class Loss:
     retries: int = 0
 
     def __post_init__(self) -> None:
-        settle(self, "up", "down")
-        check_retries(self.retries)
+        settle(self, self.retries, "up", "down")
 
     def probs(self, n: int, d: int) -> Array:
         up, down = (each(q, n) ** (self.retries + 1) for q in (self.up, self.down))

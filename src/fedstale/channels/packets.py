@@ -7,7 +7,7 @@ divided by its own arrival probability, which keeps Unbiased and FedStale unbias
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.link import Spent, at, check_retries, each, send, settle
+from fedstale.channels.link import Spent, at, each, send, settle
 from fedstale.core import Array, Floats, Ids, Mask, Streams, part, require
 
 
@@ -26,8 +26,7 @@ class Packets:
 
     def __post_init__(self) -> None:
         require(self.size >= 1, f"size must be at least 1 coordinate, got {self.size}")
-        settle(self, "loss")
-        check_retries(self.retries)
+        settle(self, self.retries, "loss")
 
     def probs(self, n: int, d: int) -> Array:
         return (1 - self._lost(n) ** self._count(d)).astype(np.float32)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "BadInput", "check_types", "known", "part", "require", "shown",
+    "BadInput", "check_types", "keep", "known", "part", "per_client", "require", "shown",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -36,6 +36,20 @@ def require(ok: bool, sentence: str) -> None:
     """Raise BadInput with this sentence unless `ok`."""
     if not ok:
         raise BadInput(sentence)
+
+
+def keep(part: object, name: str, value: Any) -> None:
+    """Set a field of a frozen part to its checked value, which is read-only if it is an array."""
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    object.__setattr__(part, name, value)
+
+
+def per_client(values: npt.ArrayLike, n: int, what: str) -> npt.NDArray[np.float64]:
+    """(n,) a setting that is one number for all clients or one for each."""
+    x = np.asarray(values, np.float64)
+    require(x.ndim == 0 or len(x) == n, f"{n} clients need {n} {what}, got {x.size}")
+    return np.broadcast_to(x, n)
 
 
 def known(name: object, table: Mapping[str, Any], what: str) -> str:
