@@ -12,7 +12,8 @@ from fedstale.experiments import build as catalogue
 from fedstale.experiments import schema
 from fedstale.experiments.schema import Experiment
 from fedstale.experiments.spec import Spec, Table, build
-from fedstale.participation import Bernoulli, Events, Grid, LabelTied, Markov, MarkovClasses, Trace, TwoGroups
+from fedstale.participation import Bernoulli, LabelTied, Markov, MarkovClasses, TwoGroups
+from fedstale.participation.recorded import Recorded
 from fedstale.registry import CHANNELS, ESTIMATORS
 from fedstale.rng import stream
 from fedstale.runs.query import AWAY, names_clients, presence
@@ -69,7 +70,7 @@ def of_experiment(experiment: Experiment, weights: Floats | None) -> Evidence:
         p=p if arrival is None else p * arrival,
         weights=normalised(task.weights if weights is None else weights, n),
         here=here,
-        recorded=isinstance(part, Trace | Events | Grid),
+        recorded=isinstance(part, Recorded),
         mixing=np.asarray(part.mixing(n), np.float64) if isinstance(part, Mixes) else None,
         arrival=arrival,
         d=task.d,
@@ -148,9 +149,7 @@ def _table(part: Any, n: int) -> Mask | None:
     """(rounds, n): the recording, or simulated rounds of dependent clients; None for independent ones."""
     if isinstance(part, INDEPENDENT):
         return None
-    if isinstance(part, Trace):
-        return part._rounds(n)
-    if isinstance(part, Events | Grid):
-        return np.asarray(part._table)
+    if isinstance(part, Recorded):
+        return part.recording(n)
     rounds = max(2, min(DRAWN, ENTRIES // n))
     return np.array([*itertools.islice(part.rows(n, stream(0, "advise")), rounds)])

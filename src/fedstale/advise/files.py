@@ -22,7 +22,7 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> M
     kind = _kind(path, settings)
     require(path.is_file(), f"there is no trace file {path}")
     part: Any = build({"kind": kind, RECORDINGS[kind]: str(path), **settings}, PARTICIPATION, kind)
-    table: Mask = np.asarray(part.matrix) if kind == "trace" else part._table
+    table: Mask = part.recording()
     return table.T if clients_first else table
 
 

@@ -11,17 +11,6 @@ from fedstale.participation.tied import LabelTied
 from fedstale.participation.trace import Trace
 
 __all__ = [
-    "Bernoulli",
-    "ClusteredMarkov",
-    "Cyclic",
-    "Diurnal",
-    "Events",
-    "Grid",
-    "LabelTied",
-    "Markov",
-    "MarkovClasses",
-    "RegularisedSampling",
-    "Sampling",
-    "Trace",
-    "TwoGroups",
-]
+    "Bernoulli", "ClusteredMarkov", "Cyclic", "Diurnal", "Events", "Grid", "LabelTied", "Markov", "MarkovClasses",
+    "RegularisedSampling", "Sampling", "Trace", "TwoGroups",
+]  # fmt: skip

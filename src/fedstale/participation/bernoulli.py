@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, part, require
+from fedstale.core import Array, Mask, keep, part, per_client, require
 
 
 @part
@@ -21,17 +21,13 @@ class Bernoulli:
         p = np.array(self.p, np.float64)
         ok = p.ndim <= 1 and p.size > 0 and bool(((p >= 0) & (p <= 1)).all())
         require(ok, f"a participation probability must be in [0, 1], one or one per client, got {self.p}")
-        p.flags.writeable = False
-        object.__setattr__(self, "p", p)
+        keep(self, "p", p)
 
     def probs(self, n: int) -> Array:
-        p = np.asarray(self.p)
-        require(p.ndim == 0 or len(p) == n, f"{n} clients need {n} probabilities, got {p.size}")
-        return np.broadcast_to(p, n).astype(np.float32)
+        return per_client(self.p, n, "probabilities").astype(np.float32)
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        self.probs(n)
-        p = np.broadcast_to(np.asarray(self.p), n)
+        p = per_client(self.p, n, "probabilities")
         while True:
             yield rng.random(n) < p
 
@@ -46,9 +42,10 @@ class TwoGroups:
         require(0 <= self.p_min <= 1, f"p_min must be in [0, 1], got {self.p_min}")
 
     def probs(self, n: int) -> Array:
-        return np.where(np.arange(n) < n - n // 2, 1.0, self.p_min).astype(np.float32)
+        return self._coins(n).probs(n)
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        p = np.where(np.arange(n) < n - n // 2, 1.0, self.p_min)
-        while True:
-            yield rng.random(n) < p
+        return self._coins(n).rows(n, rng)
+
+    def _coins(self, n: int) -> Bernoulli:
+        return Bernoulli(np.where(np.arange(n) < n - n // 2, 1.0, self.p_min))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, part, require
+from fedstale.core import Array, Mask, keep, part, require
 from fedstale.participation.groups import Kind, checked_members, group_of
 
 
@@ -32,7 +32,7 @@ class Cyclic:
         require(self.on >= 1, f"on must be at least 1 round, got {self.on}")
         require(self.off >= 0, f"off must be at least 0 rounds, got {self.off}")
         require(self.offset >= 0, f"offset must be at least 0 rounds, got {self.offset}")
-        object.__setattr__(self, "members", checked_members(self.members, self.groups))
+        keep(self, "members", checked_members(self.members, self.groups))
 
     def probs(self, n: int) -> Array:
         group_of(n, self.groups, self.members)
@@ -40,9 +40,7 @@ class Cyclic:
 
     def kinds(self, n: int) -> Iterator[Kind]:
         period, group = self.on + self.off, group_of(n, self.groups, self.members)
-        changes = np.unique(
-            np.r_[self._starts(), self._starts() + self.on] % period
-        )  # where somebody comes or goes
+        changes = np.unique(np.r_[self._starts(), self._starts() + self.on] % period)  # a group comes or goes
         for begin, end in zip(changes, np.r_[changes[1:], changes[0] + period], strict=True):
             yield Kind((end - begin) / period, self._groups_on(begin).astype(np.float64), group)
 

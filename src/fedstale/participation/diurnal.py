@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Mask, part, require
+from fedstale.core import Array, Floats, Mask, keep, part, require
 from fedstale.participation.groups import Kind, checked_members, group_of
 
 
@@ -31,7 +31,7 @@ class Diurnal:
         require(ok, f"mean ± amplitude must stay in [0, 1], got {self.mean:g} ± {self.amplitude:g}")
         require(self.rounds_per_day >= 2, f"rounds_per_day must be at least 2, got {self.rounds_per_day}")
         require(self.clusters >= 1, f"clusters must be at least 1, got {self.clusters}")
-        object.__setattr__(self, "members", checked_members(self.members, self.clusters))
+        keep(self, "members", checked_members(self.members, self.clusters))
 
     def probs(self, n: int) -> Array:
         group_of(n, self.clusters, self.members)

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, part, require, shown
+from fedstale.core import Array, Mask, keep, part, require, shown
 from fedstale.participation import recorded
 from fedstale.participation.files import EVENT, read_events
-from fedstale.participation.groups import Kind
 
 
 @part
@@ -46,25 +45,24 @@ class Events:
         path = self.events if isinstance(self.events, str | os.PathLike) else None
         rows = self.events if path is None else read_events(Path(path))
         events = _of_variant(_checked(rows, str(path or "events")), self.variant, str(path or "events"))
-        events.flags.writeable = False
-        object.__setattr__(self, "events", events)
-        object.__setattr__(self, "on", tuple(self.on))
+        keep(self, "events", events)
+        keep(self, "on", tuple(self.on))
         states = sorted(set(events[:, 3].tolist()))
         require(bool({*states} & {*self.on}), f"on must name a state of the events, {states}, got {[*self.on]}")
         recorded.first_available(self._table, self.clients)
 
     def probs(self, n: int) -> Array:
-        return recorded.shares(recorded.of_width(self._table, n))
-
-    def kinds(self, n: int) -> Iterator[Kind]:
-        return recorded.kinds(recorded.of_width(self._table, n))
+        return recorded.shares(self.recording(n))
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        return recorded.replay(recorded.of_width(self._table, n))
+        return recorded.replay(self.recording(n))
+
+    def recording(self, n: int | None = None) -> Mask:
+        """(rounds, n) the state of each device when a round starts; all devices if n is left out."""
+        return recorded.of_width(self._table, n)
 
     @cached_property
     def _table(self) -> Mask:
-        """(rounds, clients) the state of each device when a round starts."""
         devices, _, seconds, states = np.asarray(self.events).T
         time, on = seconds.astype(np.float64), np.isin(states, self.on)
         rounds = math.ceil((time.max() - self.start) / self.round_seconds)

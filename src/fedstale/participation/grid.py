@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, part, require
+from fedstale.core import Array, Mask, keep, part, require
 from fedstale.participation import recorded
 from fedstale.participation.files import read_arrays, reading
-from fedstale.participation.groups import Kind
 
 
 @part
@@ -34,23 +33,21 @@ class Grid:
         where = "grid" if path is None else f"{path}: {self.key}"
         ok = grid.ndim == 2 and grid.size > 0 and bool(np.isin(grid, (-1, 0, 1)).all())
         require(ok, f"{where} must be (rounds, devices) of -1, 0 and 1, got {grid.dtype} of shape {grid.shape}")
-        grid = grid.astype(np.int8)
-        grid.flags.writeable = False
-        object.__setattr__(self, "grid", grid)
+        keep(self, "grid", grid.astype(np.int8))
         recorded.first_available(self._table, self.clients)
 
     def probs(self, n: int) -> Array:
-        return recorded.shares(recorded.of_width(self._table, n))
-
-    def kinds(self, n: int) -> Iterator[Kind]:
-        return recorded.kinds(recorded.of_width(self._table, n))
+        return recorded.shares(self.recording(n))
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        return recorded.replay(recorded.of_width(self._table, n))
+        return recorded.replay(self.recording(n))
+
+    def recording(self, n: int | None = None) -> Mask:
+        """(rounds, n) who is available; all devices if n is left out."""
+        return recorded.of_width(self._table, n)
 
     @cached_property
     def _table(self) -> Mask:
-        """(rounds, clients)"""
         grid = np.asarray(self.grid)
         return recorded.first_available((grid == 1) | (self.unknown & (grid == -1)), self.clients)
 

@@ -41,9 +41,7 @@ def checked_members(members: npt.ArrayLike | None, groups: int) -> Ids | None:
     ids = np.array(members)
     ok = ids.ndim == 1 and ids.size > 0 and ids.dtype.kind in "iu" and bool(((ids >= 0) & (ids < groups)).all())
     require(ok, f"members must be one group number in 0 … {groups - 1} per client, got {members}")
-    ids = ids.astype(np.int64)
-    ids.flags.writeable = False
-    return ids
+    return ids.astype(np.int64)
 
 
 def group_of(n: int, groups: int, members: npt.ArrayLike | None) -> Ids:

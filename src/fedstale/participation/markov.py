@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Mask, part, require
+from fedstale.core import Array, BadInput, Floats, Mask, keep, part, per_client, require
 from fedstale.participation.groups import Kind, checked_members, group_of, independent
 from fedstale.rng import stream
 
@@ -27,8 +27,8 @@ class Markov:
 
     def __post_init__(self) -> None:
         π, λ = _checked(self.availability, self.eigenvalue, "client")
-        object.__setattr__(self, "availability", π)
-        object.__setattr__(self, "eigenvalue", λ)
+        keep(self, "availability", π)
+        keep(self, "eigenvalue", λ)
 
     def probs(self, n: int) -> Array:
         return self._settings(n)[0].astype(np.float32)
@@ -50,10 +50,8 @@ class Markov:
             on = (on & (u < stay)) | (~on & (u < come))
 
     def _settings(self, n: int) -> tuple[Floats, Floats]:
-        π, λ = np.asarray(self.availability), np.asarray(self.eigenvalue)
-        for name, value in (("availabilities", π), ("eigenvalues", λ)):
-            require(value.ndim == 0 or len(value) == n, f"{n} clients need {n} {name}, got {value.size}")
-        return np.broadcast_to(π, n), np.broadcast_to(λ, n)
+        π, λ = self.availability, self.eigenvalue
+        return per_client(π, n, "availabilities"), per_client(λ, n, "eigenvalues")
 
 
 @part
@@ -78,10 +76,8 @@ class MarkovClasses:
     def chain(self, n: int) -> Markov:
         quarter = group_of(n, 4, None)
         weak = self.eps * stream(self.seed, "markov classes").standard_normal(n)
-        return Markov(
-            availability=np.where(quarter < 2, 0.5 + self.g, 0.5 - self.g),
-            eigenvalue=np.where(quarter % 2 == 0, self.nu, weak),
-        )
+        π = np.where(quarter < 2, 0.5 + self.g, 0.5 - self.g)
+        return Markov(π, eigenvalue=np.where(quarter % 2 == 0, self.nu, weak))
 
     def probs(self, n: int) -> Array:
         return self.chain(n).probs(n)
@@ -111,13 +107,12 @@ class ClusteredMarkov:
 
     def __post_init__(self) -> None:
         require(self.clusters >= 1, f"clusters must be at least 1, got {self.clusters}")
-        for name, value in zip(
-            ("availability", "eigenvalue"), _checked(self.availability, self.eigenvalue, "cluster"), strict=True
-        ):
+        π, λ = _checked(self.availability, self.eigenvalue, "cluster")
+        for name, value in (("availability", π), ("eigenvalue", λ)):
             ok = value.ndim == 0 or len(value) == self.clusters
             require(ok, f"{name} must be one number or one for each of {self.clusters} clusters, got {value.size}")
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "members", checked_members(self.members, self.clusters))
+            keep(self, name, value)
+        keep(self, "members", checked_members(self.members, self.clusters))
 
     def probs(self, n: int) -> Array:
         return self._chain().probs(self.clusters)[self._cluster(n)]
@@ -142,26 +137,22 @@ class ClusteredMarkov:
 
 
 def _checked(availability: npt.ArrayLike, eigenvalue: npt.ArrayLike, owner: str) -> tuple[Floats, Floats]:
-    """π and λ as read-only arrays; only a λ below 0 can lead out of [0, 1], a hair of rounding is forgiven."""
+    """π and λ as arrays; only a λ below 0 can lead out of [0, 1], a hair of rounding is forgiven."""
     π = _numbers("availability", availability, 0, owner)
     λ = _numbers("eigenvalue", eigenvalue, -1, owner)
     same = π.ndim == 0 or λ.ndim == 0 or len(π) == len(λ)
     require(same, f"availability and eigenvalue must be equally many, got {π.size} and {λ.size}")
     stay, come = np.atleast_1d(λ + (1 - λ) * π, (1 - λ) * π)
-    bad = np.flatnonzero((stay < -1e-12) | (come > 1 + 1e-12))
-    for i in bad[:1].tolist():
+    for i in np.flatnonzero((stay < -1e-12) | (come > 1 + 1e-12)):
         pair = f"availability {π if π.ndim == 0 else π[i]:g} and eigenvalue {λ if λ.ndim == 0 else λ[i]:g}"
         chances = f"P(on → on) = {stay[i]:g} and P(off → on) = {come[i]:g}"
-        require(False, f"{owner} {i}: {pair} imply {chances}, which must be in [0, 1]")
+        raise BadInput(f"{owner} {i}: {pair} imply {chances}, which must be in [0, 1]")
     return π, λ
 
 
 def _numbers(name: str, value: npt.ArrayLike, low: int, owner: str) -> Floats:
     x = np.array(value, np.float64)
-    ok = x.ndim <= 1 and x.size > 0
-    require(ok, f"{name} must be one number or one per {owner}, got shape {x.shape}")
-    bad = np.flatnonzero(~((x >= low) & (x <= 1)))
-    for i in bad[:1].tolist():
-        require(False, f"{owner} {i}: {name} must be in [{low}, 1], got {x.flat[i]:g}")
-    x.flags.writeable = False
+    require(x.ndim <= 1 and x.size > 0, f"{name} must be one number or one per {owner}, got shape {x.shape}")
+    for i in np.flatnonzero(~((x >= low) & (x <= 1))):
+        raise BadInput(f"{owner} {i}: {name} must be in [{low}, 1], got {x.flat[i]:g}")
     return x

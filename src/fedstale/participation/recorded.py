@@ -1,11 +1,19 @@
 """A table of who was there, rounds × clients, as it is replayed."""
 
 from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from fedstale.core import Array, Mask, require
 from fedstale.participation.groups import Kind
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """A participation that replays a table, (rounds, n)."""
+
+    def recording(self, n: int | None = None) -> Mask: ...
 
 
 def first_available(table: Mask, clients: int | None) -> Mask:
@@ -18,8 +26,11 @@ def first_available(table: Mask, clients: int | None) -> Mask:
     return table[:, ever[:clients]]
 
 
-def of_width(table: Mask, n: int) -> Mask:
+def of_width(table: Mask, n: int | None) -> Mask:
+    """The table, if it has n clients."""
     got = table.shape[1]
+    if n is None:
+        return table
     require(got >= n, f"{n} clients need {n} recorded devices, got {got}")
     require(got == n, f"{n} clients but {got} recorded devices: set clients = {n} to take the first ever available")
     return table

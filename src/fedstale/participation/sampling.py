@@ -12,7 +12,6 @@ from fedstale.participation import recorded
 from fedstale.participation.bernoulli import Bernoulli, TwoGroups
 from fedstale.participation.groups import Kind, ListsKinds, independent
 from fedstale.participation.marginals import uniform
-from fedstale.participation.trace import Trace
 from fedstale.rng import stream
 
 
@@ -116,8 +115,8 @@ def _own(rng: np.random.Generator, base: Participation) -> np.random.Generator:
 def _kinds(base: Participation, n: int) -> list[Kind] | None:
     if isinstance(base, Bernoulli | TwoGroups):
         return [independent(base.probs(n))]
-    if isinstance(base, Trace):
-        return list(recorded.kinds(base._rounds(n)))
+    if isinstance(base, recorded.Recorded):
+        return list(recorded.kinds(base.recording(n)))
     return list(base.kinds(n)) if isinstance(base, ListsKinds) else None
 
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Mask, part, require
+from fedstale.core import Array, Floats, Mask, keep, part, require
+from fedstale.participation.bernoulli import Bernoulli
 from fedstale.participation.groups import Kind, independent
 from fedstale.rng import stream
 
@@ -53,8 +54,7 @@ class LabelTied:
         require(self.concentration > 0, f"concentration must be above 0, got {self.concentration}")
         require(0 < self.mean <= 1, f"mean must be in (0, 1], got {self.mean}")
         require(0 <= self.floor <= 1, f"floor must be in [0, 1], got {self.floor}")
-        labels.flags.writeable = False
-        object.__setattr__(self, "labels", labels)
+        keep(self, "labels", labels)
 
     def probs(self, n: int) -> Array:
         return self._p(n).astype(np.float32)
@@ -66,9 +66,7 @@ class LabelTied:
         yield independent(self._p(n))
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        p = self._p(n)
-        while True:
-            yield rng.random(n) < p
+        return Bernoulli(self._p(n)).rows(n, rng)
 
     def _p(self, n: int) -> Floats:
         got = len(np.asarray(self.labels))

@@ -7,21 +7,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, BadInput, Mask, part, require
+from fedstale.core import Array, BadInput, Mask, keep, part, require
 from fedstale.participation import recorded
 from fedstale.participation.files import read_table
-from fedstale.participation.groups import Kind
 
 
 @part
 class Trace:
     """The rows of a 0/1 table, one per round; past its end it starts again.
 
-    `matrix` is a 2-D array or the path of a .csv (a header line, with it an index
-    column as pandas writes one, and .gz, .bz2 or .xz are fine), .npy or
-    .npz file with one. Rounds × clients or clients × rounds: the side whose length is n is the clients
-    (both are: rounds × clients), unless `clients_first` says. `probs` are each client's share of the
-    rounds of the whole trace. Nothing is drawn: every seed sees the same rows.
+    `matrix` is a 2-D array or the path of a .csv (a header line, with it an index column as pandas writes one,
+    and .gz, .bz2 or .xz are fine), .npy or .npz file with one. Rounds × clients or clients × rounds: the side
+    whose length is n is the clients (both are: rounds × clients), unless `clients_first` says. `probs` are each
+    client's share of the rounds of the whole trace. Nothing is drawn: every seed sees the same rows.
     """
 
     matrix: npt.ArrayLike | os.PathLike[str] | str
@@ -30,26 +28,22 @@ class Trace:
     def __post_init__(self) -> None:
         given = self.matrix
         table = _table(read_table(Path(given)) if isinstance(given, str | os.PathLike) else given)
-        table.flags.writeable = False
-        object.__setattr__(self, "matrix", table)
+        keep(self, "matrix", table)
 
     def probs(self, n: int) -> Array:
-        return recorded.shares(self._rounds(n))
-
-    def kinds(self, n: int) -> Iterator[Kind]:
-        return recorded.kinds(self._rounds(n))
+        return recorded.shares(self.recording(n))
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        return recorded.replay(self._rounds(n))
+        return recorded.replay(self.recording(n))
 
-    def _rounds(self, n: int) -> Mask:
-        """The table as rounds × clients."""
+    def recording(self, n: int | None = None) -> Mask:
+        """The table as rounds × clients; without n the second side is the clients, or as the setting says."""
         table: Mask = np.asarray(self.matrix)
-        clients_first = table.shape[1] != n if self.clients_first is None else self.clients_first
+        clients_first = n not in (None, table.shape[1]) if self.clients_first is None else self.clients_first
         turned = table.T if clients_first else table
-        sides = f"{table.shape[0]} × {table.shape[1]}"
         known = "" if self.clients_first is None else f" with clients_first={self.clients_first}"
-        require(turned.shape[1] == n, f"the trace is {sides}{known}, which has no side of {n} clients")
+        sides = f"{table.shape[0]} × {table.shape[1]}{known}"
+        require(n in (None, turned.shape[1]), f"the trace is {sides}, which has no side of {n} clients")
         return turned
 
 
