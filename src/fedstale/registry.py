@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from fedstale import channels, data, estimators, fed_cis, memory, participation, servers, strategies
+from fedstale import channels, data, engines, estimators, fed_cis, memory, participation, servers, strategies
 from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
 
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:Name
@@ -32,22 +32,29 @@ Row = tuple[str, str, str]  # name, settings, one line
 
 
 class Recipe(NamedTuple):
-    """A named algorithm: a strategy and, where the paper says so, an estimator."""
+    """A named algorithm: a strategy with its settings and, where the paper says so, an estimator."""
 
-    strategy: Strategy
-    estimator: Estimator | None = None
+    kind: str  # name of the strategy
+    settings: Mapping[str, Any] = {}
+    estimator_kind: str = ""
     about: str = ""  # where the strategy alone does not say it
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy, built when it is asked for."""
+        return cast(Strategy, STRATEGIES[self.kind](**self.settings))
+
+    @property
+    def estimator(self) -> Estimator | None:
+        """The estimator of the paper, or None where it names none."""
+        return ESTIMATORS[self.estimator_kind]() if self.estimator_kind else None
 
 
 class Names(Mapping[str, Any]):
     """The names of one kind of part; what is given as "module:Name" is imported when it is asked for."""
 
-    def __init__(self, kind: str, parts: Mapping[str, Any] | str, methods: Sequence[str] = ()) -> None:
-        self.kind, self.methods, self._given = kind, methods, parts
-
-    @property
-    def _parts(self) -> Mapping[str, Any]:
-        return _imported(self._given, "") if isinstance(self._given, str) else self._given
+    def __init__(self, kind: str, parts: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
+        self.kind, self.methods, self._parts = kind, methods, parts
 
     def __getitem__(self, name: str) -> Any:
         part = self._parts[name]
@@ -89,28 +96,28 @@ STRATEGIES = Names("strategy", {
     "scaffold": strategies.Scaffold,
 }, ("init", "aggregate"))  # fmt: skip
 RECIPES = Names("algorithm", {
-    "fedavg": Recipe(strategies.FedAvg()),
-    "unbiased": Recipe(strategies.Unbiased()),
-    "fedstale": Recipe(strategies.FedStale(0.5)),
-    "auto": Recipe(strategies.SelfTuning(), about="FedStale that tunes itself: β learned online, averaged memory, "
-                                                  "clipping with error feedback."),
-    "auto-unbiased": Recipe(strategies.SelfTuning(gain=0.5, clip=None, residual_decay=0.0),
+    "fedavg": Recipe("fedavg"),
+    "unbiased": Recipe("unbiased"),
+    "fedstale": Recipe("fedstale", {"beta": 0.5}),
+    "auto": Recipe("self-tuning", about="FedStale that tunes itself: β learned online, averaged memory, "
+                                        "clipping with error feedback."),
+    "auto-unbiased": Recipe("self-tuning", {"gain": 0.5, "clip": None, "residual_decay": 0.0},
                             about="FedStale that tunes itself and stays unbiased: no clip."),
-    "fedvarp": Recipe(strategies.FedStale(1.0), about="FedVARP made unbiased: FedStale with the whole memory."),
-    "fedvarp-original": Recipe(strategies.FedVARP()),
-    "mifa": Recipe(strategies.MIFA()),
-    "fedau": Recipe(strategies.Unbiased(), estimators.Intervals(), "Unbiased FedAvg that learns the p_i online."),
-    "ca-fed": Recipe(strategies.CAFed(), estimators.Transitions()),
-    "adafed": Recipe(strategies.AdaFed()),
-    "more-available": Recipe(strategies.MoreAvailable()),
-    "f3ast": Recipe(strategies.F3AST(clients=10)),
-    "upga-pl": Recipe(strategies.Unbiased(), about="Unbiased FedAvg over lossy links."),
-    "dma-pl": Recipe(strategies.FedAvg(), about="The mean of the models that arrived: FedAvg over lossy links."),
-    "udma-pl": Recipe(strategies.UDMA()),
-    "amplified": Recipe(strategies.Amplified(period=500, factor=10.0)),
-    "wait-minibatch": Recipe(strategies.Wait(period=500)),
-    "wait-full": Recipe(strategies.Wait(period=500), about="wait-minibatch with a batch of all that a client has."),
-    "scaffold": Recipe(strategies.Scaffold()),
+    "fedvarp": Recipe("fedstale", {"beta": 1.0}, about="FedVARP made unbiased: FedStale with the whole memory."),
+    "fedvarp-original": Recipe("fedvarp-original"),
+    "mifa": Recipe("mifa"),
+    "fedau": Recipe("unbiased", {}, "intervals", "Unbiased FedAvg that learns the p_i online."),
+    "ca-fed": Recipe("ca-fed", {}, "transitions"),
+    "adafed": Recipe("adafed"),
+    "more-available": Recipe("more-available"),
+    "f3ast": Recipe("f3ast", {"clients": 10}),
+    "upga-pl": Recipe("unbiased", about="Unbiased FedAvg over lossy links."),
+    "dma-pl": Recipe("fedavg", about="The mean of the models that arrived: FedAvg over lossy links."),
+    "udma-pl": Recipe("udma"),
+    "amplified": Recipe("amplified", {"period": 500, "factor": 10.0}),
+    "wait-minibatch": Recipe("wait", {"period": 500}),
+    "wait-full": Recipe("wait", {"period": 500}, about="wait-minibatch with a batch of all that a client has."),
+    "scaffold": Recipe("scaffold"),
 })  # fmt: skip
 PARTICIPATION = Names("participation", {
     "bernoulli": participation.Bernoulli, "two-groups": participation.TwoGroups, "markov": participation.Markov,
@@ -154,8 +161,8 @@ WEIGHTINGS = Names("weighting", {
     "equal": fed_cis.Equal, "flops": fed_cis.FlopsProportional, "serving-rate": fed_cis.ServingRate,
     "balanced": fed_cis.Balanced,
 }, ("weights",))  # fmt: skip
-DATASETS = Names("dataset", "fedstale.data.datasets:DATASETS")  # the rest have their names where they are read
-ENGINES = Names("engine", "fedstale.engines:ENGINES")
+DATASETS = Names("dataset", data.DATASETS)
+ENGINES = Names("engine", engines.ENGINES)
 TABLES = {
     "recipes": RECIPES, "strategies": STRATEGIES, "participation": PARTICIPATION, "estimators": ESTIMATORS,
     "channels": CHANNELS, "servers": SERVERS, "memories": MEMORIES, "engines": ENGINES, "datasets": DATASETS,
@@ -200,8 +207,7 @@ def import_from(folder: Path) -> None:
 def sources(config: object) -> dict[str, str]:
     """The own parts that a configuration names, each with a hash of the file that it is defined in."""
     if isinstance(config, Mapping):
-        named = (value for key, value in config.items() if key != "label")
-        return {name: digest for value in named for name, digest in sources(value).items()}
+        config = [value for key, value in config.items() if key != "label"]
     if isinstance(config, list | tuple):
         return {name: digest for value in config for name, digest in sources(value).items()}
     if not (isinstance(config, str) and OWN.fullmatch(config)):

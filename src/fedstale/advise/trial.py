@@ -9,9 +9,9 @@ from fedstale import engines
 from fedstale.advise.evidence import Evidence, task_of
 from fedstale.advise.measures import VISITS, Measures
 from fedstale.advise.rules import LEARNT, Advice
-from fedstale.core import BadInput, require
+from fedstale.core import BadInput, Local, require
 from fedstale.experiments.plan import Planned, by_label
-from fedstale.experiments.schema import Experiment, training
+from fedstale.experiments.schema import Experiment
 from fedstale.runs import store
 from fedstale.runs.metrics import OBJECTIVE
 from fedstale.runs.statistics import difference, paired_test, spread
@@ -54,7 +54,7 @@ def fast_engine(e: Experiment) -> str:
     task = task_of(e)
     try:
         if task.d <= BATCHED:
-            engines.make("batched", task, training(e.local.model_dump(), "local"))
+            engines.make("batched", task, Local(**e.local.model_dump()))
             return "batched"
     except BadInput:
         pass

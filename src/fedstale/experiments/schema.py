@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedstale.core import BadInput, Local, known, require, shown
-from fedstale.experiments.spec import Spec, Table, build, override
-from fedstale.registry import CHANNELS, DATASETS, ENGINES, ESTIMATORS, OWN, SERVERS, import_from, own_dataset
+from fedstale.core import BadInput, known, require, shown
+from fedstale.experiments.spec import PARTS, Spec, Table, build, override
+from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
 
 S = TypeVar("S", bound="Section")
 
@@ -153,7 +153,7 @@ def check(raw: Table) -> Experiment:
     require("dataset" in data, f"data.dataset is missing; known: {', '.join(DATA)}")
     kind = _section(data["dataset"])
     known(experiment.engine, ENGINES, "engine")
-    for key, names in (("estimator", ESTIMATORS), ("channel", CHANNELS), ("server", SERVERS)):
+    for key, names in PARTS.items():
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
@@ -161,11 +161,6 @@ def check(raw: Table) -> Experiment:
     if checked.get("cis") is None:
         checked.pop("cis", None)  # an experiment without a tree does not speak of one
     return experiment.model_copy(update={"data": checked})
-
-
-def training(settings: Table, where: str) -> Local:
-    """Local training from its settings, checked."""
-    return Local(**validated(Training, settings, where).model_dump())
 
 
 def _section(dataset: object) -> type[Section]:

@@ -33,6 +33,7 @@ NESTED: Mapping[Any, registry.Names] = {
     Server: registry.SERVERS,
     Float32: registry.MEMORIES,
 }  # by type hint
+PARTS = {"estimator": registry.ESTIMATORS, "server": registry.SERVERS, "channel": registry.CHANNELS}
 LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
 
 
@@ -48,14 +49,9 @@ class Algorithm(NamedTuple):
 
     def described(self) -> Table:
         """The settings of all parts, for a run's key."""
-        return {
-            "label": self.label,
-            "strategy": describe(self.strategy, registry.STRATEGIES),
-            "estimator": describe(self.estimator, registry.ESTIMATORS),
-            "server": describe(self.server, registry.SERVERS),
-            "channel": describe(self.channel, registry.CHANNELS),
-            "local": dataclasses.asdict(self.local),
-        }
+        tables = {"strategy": registry.STRATEGIES, **PARTS}
+        parts = {key: describe(getattr(self, key), names) for key, names in tables.items()}
+        return {"label": self.label, **parts, "local": dataclasses.asdict(self.local)}
 
 
 def algorithm(
@@ -73,40 +69,36 @@ def algorithm(
     `channel = None` is for a real network: the entry cannot have one.
     """
     entry = as_table(spec, where)
-    rule, base = _rule(entry, f"{where}.kind")
-    parts: Table = {"estimator": base.estimator or estimator, "server": server}
+    recipe = _recipe(entry, f"{where}.kind")
+    parts: Table = {"estimator": recipe.estimator_kind or estimator, "server": server}
     parts |= {} if channel is None else {"channel": channel}
     own = ("kind", "label", *parts, *LOCAL_KEYS)
     settings = {key: value for key, value in entry.items() if key not in own}
-    fields = [f.name for f in dataclasses.fields(registry.STRATEGIES.find(rule["kind"], where)) if f.init]
+    rule = registry.STRATEGIES.find(recipe.kind, f"{where}.kind")
+    fields = [f.name for f in dataclasses.fields(rule) if f.init]
     for key in settings:
         known(key, dict.fromkeys([*fields, *own]), f"{where} setting")
-    strategy = build(rule | settings, registry.STRATEGIES, where)
+    strategy = make(rule, {**recipe.settings, **settings}, where)
     changed = ", ".join(f"{key}={value}" for key, value in settings.items())
-    parts |= {key: entry[key] for key in parts if key in entry}
     label = entry.get("label", entry["kind"] + (f" {changed}" if changed else ""))
     require(isinstance(label, str), f"{where}.label must be a text, got {shown(label)}")
-    return Algorithm(
-        label=label,
-        strategy=strategy,
-        estimator=build(parts["estimator"], registry.ESTIMATORS, "estimator"),
-        server=build(parts["server"], registry.SERVERS, "server"),
-        channel=build(parts.get("channel", "lossless"), registry.CHANNELS, "channel"),
-        local=make(Local, local | {key: entry[key] for key in LOCAL_KEYS if key in entry}, where),
-    )
+    parts = {"channel": "lossless"} | parts | {key: entry[key] for key in parts if key in entry}
+    built = {key: build(parts[key], names, key) for key, names in PARTS.items()}
+    training = make(Local, local | {key: entry[key] for key in LOCAL_KEYS if key in entry}, where)
+    return Algorithm(label, strategy, **built, local=training)
 
 
-def _rule(entry: Table, where: str) -> tuple[Table, registry.Recipe]:
-    """The settings of the rule that an entry names, and its recipe, which is empty for a rule without one."""
+def _recipe(entry: Table, where: str) -> registry.Recipe:
+    """The recipe that an entry names, or one of the strategy alone."""
     require("kind" in entry, f"{where} is missing; known: {', '.join(registry.RECIPES)}")
     kind = entry["kind"]
     if isinstance(kind, str) and registry.OWN.fullmatch(kind):
-        return {"kind": kind}, registry.Recipe(registry.STRATEGIES.find(kind, where))
+        return registry.Recipe(kind)
     asks = kind == "fedstale" and entry.get("beta") == "auto"
     require(not asks, f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)')
-    if known(kind, {**registry.RECIPES, **registry.STRATEGIES}, where) in registry.RECIPES:
-        return describe(registry.RECIPES[kind].strategy, registry.STRATEGIES), registry.RECIPES[kind]
-    return {"kind": kind}, registry.Recipe(registry.STRATEGIES[kind])
+    known(kind, {**registry.RECIPES, **registry.STRATEGIES}, where)
+    found: registry.Recipe = registry.RECIPES.get(kind) or registry.Recipe(kind)
+    return found
 
 
 def as_table(spec: object, where: str) -> Table:
@@ -131,7 +123,8 @@ def make(cls: Any, settings: Table, where: str) -> Any:
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
     for key in settings:
         known(key, fields, f"{where} setting")
-    missing = [f.name for f in fields.values() if f.name not in settings and not _has_default(f)]
+    needed = [name for name, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING]
+    missing = [name for name in needed if name not in settings]
     require(not missing, f"{where} ({cls.__name__}) needs {' and '.join(missing)}")
     hints = typing.get_type_hints(cls)
     values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in settings.items()}
@@ -158,10 +151,6 @@ def _plain(value: Any) -> Any:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
         return f"{value.dtype}{list(value.shape)} sha256:{digest}"
     return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _has_default(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
