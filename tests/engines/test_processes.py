@@ -158,7 +158,7 @@ def test_task_that_cannot_be_pickled_is_refused() -> None:
 def test_large_arrays_travel_in_shared_memory() -> None:
     shared = Shared()
     thing = {"x": torch.arange(5000.0), "y": np.arange(3000), "few": np.arange(3)}
-    packed = dump([thing, thing["x"]], shared)
+    packed = dump([thing, thing["x"]], shared, "it must be picklable")
     assert len(packed) < 1000
     again, x = load(packed, shared)
     assert torch.equal(again["x"], thing["x"])

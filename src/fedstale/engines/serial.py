@@ -17,6 +17,14 @@ def cut(jobs: Sequence[Job], updates: Array, losses: Array) -> list[Reply]:
     return [Reply(u, f) for u, f in zip(np.split(updates, stops), np.split(losses, stops), strict=True)]
 
 
+def answer(task: Task, job: Job, training: bool) -> Reply:
+    """Serial's reply to a job; if it is not to train, only the losses, and updates without coordinates."""
+    engine = Serial(task, job.local)
+    if training:
+        return engine.train([job])[0]
+    return Reply(np.empty((len(job.clients), 0), np.float32), engine.losses(job))
+
+
 @part
 class Serial:
     """K steps of SGD per client on the batches of its own named stream."""

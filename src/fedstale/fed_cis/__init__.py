@@ -13,23 +13,7 @@ from fedstale.fed_cis.tree import DATA_SHARES, MIXES, SEVEN_NODES, SEVENTEEN_NOD
 from fedstale.fed_cis.weights import Balanced, Equal, Exits, FlopsProportional, ServingRate, Weighting
 
 __all__ = [
-    "DATA_SHARES",
-    "MIXES",
-    "REQUESTS",
-    "SEVENTEEN_NODES",
-    "SEVEN_NODES",
-    "Balanced",
-    "Equal",
-    "Exits",
-    "FlopsProportional",
-    "Flows",
-    "ServingRate",
-    "Tree",
-    "Weighting",
-    "everywhere",
-    "layered",
-    "normalised_entropy",
-    "own",
-    "serve",
-    "served_mean",
-]
+    "DATA_SHARES", "MIXES", "REQUESTS", "SEVENTEEN_NODES", "SEVEN_NODES", "Balanced", "Equal", "Exits",
+    "FlopsProportional", "Flows", "ServingRate", "Tree", "Weighting", "everywhere", "layered",
+    "normalised_entropy", "own", "serve", "served_mean",
+]  # fmt: skip

@@ -39,15 +39,9 @@ class Exit(NamedTuple):
 
 
 def exit_of(
-    model: Callable[[], EarlyExit],
-    slots: Sequence[Slot],
-    exit: int,
-    train: Samples,
-    test: Samples | None,
-    *,
-    ridge: float,
-    device: str,
-) -> Exit:
+    model: Callable[[], EarlyExit], slots: Sequence[Slot], exit: int, train: Samples, test: Samples | None, *,
+    ridge: float, device: str,
+) -> Exit:  # fmt: skip
     """Exit 1, 2, … of a network whose parameters are at these slots."""
     task = Supervised(partial(_prefix, model, exit), train, test, ridge=ridge, device=device)
     whole = {slot.name: slot.where for slot in slots}

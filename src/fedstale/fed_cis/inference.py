@@ -12,9 +12,8 @@ import numpy.typing as npt
 from fedstale.core import Floats, Ids, require
 from fedstale.fed_cis.tree import Tree
 
-Requests = Callable[
-    [Tree, Ids], Floats
-]  # tree, test samples of each node (n,) -> rate of sample m at node i (n, M)
+# tree, test samples of each node (n,) -> rate of sample m at node i (n, M)
+Requests = Callable[[Tree, Ids], Floats]
 
 
 def own(tree: Tree, sizes: Ids) -> Floats:

@@ -116,9 +116,8 @@ class ExitResNet18:
         layers: list[nn.Module] = [nn.Sequential(ChannelsLast(), *stem, nn.ReLU())]
         layers += [Residual(a, b, self.groups) for a, b in pairwise((self.width, *sizes))]
         ends = (*self.exits, 8)
-        stages = [
-            nn.Sequential(*layers[a + 1 : b + 1]) for a, b in pairwise((-1, *ends))
-        ]  # the first with the stem
+        # the first stage begins with the stem
+        stages = [nn.Sequential(*layers[a + 1 : b + 1]) for a, b in pairwise((-1, *ends))]
         return EarlyExit(stages, [pooled(sizes[end - 1], classes) for end in ends])
 
 

@@ -36,11 +36,8 @@ class ExitSampling:
         require(ok, f"exits must be whole numbers of at least 1, one for each node, got {self.exits!r}")
         deepest = int(exits.max())
         ok = self.p >= 0 and (deepest - 1) * self.p < 1
-        most = (
-            f"below 1/{deepest - 1}, for the deepest of {deepest} exits is trained with the rest"
-            if deepest > 1
-            else "finite"
-        )
+        rest = f"below 1/{deepest - 1}, for the deepest of {deepest} exits is trained with the rest"
+        most = rest if deepest > 1 else "finite"
         require(ok, f"p must be at least 0 and {most}, got {self.p}")
         exits.flags.writeable = False
         object.__setattr__(self, "exits", exits)
@@ -61,10 +58,8 @@ class ExitSampling:
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
         node, exit = self._pairs(n).T
         own, count = np.asarray(self.exits)[node], len(np.asarray(self.exits))
-        low, high = (
-            (exit - 1) * self.p,
-            np.where(exit < own, exit * self.p, 1.0),
-        )  # [0, p) is exit 1, [p, 2p) exit 2, …
+        # a draw in [0, p) is exit 1, in [p, 2p) exit 2, …
+        low, high = (exit - 1) * self.p, np.where(exit < own, exit * self.p, 1.0)
         draws = np.random.Generator(cast(Any, rng.bit_generator).jumped(AWAY))
         there = None if self.nodes is None else self.nodes.rows(count, rng)
         while True:

@@ -40,19 +40,10 @@ class EarlyExitTask:
     """
 
     def __init__(
-        self,
-        model: Callable[[], EarlyExit],
-        train: Samples,
-        test: Samples | None = None,
-        *,
-        tree: Tree,
-        pairs: npt.ArrayLike,
-        weighting: Weighting = Equal(),
-        requests: Requests = own,
-        watch_variances: bool = False,
-        ridge: float = 0.0,
-        device: str = "cpu",
-    ) -> None:
+        self, model: Callable[[], EarlyExit], train: Samples, test: Samples | None = None, *,
+        tree: Tree, pairs: npt.ArrayLike, weighting: Weighting = Equal(), requests: Requests = own,
+        watch_variances: bool = False, ridge: float = 0.0, device: str = "cpu",
+    ) -> None:  # fmt: skip
         self._make, self.tree, self.ridge, self.watch_variances = model, tree, ridge, watch_variances
         network = self.module()
         self.slots = slots(network)
@@ -151,29 +142,16 @@ class EarlyExitTask:
 
 
 def early_exit_task(
-    federated: Federated,
-    model: ExitModel,
-    *,
-    tree: Tree,
-    pairs: npt.ArrayLike,
-    weighting: Weighting = Equal(),
-    requests: Requests = own,
-    watch_variances: bool = False,
-    ridge: float = 0.0,
-    device: str = "cpu",
-) -> EarlyExitTask:
+    federated: Federated, model: ExitModel, *,
+    tree: Tree, pairs: npt.ArrayLike, weighting: Weighting = Equal(), requests: Requests = own,
+    watch_variances: bool = False, ridge: float = 0.0, device: str = "cpu",
+) -> EarlyExitTask:  # fmt: skip
     """The network trained on these nodes' images, scaled to mean 0 and deviation 1 per channel."""
+    network = partial(model.build, federated.x.shape[1:], federated.classes)
     return EarlyExitTask(
-        partial(model.build, federated.x.shape[1:], federated.classes),
-        *splits(federated),
-        tree=tree,
-        pairs=pairs,
-        weighting=weighting,
-        requests=requests,
-        watch_variances=watch_variances,
-        ridge=ridge,
-        device=device,
-    )
+        network, *splits(federated), tree=tree, pairs=pairs, weighting=weighting, requests=requests,
+        watch_variances=watch_variances, ridge=ridge, device=device,
+    )  # fmt: skip
 
 
 def _checked(pairs: npt.ArrayLike, tree: Tree) -> Ids:
@@ -181,15 +159,13 @@ def _checked(pairs: npt.ArrayLike, tree: Tree) -> Ids:
     ok = ids.ndim == 2 and ids.shape[1] == 2 and len(ids) > 0 and ids.dtype.kind in "iu"
     require(ok, f"pairs must be (node, exit) numbers, (clients, 2), got shape {ids.shape}")
     node, exit = ids.T
-    require(
-        bool(((node >= 0) & (node < tree.n)).all()), f"nodes must be from 0 to {tree.n - 1}, got {node.tolist()}"
-    )
+    ok = bool(((node >= 0) & (node < tree.n)).all())
+    require(ok, f"nodes must be from 0 to {tree.n - 1}, got {node.tolist()}")
     wrong = np.flatnonzero((exit < 1) | (exit > np.asarray(tree.exits)[node]))
     got = "".join(f"exit {exit[v]} for node {node[v]}" for v in wrong[:1])
     require(len(wrong) == 0, f"a node trains exits from 1 to its own in the tree, got {got}")
-    require(
-        len(np.unique(ids, axis=0)) == len(ids), "every pair of node and exit must be there once, got one twice"
-    )
+    once = len(np.unique(ids, axis=0)) == len(ids)
+    require(once, "every pair of node and exit must be there once, got one twice")
     return ids.astype(np.int64)
 
 

@@ -100,7 +100,8 @@ class File:
         if file.name:
             path = Path(file.folder) / file.name
             require(path.exists(), f"the checkpoint needs {path}, which is not there")
-            file._opened(os.open(path, os.O_RDWR), unknown=False)
+            file._opened(os.open(path, os.O_RDWR))
+            file.remove.detach()
             file._check()
             for i in np.flatnonzero(file.index >= 0).tolist():
                 sound = zlib.crc32(file.read(i).view(np.uint8).data) == file.checksums[i]
@@ -121,7 +122,7 @@ class File:
             Path(self.folder).mkdir(parents=True, exist_ok=True)
             fd, path = tempfile.mkstemp(".rows", "memory-", self.folder)
             self.name = Path(path).name
-            self._opened(fd, unknown=True)
+            self._opened(fd)
         else:
             self._check()
         if not self.writing:
@@ -139,12 +140,11 @@ class File:
         ours = (protected, epoch) == (self.protected, self.epoch) or (not self.writing and protected == self.epoch)
         require(ours, f"{where} was changed by another run, or after a newer checkpoint than this one")
 
-    def _opened(self, fd: int, unknown: bool) -> None:
+    def _opened(self, fd: int) -> None:
+        """Close the file with this object, and remove it unless a checkpoint comes to know it."""
         self.fd = fd
         weakref.finalize(self, os.close, fd)
         self.remove = weakref.finalize(self, _remove, str(Path(self.folder) / self.name), os.getpid())
-        if not unknown:
-            self.remove.detach()
 
     def _read(self, row: Codes, place: int) -> None:
         if place < 0:

@@ -40,9 +40,8 @@ class Memory:
     def zeros(cls, n: int, d: int, coding: Coding = Float32()) -> "Memory":
         """A memory in which every row is zero."""
         kept = Ram(n, d, coding.dtype) if coding.folder is None else File(coding.folder, n, d, coding.dtype)
-        return cls(
-            coding, kept, np.zeros(n, np.float32), np.zeros(n, np.int64), np.zeros(n, np.float32), np.zeros(d)
-        )
+        scales, weights = np.zeros((2, n), np.float32)
+        return cls(coding, kept, scales, np.zeros(n, np.int64), weights, np.zeros(d))
 
     def row(self, i: int) -> Array:
         """(d,) h_i, a copy."""

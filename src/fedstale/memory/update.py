@@ -68,9 +68,7 @@ def update(
         if compiled:
             blocks = -(-p.updates.shape[1] // compiled.BLOCK) if measured else 0
             dots, squares = np.zeros((blocks, len(before), 2)), np.zeros((blocks, 2))
-            more = (
-                (measured.excess, measured.extra) if measured else (before, before)
-            )  # the latter are not looked at
+            more = (measured.excess, measured.extra) if measured else (before, before)  # the latter are not read
             _shared(compiled.update, p, before, scales, inverse, step, total, *more, dots, squares)
         else:
             dots, extra = _update(coding, p, before, scales, inverse, step, total, measured)
@@ -97,15 +95,9 @@ def _largest(coding: Coding, p: Passing, before: Array) -> Array:
 
 
 def _update(
-    coding: Coding,
-    p: Passing,
-    before: Array,
-    after: Array,
-    inverse: Array,
-    step: Floats,
-    total: Floats,
+    coding: Coding, p: Passing, before: Array, after: Array, inverse: Array, step: Floats, total: Floats,
     measured: Measured | None,
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Floats]:  # fmt: skip
     """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, and the extra in float64, if anything is measured."""
     dots, extra = np.zeros((1, len(before), 2)), (measured.extra if measured else np.zeros(0)).astype(np.float64)
     for rows, columns in _blocks(*p.updates.shape):

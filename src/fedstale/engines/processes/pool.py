@@ -2,7 +2,6 @@
 
 import contextlib
 import multiprocessing
-import pickle
 import weakref
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from multiprocessing.context import SpawnProcess
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Job, Local, Reply, Task, require
+from fedstale.core import Array, Job, Local, Reply, Task, require
 from fedstale.engines.machine import cores, runs_that_fit
 from fedstale.engines.processes.shared import Shared, dump
 from fedstale.engines.processes.worker import IMPORTABLE, Board, Unit, units, work
@@ -19,6 +18,7 @@ from fedstale.engines.serial import cut
 
 ATTEMPTS = 3  # processes that may die over one unit
 MOST_RUNS = 4  # in step: enough clients that nobody waits at the end of a round
+PICKLABLE = "engine 'pool' must be able to pickle the task: give a function of a module as model"
 SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of torch's threads
 
 
@@ -60,7 +60,7 @@ class Pool:
         self.task, self.local, self.workers = task, local, workers or cores()
         self.width = runs_that_fit(task, MOST_RUNS)
         self._board, self._data = Shared(), Shared()
-        self._packed = _packed(task, self._data)
+        self._packed = dump(task, self._data, PICKLABLE)
         self._workers: list[Worker] = []
         self._close = weakref.finalize(self, _dismiss, self._workers, self._board, self._data)
 
@@ -129,21 +129,10 @@ def _unfinished(worker: Worker, deaths: Counter[int]) -> list[Unit]:
     if unit is None:
         return []
     deaths[unit.number] += 1
+    who = unit.clients.tolist()
     if deaths[unit.number] == ATTEMPTS:
-        who = unit.clients.tolist()
-        raise ChildProcessError(
-            f"{ATTEMPTS} processes died while they trained clients {who}: is there enough memory?"
-        )
+        raise ChildProcessError(f"{ATTEMPTS} processes died training clients {who}: is there enough memory?")
     return [unit]
-
-
-def _packed(task: Task, data: Shared) -> bytes:
-    try:
-        return dump(task, data)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise BadInput(
-            f"engine 'pool' must be able to pickle the task: give a function of a module as model, got {error}"
-        ) from error
 
 
 def _stop(workers: list[Worker]) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fedstale.core import BadInput
+
 SMALL = 4096  # bytes below which an array travels with the rest
 ALIGNED = 64  # bytes: a cache line
 
@@ -69,11 +71,14 @@ class Fixed:
         return np.ndarray(shape, dtype, buffer=self.values, offset=start)
 
 
-def dump(thing: Any, shared: Shared, pickler: "type[Pickler] | None" = None) -> bytes:
-    """Pickle an object, its large CPU tensors and arrays into the shared memory."""
+def dump(thing: Any, shared: Shared, promise: str, pickler: "type[Pickler] | None" = None) -> bytes:
+    """Pickle an object, its large CPU tensors and arrays into the shared memory; `promise` is what must hold."""
     file = io.BytesIO()
     shared.fit(0)
-    (pickler or Pickler)(file, shared).dump(thing)
+    try:
+        (pickler or Pickler)(file, shared).dump(thing)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise BadInput(f"{promise}, got {error}") from error
     return file.getvalue()
 
 

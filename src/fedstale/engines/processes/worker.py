@@ -15,7 +15,7 @@ import numpy as np
 
 from fedstale.core import Array, BadInput, CountsSamples, Ids, Job, Local, Task
 from fedstale.engines.processes.shared import Shared, load
-from fedstale.engines.serial import Serial
+from fedstale.engines.serial import answer
 
 IMPORTABLE = (
     "the processes of engine 'pool' must be able to load the task: keep models in a module, start scripts under "
@@ -109,11 +109,8 @@ def _answer(unit: Unit, task: Task, shared: Shared) -> Exception | None:
         params, updates, drifts, losses = unit.board.open(shared)
         drift = drifts[unit.rows] if unit.board.drifts else None
         job = Job(params[unit.job], unit.clients, unit.seed, unit.t, unit.local, drift)
-        engine = Serial(task, unit.local)
-        if unit.training:
-            updates[unit.rows], losses[unit.rows] = engine.train([job])[0]
-        else:
-            losses[unit.rows] = engine.losses(job)
+        reply = answer(task, job, unit.training)
+        updates[unit.rows, : reply.updates.shape[1]], losses[unit.rows] = reply
     except Exception as error:
         return error
     return None

@@ -6,15 +6,13 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from fedstale.core import Array, BadInput, Job, Reply, Task
 from fedstale.engines.processes.shared import Fixed, load
 from fedstale.engines.processes.worker import Unit
 from fedstale.engines.ray.cluster import fetch, result
-from fedstale.engines.serial import Serial
+from fedstale.engines.serial import answer
 
 ATTEMPTS = 3  # that a unit has; in each, Ray tries again on the actor that it has restarted
 SOON = 3.0  # seconds without a result after which a unit is also given to another actor,
@@ -38,12 +36,7 @@ class Actor:
         """Train the unit; returns its reply and the seconds that it took."""
         task, start = self._get(data), time.monotonic()
         job = Job(params.copy(), unit.clients, unit.seed, unit.t, unit.local, drift)
-        engine = Serial(task, unit.local)
-        if unit.training:
-            reply = engine.train([job])[0]
-        else:
-            reply = Reply(np.empty((len(unit.clients), 0), np.float32), engine.losses(job))
-        return reply, time.monotonic() - start
+        return answer(task, job, unit.training), time.monotonic() - start
 
     def _get(self, data: list[Any]) -> Task:
         """With every call, for one that was started again; its arrays stay in the object store."""
@@ -62,11 +55,7 @@ Inputs = Callable[[Unit], tuple[Any, Array | None]]  # the reference to its para
 Take = Callable[[Unit, Reply], None]
 
 
-class Errand(NamedTuple):
-    """The work of an actor: a unit, or None while it gets ready."""
-
-    actor: int
-    unit: Unit | None
+Errand = tuple[int, Unit | None]  # an actor and its unit, or None while it gets ready
 
 
 class Actors:
@@ -92,8 +81,7 @@ class Actors:
             pause = min(self.patience, max(SOON, LATE * self.slowest))
             ready, _ = self.ray.wait(list(self.busy), timeout=pause)
             for one in ready:
-                errand = self.busy.pop(one)
-                unit = errand.unit
+                _, unit = errand = self.busy.pop(one)
                 if unit and todo.get(unit.number) is not unit:
                     continue
                 reply = self._hear(one, errand, deaths)
@@ -113,16 +101,16 @@ class Actors:
     def _prepare(self, k: int) -> None:
         """It gets nothing to do until it is there, which may be never if its node was lost."""
         ready = self.actors[k].ready.options(max_task_retries=-1)
-        self.busy[ready.remote(self.data)] = Errand(k, None)
+        self.busy[ready.remote(self.data)] = k, None
 
     def _give(self, waiting: deque[Unit], todo: dict[int, Unit], inputs: Inputs) -> None:
-        busy = {errand.actor for errand in self.busy.values()}
+        busy = {actor for actor, _ in self.busy.values()}
         for k in [k for k in range(len(self.actors)) if k not in busy]:
             while waiting and waiting[0].number not in todo:
                 waiting.popleft()  # it came after all
             if waiting:
                 unit = waiting.popleft()
-                self.busy[self.actors[k].work.remote(self.data, unit, *inputs(unit))] = Errand(k, unit)
+                self.busy[self.actors[k].work.remote(self.data, unit, *inputs(unit))] = k, unit
 
     def _late(self, waiting: deque[Unit], todo: dict[int, Unit]) -> list[Unit]:
         """What one actor, and nobody else, has or will have: its node may be gone."""

@@ -1,7 +1,6 @@
 """Actors on a Ray cluster, each with a CPU or a GPU: for a run that is too large for one machine."""
 
 import contextlib
-import pickle
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, HasDevice, Job, Local, Reply, Task, require
+from fedstale.core import Array, HasDevice, Job, Local, Reply, Task, require
 from fedstale.engines.machine import runs_that_fit
 from fedstale.engines.processes.shared import Pickler, Shared, dump
 from fedstale.engines.processes.worker import Unit, units
@@ -30,13 +29,9 @@ class Ray:
     """
 
     def __init__(
-        self,
-        task: Task,
-        local: Local,
-        workers: int | None = None,
-        address: str | None = None,
+        self, task: Task, local: Local, workers: int | None = None, address: str | None = None,
         patience: float = 1800.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         require(workers is None or workers >= 1, f"workers must be at least 1, got {workers}")
         require(patience > 0, f"patience must be above 0, got {patience}")
         self.task, self.local = task, local
@@ -100,10 +95,7 @@ def _put(ray: Any, task: Task) -> Any:
     """The task, packed; also lambdas and what a script defines, which the nodes could not import."""
     by_value = type("ByValue", (Pickler, ray.cloudpickle.CloudPickler), {})
     with contextlib.closing(Shared()) as memory:
-        try:
-            packed = dump(task, memory, by_value)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise BadInput(f"engine ray must be able to pickle the task, got {error}") from error
+        packed = dump(task, memory, "engine ray must be able to pickle the task", by_value)
         return ray.put((packed, memory.array(0, (memory.size,), "uint8")))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import Array, Job, Local, Task
-from fedstale.engines import Serial
+from fedstale.engines.serial import answer
 from fedstale.federation.protocol.link import Body, Order
 from fedstale.federation.protocol.validation import STYPE
 
@@ -33,13 +33,9 @@ class OneClient:
 
 def train_on_order(task: Task, order: Order) -> Body:
     """The reply to an order; the batches are those of the stream of (seed, round, client)."""
-    engine = Serial(task, order.local)
     drift = None if order.drift is None else order.drift[None]
     job = Job(order.params, np.array([order.client]), order.seed, order.t, order.local, drift)
-    if order.train:
-        reply = engine.train([job])[0]
-        update, loss = reply.updates[0], float(reply.losses[0])
-    else:
-        update, loss = np.zeros(0, np.float32), float(engine.losses(job)[0])
+    updates, losses = answer(task, job, order.train)
+    update, loss = updates[0], float(losses[0])
     data = update.astype("<f4").tobytes()
     return Body(order.t, order.client, order.token, order.run, loss, "float32", update.shape, STYPE, data)
