@@ -73,8 +73,5 @@ DATASETS = {
 def load(name: str, progress: Progress = quiet) -> Dataset:
     """The dataset of that name; a download reports to `progress(file, bytes so far, bytes in all)`."""
     entry = DATASETS[known(name, DATASETS, "dataset")]
-    samples = entry.decode(read(entry.files, progress))
-    return Dataset(
-        name, samples.x, samples.y, samples.n_train, entry.classes,
-        entry.mean, entry.std, entry.scale, samples.writers,
-    )  # fmt: skip
+    x, y, n_train, writers = entry.decode(read(entry.files, progress))
+    return Dataset(name, x, y, n_train, entry.classes, entry.mean, entry.std, entry.scale, writers)

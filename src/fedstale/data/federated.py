@@ -81,8 +81,7 @@ def federate(
     pool = stream(seed, "data", "pool").permutation(len(dataset.y))[: round(fraction * len(dataset.y))]
     clients = _divide(dataset, np.sort(pool), partition, n, seed)
     cuts = held_out(np.array([len(mine) for mine in clients]), test_share)
-    trains = [mine[cut:] for mine, cut in zip(clients, cuts, strict=True)]
-    tests = [mine[:cut] for mine, cut in zip(clients, cuts, strict=True)]
+    tests, trains = zip(*(np.split(mine, [cut]) for mine, cut in zip(clients, cuts, strict=True)), strict=True)
     y = dataset.y
     if swap is not None:
         y = swap.apply(y, trains, stream(seed, "data", "swap", "train"))
@@ -138,16 +137,8 @@ def _warn(which: Mask, lack: str) -> None:
 
 def _assemble(dataset: Dataset, y: Ids, trains: Sequence[Ids], tests: Sequence[Ids]) -> Federated:
     train, test = np.concatenate(trains), np.concatenate(tests)
+    offsets, test_offsets = (np.cumsum([0, *map(len, lists)]) for lists in (trains, tests))
     return Federated(
-        name=dataset.name,
-        x=dataset.x[train],
-        y=y[train],
-        train_offsets=np.cumsum([0, *map(len, trains)]),
-        test_x=dataset.x[test],
-        test_y=y[test],
-        test_offsets=np.cumsum([0, *map(len, tests)]),
-        classes=dataset.classes,
-        mean=dataset.mean,
-        std=dataset.std,
-        scale=dataset.scale,
-    )
+        dataset.name, dataset.x[train], y[train], offsets, dataset.x[test], y[test], test_offsets,
+        dataset.classes, dataset.mean, dataset.std, dataset.scale,
+    )  # fmt: skip

@@ -24,17 +24,17 @@ QMNIST_MIRRORS = (
 CIFAR_MIRROR = "https://www.cs.toronto.edu/~kriz/"
 
 
-def _gz(
-    name: str, size: int, md5: str, packed: str, folders: tuple[str, ...], mirrors: tuple[str, ...]
-) -> Official:
+Texts = tuple[str, ...]
+
+
+def _gz(name: str, size: int, md5: str, packed: str, folders: Texts, mirrors: Texts) -> Official:
     """A file that is published alone, as a .gz with the md5 `packed`."""
     remote = Remote(f"{folders[0]}/{name}.gz", packed, tuple(f"{mirror}{name}.gz" for mirror in mirrors))
     return Official(name, size, md5, folders, remote)
 
 
-def _idx(
-    md5s: tuple[tuple[str, str], ...], folders: tuple[str, ...], mirrors: tuple[str, ...]
-) -> tuple[Official, ...]:
+def _idx(md5s: tuple[tuple[str, str], ...], folders: Texts, mirrors: Texts) -> tuple[Official, ...]:
+    """The four files of MNIST or of a dataset in its form, with the md5 of each, unpacked and packed."""
     named = zip(IDX_NAMES, md5s, strict=True)
     return tuple(_gz(name, size, *md5, folders, mirrors) for (name, size), md5 in named)
 

@@ -51,12 +51,11 @@ class Dirichlet:
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
         check(labels, n)
-        pieces: list[list[Ids]] = [[] for _ in range(n)]
+        pieces = []  # label by label, the samples of each client
         for samples in by_label(labels, rng):
             counts = rng.multinomial(len(samples), rng.dirichlet(np.full(n, self.alpha)))
-            for mine, piece in zip(pieces, np.split(samples, np.cumsum(counts)[:-1]), strict=True):
-                mine.append(piece)
-        return [np.concatenate(mine) for mine in pieces]
+            pieces.append(np.split(samples, np.cumsum(counts)[:-1]))
+        return [np.concatenate(mine) for mine in zip(*pieces, strict=True)]
 
 
 @part
@@ -76,11 +75,10 @@ class ClusteredDirichlet:
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
         check(labels, n)
         require(self.clusters <= n, f"{self.clusters} clusters need as many clients, got {n}")
-        cluster = np.arange(n) * self.clusters // n
-        pieces: list[list[Ids]] = [[] for _ in range(n)]
-        for k, samples in enumerate(Dirichlet(self.alpha).split(labels, self.clusters, rng)):
-            _deal(rng.permutation(samples), np.flatnonzero(cluster == k), pieces)
-        return [np.concatenate(mine) for mine in pieces]
+        sizes = np.bincount(np.arange(n) * self.clusters // n)  # clients in each cluster
+        clusters = Dirichlet(self.alpha).split(labels, self.clusters, rng)
+        dealt = (np.array_split(rng.permutation(c), m) for c, m in zip(clusters, sizes, strict=True))
+        return [mine for cluster in dealt for mine in cluster]
 
 
 @part
@@ -129,8 +127,9 @@ class Majority:
         for k, samples in enumerate(groups):
             elsewhere = rng.permutation(np.flatnonzero(label != k))
             away = round(self.others * len(samples)) if len(elsewhere) else 0
-            _deal(samples[:away], elsewhere, pieces)
-            _deal(samples[away:], np.flatnonzero(label == k), pieces)
+            for some, clients in ((samples[:away], elsewhere), (samples[away:], np.flatnonzero(label == k))):
+                for client, piece in zip(clients, np.array_split(some, max(len(clients), 1)), strict=False):
+                    pieces[client].append(piece)
         return [np.concatenate(mine) for mine in pieces]
 
 
@@ -166,11 +165,3 @@ def by_label(labels: Ids, rng: np.random.Generator) -> list[Ids]:
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-
-
-def _deal(samples: Ids, clients: Ids, pieces: list[list[Ids]]) -> None:
-    """Divide samples evenly among some of the clients."""
-    if len(clients) == 0:
-        return
-    for client, piece in zip(clients, np.array_split(samples, len(clients)), strict=True):
-        pieces[client].append(piece)

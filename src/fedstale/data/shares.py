@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Ids, part, require
+from fedstale.core import Ids, keep, part, require
 
 
 @part
@@ -16,8 +16,7 @@ class Shares:
         shares = np.array(self.shares, np.float64)
         ok = shares.ndim == 1 and shares.size > 0 and bool((shares >= 0).all()) and 0 < shares.sum() < np.inf
         require(ok, f"shares must be numbers of at least 0, one for each client and not all 0, got {self.shares!r}")
-        shares.flags.writeable = False
-        object.__setattr__(self, "shares", shares)
+        keep(self, "shares", shares)
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
         shares = np.asarray(self.shares)

@@ -33,8 +33,7 @@ class LabelSwap:
     labels: Pair = (0, 1)
 
     def __post_init__(self) -> None:
-        _check_fraction(self.fraction)
-        _check_pair("labels", self.labels)
+        _check(self.fraction, {"labels": self.labels})
 
     def apply(self, y: Ids, clients: Sequence[Ids], rng: np.random.Generator) -> Ids:
         _check_known(y, self.labels)
@@ -58,9 +57,7 @@ class ReleasedSwap:
     odd: Pair = (8, 9)
 
     def __post_init__(self) -> None:
-        _check_fraction(self.fraction)
-        _check_pair("even", self.even)
-        _check_pair("odd", self.odd)
+        _check(self.fraction, {"even": self.even, "odd": self.odd})
 
     def apply(self, y: Ids, clients: Sequence[Ids], rng: np.random.Generator) -> Ids:
         _check_known(y, self.even + self.odd)
@@ -70,13 +67,11 @@ class ReleasedSwap:
         return swapped
 
 
-def _check_fraction(fraction: float) -> None:
+def _check(fraction: float, pairs: dict[str, Pair]) -> None:
     require(0 <= fraction <= 1, f"fraction must be in [0, 1], got {fraction}")
-
-
-def _check_pair(name: str, pair: Pair) -> None:
-    ok = len(pair) == 2 and pair[0] != pair[1] and min(pair) >= 0
-    require(ok, f"{name} must be two different labels, got {pair}")
+    for name, pair in pairs.items():
+        ok = len(pair) == 2 and pair[0] != pair[1] and min(pair) >= 0
+        require(ok, f"{name} must be two different labels, got {pair}")
 
 
 def _check_known(y: Ids, labels: Sequence[int]) -> None:
