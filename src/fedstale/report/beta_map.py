@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedstale.report.plots import Plot, Table
-from fedstale.report.style import BLUES, layout
+from fedstale.report.plots import BLUES, Plot, Table, layout
 from fedstale.runs import metrics
 from fedstale.runs.metrics import Metric
 from fedstale.runs.query import Group, Setting, flat

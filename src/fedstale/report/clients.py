@@ -1,6 +1,7 @@
-"""Who took part: the raster of clients and rounds, how old their updates are, and the weight each of them had."""
+"""Of each client: when it took part, how old its updates are, its weight, and how well it is served at the end."""
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -9,21 +10,16 @@ import numpy as np
 
 from fedstale.core import Floats, Mask
 from fedstale.plots.palette import DARK, ORANGE, Look, look
-from fedstale.report.plots import ROWS, Key, Plot, Table, plain
-from fedstale.report.series import Lines, per_client, shares, weights
-from fedstale.report.style import CLIENTS, POINTS, layout, stroke
+from fedstale.report.plots import CLIENTS, ROWS, Key, Plot, Table, faint, layout, plain, stroke
+from fedstale.report.series import POINTS, Lines, per_client, shares, weights
+from fedstale.runs.metrics import metric
 from fedstale.runs.query import HEARD, NOT_SELECTED, Line, names_clients, presence
 from fedstale.runs.statistics import block_means, spread, thinned
 
-FAIR = {
-    "type": "line",
-    "xref": "paper",
-    "x0": 0,
-    "x1": 1,
-    "y0": 1,
-    "y1": 1,
-    "line": {"color": "#888", "dash": "dot"},
-}
+ACCURACY = metric("accuracy")
+WRAP = 18  # letters of a name on an axis
+DOTTED = {"color": "#888", "dash": "dot"}
+FAIR = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": DOTTED}
 STALENESS = ("median", "nine of ten clients at most", "oldest")
 
 
@@ -92,18 +88,16 @@ def staleness(names: str, lines: Lines) -> Plot:
     ages = spread([[line["staleness"] for line in seed] for seed in lines.seeds]).mean  # (rounds, 3)
     kept = thinned(len(run), POINTS)
     rounds = [run[k]["round"] for k in kept]
-    looks = [look(k) for k in range(3)]
     data = [
         {"type": "scatter", "mode": "lines", "x": rounds, "y": plain(ages[kept, k]), "legendgroup": name,
-         "line": stroke(one, 2),
-         "hovertemplate": f"{name}<br>round %{{x}}: %{{y:.3g}} rounds<extra></extra>"}
-        for k, (name, one) in enumerate(zip(STALENESS, looks, strict=True))
+         "line": stroke(look(k), 2), "hovertemplate": f"{name}<br>round %{{x}}: %{{y:.3g}} rounds<extra></extra>"}
+        for k, name in enumerate(STALENESS)
     ]  # fmt: skip
     middle, most, oldest = ages.mean(axis=0)
     told = f"median {middle:.1f}, 90 % quantile {most:.1f}, oldest {oldest:.1f} rounds"
     said = f"Staleness over {len(run)} rounds, on average: {told}."
     rows = [[str(run[k]["round"]), *(f"{v:.3g}" for v in ages[k])] for k in thinned(len(run), ROWS)]
-    keys = [Key(name, one) for name, one in zip(STALENESS, looks, strict=True)]
+    keys = [Key(name, look(k)) for k, name in enumerate(STALENESS)]
     return Plot(f"Staleness: {names}", data, layout("round", "rounds since last heard from"), said,
                 Table(["round", *STALENESS], rows), keys)  # fmt: skip
 
@@ -123,14 +117,10 @@ def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     axes = layout("clients, the rarest first" if share is not None else "client", "realised weight / aᵢ")
     keys = [Key(label, looks[label], line=False) for label in ratios]
     note = "What each client's updates, fresh and remembered, counted on average; 1 is what the objective asks for."
-    table = _ratios(ratios, share, [int(i) for i in order[thinned(n, CLIENTS)]])
+    often = ["–"] * n if share is None else [f"{x:.1%}" for x in share]
+    rows = [[str(i), often[i], *(f"{r[i]:.3g}" for r in ratios.values())] for i in order[thinned(n, CLIENTS)]]
+    table = Table(["client", "heard from", *ratios], rows)
     return Plot("Realised weights", data, axes | {"shapes": [FAIR]}, said, table, keys, note)
-
-
-def _ratios(ratios: Mapping[str, Floats], share: Floats | None, chosen: Sequence[int]) -> Table:
-    often = {i: "–" if share is None else f"{share[i]:.1%}" for i in chosen}
-    rows = [[str(i), often[i], *(f"{r[i]:.3g}" for r in ratios.values())] for i in chosen]
-    return Table(["client", "heard from", *ratios], rows)
 
 
 def _dots(label: str, look: Look, ratio: Floats, order: Any) -> dict[str, Any]:
@@ -140,3 +130,48 @@ def _dots(label: str, look: Look, ratio: Floats, order: Any) -> dict[str, Any]:
         "marker": {"color": look.colour, "symbol": look.symbol, "size": 8, "line": {"width": 0.5, "color": "#fff"}},
         "hovertemplate": f"{escape(label)}<br>client %{{text}}: %{{y:.3g}} of its share<extra></extra>",
     }  # fmt: skip
+
+
+def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
+    """A box and a dot for each client, algorithm by algorithm."""
+    known = [(g, values) for g in lines if (values := per_client(g, ACCURACY.name)) is not None]
+    found = [(g, values) for g, values in known if np.isfinite(values).any()]
+    if not found:
+        return None
+    data = [_box(g, values, looks[g.group.label]) for g, values in reversed(found)]
+    worst = ", ".join(f"{g.group.label} {ACCURACY.text(np.nanmin(v))}" for g, v in found)
+    said = f"Test accuracy of each client at the end. The worst served client: {worst}."
+    names = {"ticks": "", "showgrid": False}
+    axes = layout("test accuracy of a client", "", xaxis={"tickformat": ".0%"}, yaxis=names)
+    note = "A dot is a client, mean over the seeds, on its own test samples; the box holds the middle half."
+    table = Table(["algorithm", "mean", "worst tenth", "worst client", "which was heard from in", "spread"],
+                  [_served_row(g, values) for g, values in found])  # fmt: skip
+    return Plot("Accuracy of each client: who is left behind", data, axes, said, table, note=note, rows=len(found))
+
+
+def _box(lines: Lines, values: Floats, look: Look) -> dict[str, Any]:
+    known = np.flatnonzero(np.isfinite(values))
+    label, share = lines.group.label, shares(lines)
+    often = {i: "" if share is None else f", heard from in {share[i]:.0%} of the rounds" for i in known}
+    text = [f"client {i}{often[i]}" for i in known]
+    return {
+        "type": "box", "orientation": "h", "x": [round(float(values[i]), 5) for i in known], "text": text,
+        "name": wrapped(label), "boxpoints": "all", "jitter": 0.6, "pointpos": 0, "width": 0.7,
+        "hoveron": "points", "hovertemplate": f"{escape(label)}, %{{text}}: %{{x:.1%}}<extra></extra>",
+        "fillcolor": faint(look.colour), "line": {"color": look.colour, "width": 1.5},
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 6, "opacity": 0.75},
+    }  # fmt: skip
+
+
+def wrapped(label: str) -> str:
+    """A name on several short lines, so that it leaves room on a narrow screen."""
+    return "<br>".join(map(escape, textwrap.wrap(label, WRAP, break_long_words=False, break_on_hyphens=False)))
+
+
+def _served_row(lines: Lines, values: Floats) -> list[str]:
+    known = np.sort(values[np.isfinite(values)])
+    tenth = known[: max(1, len(known) // 10)]
+    last, share = int(np.nanargmin(values)), shares(lines)
+    often = "–" if share is None else f"{share[last]:.0%} of the rounds"
+    mean, worst, lowest, std = map(ACCURACY.text, (known.mean(), tenth.mean(), known[0], known.std()))
+    return [lines.group.label, mean, worst, f"client {last}: {lowest}", often, std]

@@ -48,11 +48,8 @@ def figure(plot: Plot, name: str) -> str:
     """A plot's place, its legend of buttons, and its numbers; the script draws into it."""
     keys = "".join(_key(key) for key in plot.keys) if len(plot.keys) > 1 else ""
     zoom = '<button type="button" class="zoom" aria-pressed="false">second half only</button>' if plot.zoom else ""
-    legend = (
-        f'<div class="legend" role="group" aria-label="Show or hide curves">{keys}{zoom}</div>'
-        if keys + zoom
-        else ""
-    )
+    group = f'<div class="legend" role="group" aria-label="Show or hide curves">{keys}{zoom}</div>'
+    legend = group if keys + zoom else ""
     note = f'<p class="note">{escape(plot.note)}</p>' if plot.note else ""
     rows = f' style="--rows:{plot.rows}"' if plot.rows else ""
     tall, said = " tall" if plot.rows else "", escape(plot.said, quote=True)
@@ -71,8 +68,7 @@ def _key(key: Key) -> str:
 def sample(look: Look, line: bool) -> str:
     """The line and the marker of a trace, as in the plot."""
     dashes = " ".join(map(str, look.dash))
-    drawn = f'<path d="M0 7h32" stroke="{look.colour}" stroke-width="2.2" stroke-dasharray="{dashes}"/>'
-    stroke = drawn if line else ""
+    stroke = f'<path d="M0 7h32" stroke="{look.colour}" stroke-width="2.2" stroke-dasharray="{dashes}"/>' * line
     mark = f'<g fill="{look.colour}">{SHAPES[look.symbol]}</g>'
     return f'<svg width="32" height="14" viewBox="0 0 32 14" aria-hidden="true">{stroke}{mark}</svg>'
 

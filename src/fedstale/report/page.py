@@ -9,16 +9,15 @@ from typing import NamedTuple
 from fedstale.core import BadInput
 from fedstale.plots.palette import look
 from fedstale.report import beta_map, markup, tables
-from fedstale.report.clients import alike, raster, realised, staleness
-from fedstale.report.fairness import served
-from fedstale.report.omissions import WAYS, missing
-from fedstale.report.plots import BETA, Plot, curves
-from fedstale.report.series import read
-from fedstale.report.style import KEYS
+from fedstale.report.clients import alike, raster, realised, served, staleness
+from fedstale.report.plots import BETA, KEYS, Plot, curves
+from fedstale.report.series import Lines, clients, read
 from fedstale.report.trace import recorded
 from fedstale.runs import metrics
+from fedstale.runs.metrics import LISTED, TRACED, metric
 from fedstale.runs.query import Setting, tuned
 
+WAYS = 3  # of choosing clients that are drawn in one setting
 LEAST = (
     "A map of the best β needs FedStale at several β in settings that differ in p_min or in swap.fraction: "
     "see `fedstale reproduce fedstale-fig2`."
@@ -49,9 +48,8 @@ def page(found: Sequence[Setting], traces: Sequence[Path], title: str, most: int
 def _overview(settings: Sequence[Setting], names: Sequence[str], runs: int, drawn: int) -> Part:
     lines = [f"{runs} finished runs in {len(settings)} settings."]
     if drawn < len(settings):
-        lines.append(
-            f"The first {drawn} settings are drawn; --settings, or the folders of single runs, show others."
-        )
+        others = "--settings, or the folders of single runs, show others"
+        lines.append(f"The first {drawn} settings are drawn; {others}.")
     if len(settings) > tables.MOST:
         lines.append(f"The table has the first {tables.MOST} of them.")
     plots = beta_map.maps(settings)
@@ -72,6 +70,46 @@ def _setting(s: Setting, name: str) -> Part:
     plots += [p for names, group in ways[:WAYS] for p in (raster(names, group), staleness(names, group))]
     notes = missing(s, shown, plots, len(ways))
     return Part(name, above, plots, _notes(notes) + _origin(s))
+
+
+def missing(s: Setting, lines: Sequence[Lines], plots: Sequence[Plot], ways: int) -> list[str]:
+    """What the page leaves out of a setting, given what of it is drawn, and what would record it."""
+    notes = _not_drawn(s)
+    if not lines:
+        return notes
+    n, titles = clients(lines[0]), {p.title.split(":")[0] for p in plots}
+    if metric("accuracy").label.capitalize() not in titles:
+        notes.append("No test accuracy: this task has no test samples; images and `synthetic` have.")
+    elif "Accuracy of each client" not in titles:
+        notes.append(f"The accuracy of each client is not recorded: {_not_served(lines[0], n)}")
+    if "Realised weights" not in titles:
+        notes.append(f"Realised weights are recorded up to {TRACED} clients (`data.clients`); here there are {n}.")
+    if not any(t.startswith("β") for t in titles):
+        notes.append('No run tunes its β while it goes; `algorithms = ["auto"]` does and records it.')
+    if ways > WAYS:
+        more = f"{WAYS} are drawn: name single runs for more"
+        notes.append(f"The algorithms chose their clients in {ways} ways, {more}.")
+    return notes
+
+
+def _not_drawn(s: Setting) -> list[str]:
+    notes, done = [], sum(bool(g.runs) for g in s.groups)
+    broken = [r.folder.path.name for g in s.groups for r in g.broken]
+    if broken:
+        few = ", ".join(broken[:3]) + (", …" if len(broken) > 3 else "")
+        what = f"{len(broken)} runs have no result" if len(broken) > 1 else "One run has no result"
+        notes.append(f"{what}: interrupted or diverged ({few}). The same command with `--resume` goes on with it.")
+    if done > KEYS:
+        notes.append(f"{KEYS} of {done} algorithms are drawn; the table has all of them.")
+    return notes
+
+
+def _not_served(lines: Lines, n: int) -> str:
+    known = lines.group.runs[0].folder.clients()
+    if n > LISTED:
+        return f"that is done up to {LISTED} clients, and here there are {n}."
+    again = "run it again with `fedstale run FILE --again`."
+    return "this task does not test clients one by one." if known else again
 
 
 def _origin(s: Setting) -> str:

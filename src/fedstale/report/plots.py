@@ -1,4 +1,4 @@
-"""What a plot of the page is, and the curves over rounds."""
+"""What a plot of the page is and how it looks, and the curves over rounds."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -8,10 +8,12 @@ import numpy as np
 
 from fedstale.plots.palette import Look
 from fedstale.report.series import Lines, Series, series
-from fedstale.report.style import faint, layout, stroke
 from fedstale.runs.metrics import Metric
 from fedstale.runs.statistics import thinned
 
+BLUES = [[0.0, "#f7fbff"], [0.5, "#a6cee8"], [1.0, "#3f8fc5"]]  # black text is legible on all of it
+CLIENTS = 200  # of a raster or a table; of more, evenly many are shown
+KEYS = 8  # algorithms that are told apart in one plot
 ROWS = 25  # of a table of a curve
 BETA = Metric("beta", "β")  # the share of the memory, as a self-tuning rule chose it
 
@@ -41,6 +43,34 @@ class Plot(NamedTuple):
     rows: int = 0  # of things one below the other, which make the plot taller
 
 
+def stroke(look: Look, width: float) -> dict[str, Any]:
+    """A line of plotly's."""
+    return {"color": look.colour, "dash": ",".join(f"{n}px" for n in look.dash) or "solid", "width": width}
+
+
+def faint(colour: str) -> str:
+    """A colour `#rrggbb` for bands and boxes, through which others are seen."""
+    red, green, blue = bytes.fromhex(colour[1:])
+    return f"rgba({red},{green},{blue},0.14)"
+
+
+def layout(
+    x: str, y: str, *, xaxis: dict[str, Any] | None = None, yaxis: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Axes with their names, and what is special about them. Fonts and margins are the page's."""
+    line = {"gridcolor": "#e5e5e5", "linecolor": "#444", "zeroline": False, "ticks": "outside"}
+    return {
+        "xaxis": line | {"automargin": "height", "title": {"text": x}} | (xaxis or {}),
+        "yaxis": line | {"automargin": "width", "title": {"text": y}} | (yaxis or {}),
+        "showlegend": False, "hovermode": "closest",
+    }  # fmt: skip
+
+
+def plain(values: Any) -> list[float | None]:
+    """Six digits of each, which is more than a screen shows; null where there is none."""
+    return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
+
+
 def curves(lines: Sequence[Lines], m: Metric, looks: Mapping[str, Look]) -> Plot | None:
     """Mean over seeds of one number, with a band of one standard deviation."""
     found = [s for s in (series(group, m.name) for group in lines) if s]
@@ -60,12 +90,8 @@ def _note(lines: Sequence[Lines], found: Sequence[Series]) -> str:
     seeds = max(len(group.seeds) for group in lines)
     band = f"Mean over {seeds} seeds; the band is ± one standard deviation." if seeds > 1 else "One seed: no band."
     longest = max(found, key=lambda s: s.whole)
-    thin = (
-        f" {len(longest.rounds)} of {longest.whole} rounds are drawn."
-        if longest.whole > len(longest.rounds)
-        else ""
-    )
-    return band + thin
+    drawn = len(longest.rounds)
+    return band + f" {drawn} of {longest.whole} rounds are drawn." * (longest.whole > drawn)
 
 
 def _curve(s: Series, look: Look, m: Metric) -> list[dict[str, Any]]:
@@ -79,9 +105,8 @@ def _curve(s: Series, look: Look, m: Metric) -> list[dict[str, Any]]:
         }]  # fmt: skip
     line = {
         "type": "scatter", "mode": "lines+markers", "name": label, "legendgroup": s.label,
-        "x": s.rounds, "y": plain(mean), "text": [_entry(s, k, m) for k in range(len(mean))],
+        "x": s.rounds, "y": plain(mean), "text": _texts(s, m), "line": stroke(look, 2.2),
         "hovertemplate": f"{label}<br>round %{{x}}: %{{text}}<extra></extra>",
-        "line": stroke(look, 2.2),
         "marker": {"symbol": look.symbol, "size": 8, "maxdisplayed": 9, "color": look.colour},
     }  # fmt: skip
     return [*band, line]
@@ -104,20 +129,13 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _table(found: Sequence[Series], m: Metric) -> Table:
-    at = [dict(zip(s.rounds, range(len(s.rounds)), strict=True)) for s in found]
-    rounds = sorted(set.union(*(set(a) for a in at)))
-    rows = [
-        [str(t), *(_entry(s, a.get(t), m) for s, a in zip(found, at, strict=True))]
-        for t in (rounds[k] for k in thinned(len(rounds), ROWS))
-    ]
+    texts = [dict(zip(s.rounds, _texts(s, m), strict=True)) for s in found]
+    rounds = sorted({t for s in found for t in s.rounds})
+    kept = [rounds[k] for k in thinned(len(rounds), ROWS)]
+    rows = [[str(t), *(of.get(t, "–") for of in texts)] for t in kept]
     return Table(["round", *(s.label for s in found)], rows)
 
 
-def _entry(s: Series, k: int | None, m: Metric) -> str:
+def _texts(s: Series, m: Metric) -> list[str]:
     mean, std, seeds = s.values
-    return "–" if k is None else m.text(mean[k], std[k] if seeds > 1 else None)
-
-
-def plain(values: Any) -> list[float | None]:
-    """Six digits of each, which is more than a screen shows; null where there is none."""
-    return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
+    return [m.text(mean[k], std[k] if seeds > 1 else None) for k in range(len(mean))]

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstale.core import Floats
-from fedstale.report.style import POINTS
 from fedstale.runs import query
 from fedstale.runs.query import HEARD, Group, Line
 from fedstale.runs.statistics import Spread, spread, thinned
+
+POINTS = 500  # of a curve; a longer one is thinned
 
 
 class Lines(NamedTuple):

@@ -7,8 +7,8 @@ import numpy as np
 
 from fedstale.core import BadInput, Floats
 from fedstale.plots.palette import look
-from fedstale.report.plots import Key, Plot, Table, plain
-from fedstale.report.style import CLIENTS, POINTS, layout
+from fedstale.report.plots import CLIENTS, Key, Plot, Table, layout, plain
+from fedstale.report.series import POINTS
 from fedstale.runs.statistics import thinned
 
 COLUMNS = ("client", "share", "mixing", "longest_absence", "weight", "plain_weight")
