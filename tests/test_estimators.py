@@ -90,7 +90,7 @@ def test_known_needs_probabilities() -> None:
         Known([0.5, 0.5, 1], [0.1]).init(3)
 
 
-@pytest.mark.parametrize("p", [[1.5, 0.5], [-0.1], [float("nan")], 0.5, [[0.5]]])
+@pytest.mark.parametrize("p", [[1.5, 0.5], [-0.1], [1e300], [float("nan")], 0.5, [[0.5]]])
 def test_known_checks_its_probabilities(p: object) -> None:
     with pytest.raises(BadInput, match=r"p must be one number in \[0, 1\] per client"):
         Known(p)

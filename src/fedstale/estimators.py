@@ -25,7 +25,8 @@ class Known:
     def __post_init__(self) -> None:
         for name, lowest, values in (("p", 0, self.p), ("correlation", -1, self.correlation)):
             if values is not None:
-                given = np.array(values, np.float32)
+                with np.errstate(over="ignore"):  # what overflows is infinite, and refused
+                    given = np.array(values, np.float32)
                 ok = given.ndim == 1 and bool(((given >= lowest) & (given <= 1)).all())
                 require(ok, f"{name} must be one number in [{lowest}, 1] per client, got {values}")
                 keep(self, name, given)

@@ -210,6 +210,7 @@ def test_bad_grids_are_refused_with_a_sentence(tmp_path: Path) -> None:
         (tmp_path / "single.npy", "must be an .npz file, got a single array"),
         ([[2]], r"grid must be \(rounds, devices\) of -1, 0 and 1, got int64 of shape \(1, 1\)"),
         ([1, 0], "grid must be"),
+        ([[0, 1], [1]], "grid must be"),
     ):
         with pytest.raises(BadInput, match=sentence):
             Grid(grid)

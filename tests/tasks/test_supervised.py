@@ -291,6 +291,7 @@ def test_unused_parameters_have_gradient_zero():
         ({"test": pairs((3, 3))}, "test must have 3 clients, got 2"),
         ({"ridge": -1}, "ridge must be at least 0, got -1"),
         ({"weights": [1, 2]}, "weights must be 3 numbers"),
+        ({"weights": "per-sample"}, "weights must be 3 numbers of at least 0, not all 0, got 'per-sample'"),
         ({"device": "abacus"}, "device must be one that torch can use here, such as cpu, got 'abacus'"),
         ({"model": nn.Linear(5, 3).double()}, "trained parameters must be float32, got .*float64"),
         ({"model": nn.Identity()}, "a model must have a parameter that requires a gradient, got none"),
@@ -299,7 +300,10 @@ def test_unused_parameters_have_gradient_zero():
         ({"test": pairs(SIZES, classes=9)}, "class numbers from 0 to 2, .* got torch.int64 .* from 0 to 8"),
         ({"train": [(np.zeros((2, 5)), np.array([-1, 0]))]}, "class numbers from 0 to 2, .* from -1 to 0"),
         ({"train": [(np.zeros((2, 5)), np.zeros(2))]}, r"class numbers from 0 to 2, .* got torch.float32 \(2,\)"),
-        ({"loss": nn.CrossEntropyLoss()}, r"a loss must give one value per sample, .* got \(\)"),
+        (
+            {"loss": nn.CrossEntropyLoss()},
+            r"a loss must give one value per sample \(reduction='none'\), .* got \(\)",
+        ),
         ({"model": nn.Sequential(nn.Linear(5, 3), nn.Unflatten(1, (3, 1)))}, r"\(b, classes\) .* got \(2, 3, 1\)"),
     ],
 )

@@ -29,7 +29,11 @@ class Grid:
 
     def __post_init__(self) -> None:
         path = self.grid if isinstance(self.grid, str | os.PathLike) else None
-        grid = np.array(self.grid if path is None else _read(Path(path), self.key))
+        given = self.grid if path is None else _read(Path(path), self.key)
+        try:
+            grid = np.array(given)
+        except ValueError:  # numpy's word for rows that differ in length
+            grid = np.array([])
         where = "grid" if path is None else f"{path}: {self.key}"
         ok = grid.ndim == 2 and grid.size > 0 and bool(np.isin(grid, (-1, 0, 1)).all())
         require(ok, f"{where} must be (rounds, devices) of -1, 0 and 1, got {grid.dtype} of shape {grid.shape}")

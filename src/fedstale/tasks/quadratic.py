@@ -91,7 +91,10 @@ class Quadratic:
 
 def normalised(weights: npt.ArrayLike | None, n: int) -> Array:
     """Client weights a_i (n,) that sum to 1; uniform where none are given."""
-    a = np.ones(n) if weights is None else np.array(weights, np.float64)
+    try:
+        a = np.ones(n) if weights is None else np.array(weights, np.float64)
+    except (TypeError, ValueError):  # words, or rows that differ in length
+        a = np.zeros(0)
     ok = a.shape == (n,) and bool((a >= 0).all()) and 0 < a.sum() < np.inf
     require(ok, f"weights must be {n} numbers of at least 0, not all 0, got {weights!r}")
     return np.asarray(a / a.sum(), np.float32)

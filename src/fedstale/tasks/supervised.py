@@ -185,7 +185,10 @@ class Supervised:
         if self.loss is cross_entropy:
             _check_classes(outputs, self.train, self.test)
         shape = tuple(self.loss(outputs, y).shape)
-        require(shape == (2,), f"a loss must give one value per sample, (2,) for two of them, got {shape}")
+        require(
+            shape == (2,),
+            f"a loss must give one value per sample (reduction='none'), (2,) for two of them, got {shape}",
+        )
         return drew
 
     @cached_property
