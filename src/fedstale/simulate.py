@@ -43,6 +43,10 @@ from fedstale.servers import Sgd
 Play = Generator[Job | Snapshot, Reply | None, None]  # yields a job, is sent its reply, yields a snapshot, …
 
 
+class Interrupted(Exception):
+    """The runs were asked to stop; `--resume` continues them."""
+
+
 class Diverged(ArithmeticError):
     """The step, the parameters or all updates of a round are not finite: the run cannot go on."""
 

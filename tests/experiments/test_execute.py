@@ -8,10 +8,10 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.experiments.execute import Progress, execute
-from fedstale.experiments.interrupts import Interrupted
 from fedstale.experiments.plan import Planned, plan
 from fedstale.experiments.schema import Experiment, check
 from fedstale.runs.store import open_store
+from fedstale.simulate import Interrupted
 
 RAW: dict[str, Any] = {
     "name": "try",

@@ -15,12 +15,11 @@ from fedstale.advise.rules import advise as decide
 from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, Store, print_json, say, talk
 from fedstale.core import BadInput, Floats, require
 from fedstale.experiments import schema
-from fedstale.experiments.execute import execute
-from fedstale.experiments.interrupts import Interrupted, Stop
+from fedstale.experiments.execute import Stop, execute
 from fedstale.experiments.plan import find, plan
 from fedstale.experiments.schema import Experiment
 from fedstale.runs import store
-from fedstale.simulate import Diverged
+from fedstale.simulate import Diverged, Interrupted
 
 SOURCES = "a trace, a run's folder or an experiment, or --probs"
 

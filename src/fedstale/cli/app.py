@@ -17,8 +17,7 @@ import typer
 
 from fedstale.cli.console import say
 from fedstale.core import BadInput
-from fedstale.experiments.interrupts import Interrupted
-from fedstale.simulate import Diverged
+from fedstale.simulate import Diverged, Interrupted
 
 COMMANDS = {  # name → module in this folder and its function, or its Typer app
     "run": "run:run",

@@ -32,8 +32,7 @@ from fedstale.cli.console import (
     talk,
 )
 from fedstale.experiments import schema
-from fedstale.experiments.execute import Progress, execute
-from fedstale.experiments.interrupts import Stop
+from fedstale.experiments.execute import Progress, Stop, execute
 from fedstale.experiments.plan import Planned, by_label, digest, find, plan, warmups
 from fedstale.runs import metrics, store
 from fedstale.runs.metrics import WINDOWS

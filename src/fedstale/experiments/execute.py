@@ -1,16 +1,20 @@
-"""Compute the planned runs of an experiment: finished ones are reused, interrupted ones continue."""
+"""Compute the planned runs of an experiment: finished ones are reused, interrupted ones continue.
+
+Ctrl-C and SIGTERM stop the runs after the round at hand, with a checkpoint.
+"""
 
 import dataclasses
-import warnings
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from fedstale import engines
 from fedstale.core import (
-    BadInput,
     Closes,
     Engine,
     ExplainsItself,
@@ -22,15 +26,43 @@ from fedstale.core import (
     require,
 )
 from fedstale.experiments.build import make_task
-from fedstale.experiments.interrupts import Interrupted
 from fedstale.experiments.plan import Planned, warmups
-from fedstale.experiments.recorder import Checkpoints, Recorder, Saved, Tally, environment
+from fedstale.experiments.recorder import Recorder, environment
 from fedstale.experiments.schema import Experiment
 from fedstale.experiments.tracer import Tracer
 from fedstale.memory import KeepsMemory
-from fedstale.runs import store
 from fedstale.runs.metrics import TRACED
-from fedstale.simulate import Diverged, Run, bound, checked, first, play, together
+from fedstale.simulate import Diverged, Interrupted, Run, bound, checked, play, together
+
+
+class Stop:
+    """Says whether the runs should stop, and is asked after every round.
+
+    The first signal stops them after the round at hand, the second one ends the process at once. The handlers
+    are installed on construction and, in a `with` block, removed at its end. A worker process that passes the
+    id of its `parent` ends when that process is gone.
+    """
+
+    def __init__(self, parent: int | None = None) -> None:
+        self.asked, self.parent = False, parent
+        self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def __enter__(self) -> "Stop":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            os._exit(130)
+        self.asked = True
+
+    def __call__(self) -> bool:
+        if self.parent and os.getppid() != self.parent:  # nobody waits for the result
+            os._exit(130)
+        return self.asked
 
 
 class Progress(NamedTuple):
@@ -76,9 +108,9 @@ def execute(
         begun = [p for p in waiting if p.folder.started] if resume else []
         engine, name = _engine(experiment, waiting[0].algorithm.local, begun, stack)
         say(engine.note if isinstance(engine, ExplainsItself) else "")
-        where, saving = environment(command) | {"engine": name}, Checkpoints(checkpoint_seconds, keep_checkpoints)
-        activate = partial(_Active, resume=resume, where=where, checkpoints=saving)
-        yield from _compute(stages, engine, activate, stop)
+        where = environment(command) | {"engine": name}
+        record = partial(Recorder, where=where, resume=resume, seconds=checkpoint_seconds, keep=keep_checkpoints)
+        yield from _compute(stages, engine, record, stop)
 
 
 def require_resumable(waiting: Sequence[Planned]) -> None:
@@ -109,15 +141,17 @@ def _engine(experiment: Experiment, local: Local, begun: Sequence[Planned], stac
 
 
 def _compute(
-    stages: list[list[Planned]], engine: Engine, activate: Callable[..., "_Active"], stop: Callable[[], bool]
+    stages: list[list[Planned]], engine: Engine, record: Callable[..., Recorder], stop: Callable[[], bool]
 ) -> Iterator[Progress]:
     """The stages one after the other, with as many runs in step as the engine takes."""
     runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
     width, diverged = engine.width if isinstance(engine, StepsTogether) else 1, []
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
-            active = [activate(p, runs[p.folder], stack) for p in group]
-            for progress in _advance(engine, active, stop):
+            for p in group:
+                stack.enter_context(p.folder.locked())
+            active = [stack.enter_context(closing(record(p, runs[p.folder]))) for p in group]
+            for progress in _advance(active, stop):
                 diverged.append(progress) if isinstance(progress, str) else (yield progress)
     if diverged:
         raise Diverged("; ".join(diverged))
@@ -141,69 +175,27 @@ def _at_home(strategy: Strategy, folder: Path) -> Strategy:
     return dataclasses.replace(strategy, memory=memory)  # type: ignore[type-var]
 
 
-class _Active:
-    """A run that is being computed: its folder locked, its recorder open, from its start or a checkpoint."""
-
-    def __init__(
-        self,
-        p: Planned,
-        run: Run,
-        stack: ExitStack,
-        *,
-        resume: bool,
-        where: dict[str, Any],
-        checkpoints: Checkpoints,
-    ) -> None:
-        self.planned, self.rounds = p, run.rounds
-        stack.enter_context(p.folder.locked())
-        saved = self._saved(run) if resume and p.folder.started else None
-        if saved is None:
-            p.folder.clear()
-        store.write_json(p.folder.path / "config.json", p.config)
-        store.write_json(p.folder.path / "environment.json", where)
-        evaluate_every = p.config["evaluate_every"]
-        self.recorder = Recorder(p.folder, run.engine.task, run.rounds, evaluate_every, checkpoints, saved)
-        stack.callback(self.recorder.close)
-        self.start = saved.checkpoint if saved else first(run)
-        if p.warmup and not saved:
-            self.start = self.start._replace(params=p.warmup.folder.params())
-        self.play = play(run, self.start)
-
-    def _saved(self, run: Run) -> Saved | None:
-        """The checkpoint with the metrics up to it; None, and a warning, where they are damaged."""
-        folder = self.planned.folder
-        try:
-            saved: Saved = folder.load_checkpoint(Saved(first(run), Tally.empty(run.engine.task.n)))
-            folder.open_metrics(saved.checkpoint.t).close()
-            return saved
-        except BadInput as error:
-            warnings.warn(f"{error}; {folder.path.name} starts again from round 1", stacklevel=2)
-            return None
-
-    def record(self, s: Snapshot) -> Progress:
-        """Write a round to the folder, and the result after the last one."""
-        line = self.recorder.record(s)
-        return Progress(self.planned, s.t, line, self.recorder.finish(s.checkpoint) if s.t == self.rounds else None)
-
-    def divergence_message(self, stop: Diverged) -> str:
-        """Which run diverged, and where its last good checkpoint is."""
-        last = self.recorder.saved
-        where = (
-            f"the last good checkpoint is round {last} in {self.planned.folder.path}" if last else "none was saved"
-        )
-        return f"{self.planned.algorithm.label}, seed {self.planned.seed}: {stop}; {where}"
-
-
-def _advance(engine: Engine, active: list[_Active], stop: Callable[[], bool]) -> Iterator[Progress | str]:
+def _advance(active: list[Recorder], stop: Callable[[], bool]) -> Iterator[Progress | str]:
     """Play a group of runs in step and record every round; a run that diverged gives a sentence."""
-    for a in active:
-        if a.start.t == a.rounds:  # it was killed between its last round and its result
-            yield Progress(a.planned, a.rounds, {}, a.recorder.finish(a.start))
-    for snapshots in together(engine, [a.play for a in active]):
+    for r in active:
+        if r.start.t == r.run.rounds:  # it was killed between its last round and its result
+            yield Progress(r.planned, r.start.t, {}, r.finish(r.start))
+    for snapshots in together(active[0].run.engine, [play(r.run, r.start) for r in active]):
         for k, s in snapshots.items():
-            yield active[k].divergence_message(s) if isinstance(s, Diverged) else active[k].record(s)
+            yield _diverged(active[k], s) if isinstance(s, Diverged) else _recorded(active[k], s)
         if stop():
             for k, s in snapshots.items():
-                if not isinstance(s, Diverged) and s.t < active[k].rounds:
-                    active[k].recorder.save(s.checkpoint)
+                if not isinstance(s, Diverged) and s.t < active[k].run.rounds:
+                    active[k].save(s.checkpoint)
             raise Interrupted
+
+
+def _recorded(r: Recorder, s: Snapshot) -> Progress:
+    line = r.record(s)
+    return Progress(r.planned, s.t, line, r.finish(s.checkpoint) if s.t == r.run.rounds else None)
+
+
+def _diverged(r: Recorder, error: Diverged) -> str:
+    """Which run diverged, and where its last good checkpoint is."""
+    last = f"the last good checkpoint is round {r.saved} in {r.folder.path}" if r.saved else "none was saved"
+    return f"{r.planned.algorithm.label}, seed {r.planned.seed}: {error}; {last}"

@@ -6,15 +6,19 @@ import platform
 import subprocess
 import sys
 import time
+import warnings
 from importlib.metadata import PackageNotFoundError, version
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Checkpoint, HasBeta, Ids, ScoresClients, Snapshot, Task, require
+from fedstale.core import Array, BadInput, Checkpoint, HasBeta, Ids, ScoresClients, Snapshot, Task, require
+from fedstale.experiments.plan import Planned
+from fedstale.experiments.spec import Table
 from fedstale.experiments.tracer import Traced
 from fedstale.runs.metrics import LISTED, metric
-from fedstale.runs.store import RunFolder, fingerprint, write_json
+from fedstale.runs.store import fingerprint, write_json
+from fedstale.simulate import Run, first
 
 ROUND_KEYS = ("round", "available", "participants", "refused", "train_loss", "step_norm", "staleness", "heard",
               "spared", "beta", "weights")  # of a line of metrics; the other keys are evaluated  # fmt: skip
@@ -28,11 +32,6 @@ class Tally(NamedTuple):
     weights: Any  # (n,) float64, sum of the realised weights so far
     refused: int  # updates that were not finite
 
-    @classmethod
-    def empty(cls, n: int) -> "Tally":
-        """The totals of n clients before the first round."""
-        return cls(np.zeros(n, np.int64), np.zeros(n), 0)
-
 
 class Saved(NamedTuple):
     """What a checkpoint file holds."""
@@ -41,32 +40,40 @@ class Saved(NamedTuple):
     tally: Tally
 
 
-class Checkpoints(NamedTuple):
-    """How often checkpoints are saved, and whether a finished run keeps its last one."""
-
-    seconds: float
-    keep: bool
-
-
 class Recorder:
-    """Writes one run's folder, round by round."""
+    """Writes the folder of one run, round by round, from its first round or, with `resume`, from its checkpoint.
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        task: Task,
-        rounds: int,
-        evaluate_every: int,
-        checkpoints: Checkpoints,
-        saved: Saved | None,
-    ) -> None:
-        """Continue after `saved`, or begin."""
-        self.folder, self.task, self.rounds, self.evaluate_every = folder, task, rounds, evaluate_every
-        self.checkpoints = checkpoints
-        self.tally = saved.tally if saved else Tally.empty(task.n)
-        self.begun = self.saved = saved.checkpoint.t if saved else 0
-        self.file: IO[bytes] = folder.open_metrics(self.begun)
-        self.start = self.saved_at = time.monotonic()
+    A checkpoint is saved every so many `seconds`; a finished run keeps its last one only with `keep`.
+    """
+
+    def __init__(self, p: Planned, run: Run, *, where: Table, resume: bool, seconds: float, keep: bool) -> None:
+        self.planned, self.run, self.folder, self.task = p, run, p.folder, run.engine.task
+        self.seconds, self.keep = seconds, keep
+        saved = self._load() if resume and p.folder.started else None
+        if saved is None:
+            p.folder.clear()
+        write_json(p.folder.path / "config.json", p.config)
+        write_json(p.folder.path / "environment.json", where)
+        self.start, self.tally = saved or self._empty()
+        if p.warmup and saved is None:
+            self.start = self.start._replace(params=p.warmup.folder.params())
+        self.saved = self.start.t  # the round of the last checkpoint
+        self.file: IO[bytes] = p.folder.open_metrics(self.start.t)
+        self.started_at = self.saved_at = time.monotonic()
+
+    def _empty(self) -> Saved:
+        n = self.task.n
+        return Saved(first(self.run), Tally(np.zeros(n, np.int64), np.zeros(n), 0))
+
+    def _load(self) -> Saved | None:
+        """The checkpoint with the metrics up to it; None, and a warning, where they are damaged."""
+        try:
+            saved: Saved = self.folder.load_checkpoint(self._empty())
+            self.folder.open_metrics(saved.checkpoint.t).close()
+            return saved
+        except BadInput as error:
+            warnings.warn(f"{error}; {self.folder.path.name} starts again from round 1", stacklevel=2)
+            return None
 
     def record(self, s: Snapshot) -> dict[str, Any]:
         """Append the round's line; save a checkpoint now and then."""
@@ -77,13 +84,13 @@ class Recorder:
         self.tally = Tally(last, total, self.tally.refused + len(s.refused))
         line = self._line(s) | (self._evaluation(s, realised is not None) if self.due(s.t) else {})
         self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        if time.monotonic() - self.saved_at >= self.checkpoints.seconds:
+        if time.monotonic() - self.saved_at >= self.seconds:
             self.save(s.checkpoint)
         return line
 
     def due(self, t: int) -> bool:
         """Whether round t is evaluated."""
-        return t % self.evaluate_every == 0 or t > self.rounds - LAST
+        return t % self.planned.config["evaluate_every"] == 0 or t > self.run.rounds - LAST
 
     def _line(self, s: Snapshot) -> dict[str, Any]:
         a = self.task.weights[s.clients].astype(np.float64)
@@ -124,11 +131,11 @@ class Recorder:
 
     def finish(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """Write the files of a finished run, its result last."""
-        self.save(checkpoint) if self.checkpoints.keep else self._sync()
+        self.save(checkpoint) if self.keep else self._sync()
         self.folder.save_params(checkpoint.params)
         if self.task.n <= LISTED:
             write_json(self.folder.path / "clients.json", per_client(self.task, checkpoint.params))
-        seconds = time.monotonic() - self.start
+        seconds = time.monotonic() - self.started_at
         lines = self.folder.metrics()
         gone = f"{self.folder.path}/metrics.jsonl was cut or deleted during the run; --resume starts it again"
         require(len(lines) == checkpoint.t, gone)
@@ -137,10 +144,10 @@ class Recorder:
             "refused": self.tally.refused,
             "fingerprint": fingerprint(checkpoint.params),
             "seconds": round(seconds, 3),
-            "rounds_per_second": round((checkpoint.t - self.begun) / max(seconds, 1e-9), 2),
+            "rounds_per_second": round((checkpoint.t - self.start.t) / max(seconds, 1e-9), 2),
         }
         write_json(self.folder.path / "result.json", result)
-        if not self.checkpoints.keep:
+        if not self.keep:
             self.folder.drop_checkpoint()
         return result
 
@@ -158,12 +165,11 @@ def per_client(task: Task, params: Array) -> dict[str, list[float | None]]:
 
 def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
     """Per evaluated value: at the end, mean of the last 10 rounds, and the best accuracy."""
-    names = [key for key in metrics[-1] if key not in ROUND_KEYS]
     found: dict[str, Any] = {}
-    for name in names:
+    for name in (key for key in metrics[-1] if key not in ROUND_KEYS):
         values = [line[name] for line in metrics if name in line]
-        found[name] = {"final": values[-1], "last10": float(np.mean(values[-LAST:]))}
-        found[name]["best"] = metric(name).best(values)
+        means = {"final": values[-1], "last10": float(np.mean(values[-LAST:]))}
+        found[name] = means | {"best": metric(name).best(values)}
     return found
 
 

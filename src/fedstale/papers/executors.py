@@ -12,12 +12,11 @@ from enum import StrEnum
 from functools import partial
 
 from fedstale.core import require
-from fedstale.experiments.execute import execute, require_resumable
-from fedstale.experiments.interrupts import Interrupted, Stop
+from fedstale.experiments.execute import Stop, execute, require_resumable
 from fedstale.experiments.plan import Planned, warmups
 from fedstale.papers.figure import PlannedCell
 from fedstale.runs import store
-from fedstale.simulate import Diverged
+from fedstale.simulate import Diverged, Interrupted
 
 DIVERGED = "diverged.json"  # in the folder of a run that cannot be finished
 CHECKPOINT_SECONDS = 60.0  # from one checkpoint to the next
