@@ -18,6 +18,10 @@ def test_every_public_name_can_be_used_and_is_listed(name: str) -> None:
     assert name in dir(fs)
 
 
+def test_a_name_is_listed_once() -> None:
+    assert len({*fs.__all__}) == len(fs.__all__)
+
+
 def test_type_checkers_see_every_name_that_is_loaded_on_first_use() -> None:
     tree = ast.parse(Path(fs.__file__).read_text(encoding="utf-8"))
     block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
@@ -27,7 +31,7 @@ def test_type_checkers_see_every_name_that_is_loaded_on_first_use() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert seen.keys() == fs.ON_FIRST_USE.keys()
+    assert seen.keys() == fs.ON_FIRST_USE.keys() <= {*fs.__all__}
     assert [name for name, home in fs.ON_FIRST_USE.items() if home not in seen[name]] == []
 
 

@@ -13,90 +13,29 @@ All public names are here. `import fedstale` loads numpy only; a name that needs
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedstale import data, fed_cis, registry, testing, theory
-from fedstale.channels import GilbertElliott, Loss, Lossless, Packets
-from fedstale.core import (
-    Array,
-    Availability,
-    BadInput,
-    BindsTask,
-    Channel,
-    Checkpoint,
-    Closes,
-    CountsSamples,
-    DividesByProbability,
-    Drifts,
-    Engine,
-    EstimatesMixing,
-    Estimator,
-    ExplainsItself,
-    Floats,
-    HasBeta,
-    HasClusters,
-    HasDevice,
-    HasOptima,
-    Ids,
-    Job,
-    Local,
-    Mask,
-    Mixes,
-    Participation,
-    Reply,
-    Round,
-    SavesItself,
-    ScoresClients,
-    Selects,
-    Server,
-    Snapshot,
-    StepsTogether,
-    Strategy,
-    Task,
-    WarmsUp,
-    WithTruth,
-    Wraps,
-    part,
-)
+from fedstale import channels, data, fed_cis, participation, registry, strategies, testing, theory
+from fedstale.channels import *  # noqa: F403
+from fedstale.core import protocols
+from fedstale.core.protocols import *  # noqa: F403
 from fedstale.engines import Serial
 from fedstale.engines import make as engine
 from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.memory import Float16, Float32, Int8, Memory
-from fedstale.participation import (
-    Bernoulli,
-    ClusteredMarkov,
-    Cyclic,
-    Diurnal,
-    Events,
-    Grid,
-    LabelTied,
-    Markov,
-    MarkovClasses,
-    RegularisedSampling,
-    Sampling,
-    Trace,
-    TwoGroups,
-)
+from fedstale.participation import *  # noqa: F403
 from fedstale.registry import Recipe, recipe
 from fedstale.rng import stream
 from fedstale.servers import Adam, Momentum, Projection, Sgd, Yogi
 from fedstale.simulate import Diverged, Run, play, simulate, together
-from fedstale.strategies import (
-    F3AST,
-    MIFA,
-    UDMA,
-    AdaFed,
-    Amplified,
-    CAFed,
-    FedAvg,
-    FedStale,
-    FedVARP,
-    MoreAvailable,
-    Scaffold,
-    SelfTuning,
-    Unbiased,
-    Wait,
-)
+from fedstale.strategies import *  # noqa: F403
 from fedstale.tasks.quadratic import Quadratic
+
+from fedstale.core import (  # isort: skip
+    Array, Availability, BadInput, BindsTask, Checkpoint, Closes, CountsSamples, DividesByProbability, Drifts,
+    EstimatesMixing, ExplainsItself, Floats, HasBeta, HasClusters, HasDevice, HasOptima, Ids, Job, Local, Mask,
+    Mixes, Reply, Round, SavesItself, ScoresClients, Selects, Snapshot, StepsTogether, WarmsUp, WithTruth,
+    Wraps, part,
+)  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
     from fedstale.engines.auto import Auto
@@ -137,22 +76,21 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
     "synthetic": "fedstale.tasks.synthetic:synthetic",
 }
 
-__all__ = [
-    "F3AST", "MIFA", "UDMA", "AdaFed", "Adam", "Amplified", "Array", "Auto", "Availability", "BadInput",
-    "Batched", "Bernoulli", "BetaBernoulli", "BindsTask", "CAFed", "Channel", "Checkpoint", "Closes",
-    "ClusteredMarkov", "CountsSamples", "Cyclic", "Diurnal", "Diverged", "DividesByProbability", "Drifts",
-    "EarlyExit", "Engine", "EstimatesMixing", "Estimator", "Events", "ExitCNN", "ExitResNet18",
-    "ExitSampling", "ExplainsItself", "FedAvg", "FedStale", "FedVARP", "Float16", "Float32", "Floats",
-    "GilbertElliott", "Grid", "HasBeta", "HasClusters", "HasDevice", "HasOptima", "Ids", "Int8", "Intervals",
-    "Job", "Known", "LabelTied", "Local", "Loss", "Lossless", "Markov", "MarkovClasses", "Mask", "Memory",
-    "Mixes", "Momentum", "MoreAvailable", "Packets", "Participation", "Pool", "Projection", "Quadratic",
-    "Ray", "Recipe", "RegularisedSampling", "Reply", "Round", "Run", "RunFolder", "Sampling", "SavesItself",
-    "Scaffold", "ScoresClients", "Selects", "SelfTuning", "Serial", "Server", "Sgd", "Snapshot", "Split",
-    "StepsTogether", "Strategy", "Supervised", "Task", "Trace", "Transitions", "TwoGroups", "Unbiased",
-    "Wait", "WarmsUp", "WithTruth", "Wraps", "Yogi", "data", "early_exit_task", "engine", "execute",
-    "fed_cis", "image_task", "models", "part", "plan", "play", "read_experiment", "recipe", "registry",
-    "simulate", "stream", "synthetic", "testing", "theory", "together",
+__all__ = [  # and all names of the rooms below
+    "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "BindsTask", "Checkpoint",
+    "Closes", "CountsSamples", "Diverged", "DividesByProbability", "Drifts", "EarlyExit", "EstimatesMixing",
+    "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats", "HasBeta",
+    "HasClusters", "HasDevice", "HasOptima", "Ids", "Int8", "Intervals", "Job", "Known", "Local", "Mask",
+    "Memory", "Mixes", "Momentum", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run",
+    "RunFolder", "SavesItself", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split",
+    "StepsTogether", "Supervised", "Transitions", "WarmsUp", "WithTruth", "Wraps", "Yogi", "data",
+    "early_exit_task", "engine", "execute", "fed_cis", "image_task", "models", "part", "plan", "play",
+    "read_experiment", "recipe", "registry", "simulate", "stream", "synthetic", "testing", "theory", "together",
 ]  # fmt: skip
+__all__ += channels.__all__
+__all__ += participation.__all__
+__all__ += protocols.__all__
+__all__ += strategies.__all__
 
 
 def __dir__() -> list[str]:

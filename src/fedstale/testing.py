@@ -16,24 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import (
-    Array,
-    Availability,
-    Channel,
-    Engine,
-    Estimator,
-    Ids,
-    Job,
-    Mask,
-    Participation,
-    Round,
-    Server,
-    State,
-    Strategy,
-    WithTruth,
-    drifts,
-    selects,
-)
+from fedstale import core
+from fedstale.core import Array, Channel, Engine, Estimator, Ids, Job, Mask, Participation, Round, State, Strategy
 from fedstale.rng import stream
 
 Copy = Callable[[Any], Any]
@@ -78,7 +62,7 @@ def check_participation(participation: Participation, *, n: int = 6, rounds: int
 def check_estimator(estimator: Estimator, *, n: int = 4, rounds: int = 60) -> None:
     """Check an estimator: probabilities that depend only on the clients heard so far."""
     with _judged(estimator) as who:
-        if isinstance(estimator, WithTruth):
+        if isinstance(estimator, core.WithTruth):
             estimator = estimator.with_truth(np.full(n, 0.5, np.float32), np.zeros(n, np.float32))
         heard = stream(0, "check").random((rounds, n)) < np.linspace(0, 1, n)  # one client never, one always
 
@@ -112,7 +96,7 @@ def check_channel(channel: Channel, *, n: int = 6, d: int = 40, rounds: int = 60
         _rates(who, "probs × share", probs * share, np.array([m.mean(axis=1) for m in masks]))
 
 
-def check_server(server: Server, *, d: int = 6, rounds: int = 5) -> None:
+def check_server(server: core.Server, *, d: int = 6, rounds: int = 5) -> None:
     """Check a server: finite float32 changes that depend on parameters and steps only."""
     with _judged(server) as who:
         steps = stream(0, "check").standard_normal((rounds, d)).astype(np.float32)
@@ -196,12 +180,12 @@ def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, St
     who, (n, d) = type(strategy).__name__, everybody.updates.shape
     t, _, ids, updates, arrived, losses, weights, probs, _ = everybody
     available = ids
-    if selecting := selects(strategy):
+    if selecting := core.selects(strategy):
         mixing = np.linspace(0, 0.9, n).astype(np.float32)
-        ids, state = selecting.select(state, Availability(t, ids, losses[ids], weights, probs, mixing))
+        ids, state = selecting.select(state, core.Availability(t, ids, losses[ids], weights, probs, mixing))
         ok = np.array_equal(ids, np.intersect1d(ids, available))
         _hold(ok, who, "select must give an ascending subset of the available", f"{ids} of {available}")
-    if drifting := drifts(strategy):
+    if drifting := core.drifts(strategy):
         pull = drifting.drift(state, ids)
         _array(who, "the drift", pull, np.float32, [(len(ids), d)], np.isfinite(pull))
     r = everybody._replace(clients=ids, updates=updates[ids], arrived=arrived[ids], losses=losses[ids])
