@@ -15,7 +15,7 @@ from fedstale.cli.reproduce import listing, reproduce
 from fedstale.core import BadInput
 from fedstale.experiments import plan as planning
 from fedstale.papers import executors, results
-from fedstale.papers.figure import Figure, PlannedCell, Scale, cells, figures, planned, read
+from fedstale.papers.figure import Cell, Figure, Scale, cells, figures, planned, read
 from fedstale.runs import store
 
 FILES = figures()
@@ -56,7 +56,7 @@ reduced = "everything"
 """
 
 
-def computed(figure: Figure, folder: Path) -> tuple[Figure, list[PlannedCell]]:
+def computed(figure: Figure, folder: Path) -> tuple[Figure, list[Cell]]:
     found = planned(cells(figure), store.open_store(folder / "runs"))
     executors.compute(found, jobs=1, resume=False, command="", say=lambda line: None)
     return figure, found

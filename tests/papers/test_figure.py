@@ -35,7 +35,7 @@ def example(scale: str = "smoke", **changes: Any) -> figure.Figure:
     return figure.at_scale("try", raw, scale)
 
 
-def run(found: list[figure.Cell], folder: Path, jobs: int = 1) -> list[figure.PlannedCell]:
+def run(found: list[figure.Cell], folder: Path, jobs: int = 1) -> list[figure.Cell]:
     planned = figure.planned(found, store.open_store(folder))
     executors.compute(planned, jobs=jobs, resume=True, command="", say=lambda line: None)
     return planned
@@ -153,7 +153,7 @@ def test_mistakes_are_told() -> None:
         figure.read("nowhere.toml", "smoke")
 
 
-def pretend(cell: figure.PlannedCell, objective: dict[str, float], accuracy: dict[str, float]) -> None:
+def pretend(cell: figure.Cell, objective: dict[str, float], accuracy: dict[str, float]) -> None:
     """Finished runs with these training objectives and these test accuracies."""
     for p in cell.runs:
         p.folder.path.mkdir(parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ def test_what_is_there_is_reused_and_two_processes_give_the_same(tmp_path: Path)
 def test_a_run_says_what_was_tuned_and_its_key_does_not_depend_on_it(tmp_path: Path) -> None:
     (cell,) = figure.planned(figure.cells(example(grid={}, tune={"lr": [0.1], "server.lr": [0.5]})), tmp_path)
     assert cell.runs[0].config["tuned"] == {"algorithm": "half", "settings": {"lr": 0.1, "server.lr": 0.5}}
-    again = plan(cell.cell.experiment, tmp_path)
+    again = plan(cell.experiment, tmp_path)
     assert [p.folder for p in again] == [p.folder for p in cell.runs]
     (plain,) = figure.planned(figure.cells(example(grid={}, tune={})), tmp_path)
     assert "tuned" not in plain.runs[0].config

@@ -53,7 +53,7 @@ def reproduce(
     start, command = time.monotonic(), command_line()
     folder = store.open_store(runs or out / "runs").resolve()  # workers on a cluster may be in another folder
     found = planned(cells(figure), folder)
-    count, rounds = cost([cell.cell for cell in found])
+    count, rounds = cost(found)
     say(f"{figure.name} at scale {figure.scale}: {len(found)} cells, {count} runs, {rounds} rounds")
     compute(found, jobs=jobs, resume=resume, command=command, say=say, executor=executor)
     verdicts = results.write(figure, found, out, figure_format.value)

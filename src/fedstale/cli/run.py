@@ -17,20 +17,8 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from fedstale.cli.console import (
-    AsFormat,
-    Config,
-    Format,
-    Resume,
-    Seeds,
-    Store,
-    in_words,
-    print_json,
-    say,
-    screen,
-    seeds_override,
-    talk,
-)
+from fedstale.cli import console
+from fedstale.cli.console import AsFormat, Config, Format, Resume, Seeds, Store, say
 from fedstale.experiments import schema
 from fedstale.experiments.execute import Progress, Stop, execute
 from fedstale.experiments.plan import Planned, by_label, digest, find, plan, warmups
@@ -64,13 +52,13 @@ def run(
 
     Finished runs are kept in the store and are not computed twice.
     """
-    overrides = [*(config or []), *seeds_override(seeds), *([f"engine={engine}"] if engine else [])]
+    overrides = [*(config or []), *console.seeds_override(seeds), *([f"engine={engine}"] if engine else [])]
     experiment = schema.read(find(file), overrides)
     planned = plan(experiment, store.open_store(out))
     rounds = execute(experiment, planned, resume=resume, again=again, command=command_line(),
                      checkpoint_seconds=checkpoint, keep_checkpoints=keep_checkpoints,
                      stop=Stop(), say=say)  # fmt: skip
-    reused = follow(rounds, planned, talk)
+    reused = follow(rounds, planned, console.talk)
     if reused:
         say(f"{reused} of {len(planned)} runs were stored already (--again computes them again).")
     write_and_print(experiment, planned, overrides, out, format)
@@ -92,16 +80,17 @@ def write_and_print(
     comparison(groups, title(experiment), figure)
     if format == Format.json:
         names, files = [p.folder.path.name for p in planned], {"figure": str(figure), "numbers": str(numbers)}
-        print_json({"table": rows, "runs": names, "overrides": changed} | files)
+        console.print_json({"table": rows, "runs": names, "overrides": changed} | files)
     else:
-        screen().print(table(rows, title(experiment)))
+        console.screen().print(table(rows, title(experiment)))
         print(f"picture: {figure}\nnumbers: {numbers}\nruns:    {out}/  (fedstale list runs, fedstale show RUN)")
 
 
 def title(e: schema.Experiment) -> str:
     """One line that says what is compared: the data, the participation and the number of seeds."""
     seeds = f"{len(e.seeds)} seed{'s' * (len(e.seeds) > 1)}"
-    return f"{e.name}: {e.data['dataset']}, {e.data['clients']} clients, {in_words(e.participation)}, {seeds}"
+    clients = f"{e.data['clients']} clients, {console.in_words(e.participation)}"
+    return f"{e.name}: {e.data['dataset']}, {clients}, {seeds}"
 
 
 def command_line() -> str:
@@ -145,24 +134,24 @@ def table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
 
 
 def follow(
-    rounds: Iterable[Progress], planned: Sequence[Planned], console: Console, clock: Clock = time.monotonic
+    rounds: Iterable[Progress], planned: Sequence[Planned], to: Console, clock: Clock = time.monotonic
 ) -> int:
     """Show rounds as they are computed; returns how many runs were found finished in the store."""
     unfinished = [p for p in warmups(planned) if not p.folder.finished]
     total = sum(p.config["rounds"] for p in (*planned, *unfinished))
     status, reused, said = _Status(total, clock), 0, clock()
     note = TextColumn("{task.description}", markup=False)
-    with Bars(SpinnerColumn(), BarColumn(24), note, console=console, disable=not console.is_terminal) as bars:
+    with Bars(SpinnerColumn(), BarColumn(24), note, console=to, disable=not to.is_terminal) as bars:
         bar = bars.add_task("", total=total)
         for p in rounds:
             reused += p.reused
             line = status.line(p)
             bars.update(bar, completed=total - status.left, description=line)
             if p.result and not p.reused:
-                say(f"{_name(p)}: {_result(p.result)}", console)
-            elif not console.is_terminal and not p.reused and clock() - said >= PLAIN_SECONDS:
+                say(f"{_name(p)}: {_result(p.result)}", to)
+            elif not to.is_terminal and not p.reused and clock() - said >= PLAIN_SECONDS:
                 said = clock()
-                say(line, console)
+                say(line, to)
     return reused
 
 

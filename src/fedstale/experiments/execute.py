@@ -13,18 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from fedstale import engines
-from fedstale.core import (
-    Closes,
-    Engine,
-    ExplainsItself,
-    HasDevice,
-    Local,
-    Snapshot,
-    StepsTogether,
-    Strategy,
-    require,
-)
+from fedstale import core, engines
+from fedstale.core import Engine, Local, Snapshot, Strategy, require
 from fedstale.experiments.build import make_task
 from fedstale.experiments.plan import Planned, warmups
 from fedstale.experiments.recorder import Recorder, environment
@@ -107,7 +97,7 @@ def execute(
     with ExitStack() as stack:
         begun = [p for p in waiting if p.folder.started] if resume else []
         engine, name = _engine(experiment, waiting[0].algorithm.local, begun, stack)
-        say(engine.note if isinstance(engine, ExplainsItself) else "")
+        say(engine.note if isinstance(engine, core.ExplainsItself) else "")
         where = environment(command) | {"engine": name}
         record = partial(Recorder, where=where, resume=resume, seconds=checkpoint_seconds, keep=keep_checkpoints)
         yield from _compute(stages, engine, record, stop)
@@ -131,13 +121,13 @@ def _engine(experiment: Experiment, local: Local, begun: Sequence[Planned], stac
     task = make_task(experiment.data, experiment.model.model_dump(), experiment.device)
     name = str(begun[0].folder.environment().get("engine", experiment.engine)) if begun else experiment.engine
     engine = engines.make(name, task, local)
-    if isinstance(engine, Closes):
+    if isinstance(engine, core.Closes):
         stack.callback(engine.close)
-    if isinstance(engine, engines.Serial) and isinstance(task, HasDevice):
+    if isinstance(engine, engines.Serial) and isinstance(task, core.HasDevice):
         from fedstale.tasks.local import one_thread  # torch is slow to load
 
         stack.enter_context(one_thread())  # small batches gain nothing from more, and lose their bits
-    return engine, engine.name if isinstance(engine, ExplainsItself) else name
+    return engine, engine.name if isinstance(engine, core.ExplainsItself) else name
 
 
 def _compute(
@@ -145,7 +135,7 @@ def _compute(
 ) -> Iterator[Progress]:
     """The stages one after the other, with as many runs in step as the engine takes."""
     runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
-    width, diverged = engine.width if isinstance(engine, StepsTogether) else 1, []
+    width, diverged = engine.width if isinstance(engine, core.StepsTogether) else 1, []
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
             for p in group:

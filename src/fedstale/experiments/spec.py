@@ -10,29 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale import registry
-from fedstale.core import (
-    BadInput,
-    Channel,
-    Estimator,
-    Local,
-    Participation,
-    Server,
-    Strategy,
-    check_types,
-    known,
-    require,
-    shown,
-)
+from fedstale import core, registry
+from fedstale.core import BadInput, Local, check_types, known, require, shown
 from fedstale.memory import Float32
 
 Table = dict[str, Any]
 Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
 NESTED: Mapping[Any, registry.Names] = {
-    Participation: registry.PARTICIPATION,
-    Server: registry.SERVERS,
-    Float32: registry.MEMORIES,
-}  # by type hint
+    core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS, Float32: registry.MEMORIES,
+}  # by type hint  # fmt: skip
 PARTS = {"estimator": registry.ESTIMATORS, "server": registry.SERVERS, "channel": registry.CHANNELS}
 LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
 
@@ -41,10 +27,10 @@ class Algorithm(NamedTuple):
     """The parts of one algorithm."""
 
     label: str
-    strategy: Strategy
-    estimator: Estimator
-    server: Server
-    channel: Channel
+    strategy: core.Strategy
+    estimator: core.Estimator
+    server: core.Server
+    channel: core.Channel
     local: Local
 
     def described(self) -> Table:

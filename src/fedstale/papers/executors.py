@@ -14,7 +14,7 @@ from functools import partial
 from fedstale.core import require
 from fedstale.experiments.execute import Stop, execute, require_resumable
 from fedstale.experiments.plan import Planned, warmups
-from fedstale.papers.figure import PlannedCell
+from fedstale.papers.figure import Cell
 from fedstale.runs import store
 from fedstale.simulate import Diverged, Interrupted
 
@@ -35,13 +35,13 @@ def ended(p: Planned) -> bool:
     return p.folder.finished or (p.folder.path / DIVERGED).exists()
 
 
-def waiting(cell: PlannedCell) -> list[Planned]:
+def waiting(cell: Cell) -> list[Planned]:
     """The runs of a cell that are neither finished nor known to diverge."""
     return [p for p in cell.runs if not ended(p)]
 
 
 def compute(
-    cells: Sequence[PlannedCell],
+    cells: Sequence[Cell],
     *,
     jobs: int,
     resume: bool,
@@ -65,7 +65,7 @@ def compute(
         raise Interrupted from None
 
 
-def _in_processes(todo: list[PlannedCell], jobs: int, work: Callable[..., None]) -> None:
+def _in_processes(todo: list[Cell], jobs: int, work: Callable[..., None]) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         try:
@@ -78,16 +78,16 @@ def _in_processes(todo: list[PlannedCell], jobs: int, work: Callable[..., None])
             raise
 
 
-def _on_cluster(todo: list[PlannedCell], jobs: int, resume: bool, command: str) -> None:
+def _on_cluster(todo: list[Cell], jobs: int, resume: bool, command: str) -> None:
     """Each cell is a Ray task: on the configured cluster, or on one with `jobs` CPUs that is started here."""
     from fedstale.engines.ray import cluster
 
     if not resume:
         require_resumable([p for cell in todo for p in waiting(cell)])
-    nested = [c.cell.experiment.engine for c in todo if c.cell.experiment.engine == "ray"]
+    nested = [c.experiment.engine for c in todo if c.experiment.engine == "ray"]
     require(not nested, "a sweep on Ray must train with another engine, got engine 'ray' in its cells")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    gpus = int(any(c.cell.experiment.device.startswith("cuda") for c in todo))
+    gpus = int(any(c.experiment.device.startswith("cuda") for c in todo))
     work = partial(_compute, resume=True, command=command, parent=None)  # a task that died begins again
     ray, leave = cluster.connect(cpus=jobs)
     try:
@@ -96,12 +96,12 @@ def _on_cluster(todo: list[PlannedCell], jobs: int, resume: bool, command: str) 
         leave()
 
 
-def _compute(cell: PlannedCell, resume: bool, command: str, parent: int | None) -> None:
+def _compute(cell: Cell, resume: bool, command: str, parent: int | None) -> None:
     todo = waiting(cell)
     try:
         with Stop(parent) as stop:
             for _ in execute(
-                cell.cell.experiment, todo, resume=resume, command=command, checkpoint_seconds=CHECKPOINT_SECONDS,
+                cell.experiment, todo, resume=resume, command=command, checkpoint_seconds=CHECKPOINT_SECONDS,
                 stop=stop,
             ):  # fmt: skip
                 pass
@@ -116,7 +116,7 @@ def _compute(cell: PlannedCell, resume: bool, command: str, parent: int | None) 
 
 
 @contextmanager
-def _reporting(cells: Sequence[PlannedCell], say: Callable[[str], None]) -> Iterator[None]:
+def _reporting(cells: Sequence[Cell], say: Callable[[str], None]) -> Iterator[None]:
     """Says every few seconds how many rounds are done; the store knows, whichever process computes them."""
     runs = [p for cell in cells for p in cell.runs]
     runs += warmups(runs)

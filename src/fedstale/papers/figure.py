@@ -66,13 +66,7 @@ class Cell(NamedTuple):
     point: Table
     choices: list[Choice]
     experiment: Experiment
-
-
-class PlannedCell(NamedTuple):
-    """A cell and its runs: for each seed, all choices."""
-
-    cell: Cell
-    runs: list[Planned]
+    runs: Sequence[Planned] = ()  # once it is planned: for each seed, all choices
 
 
 def figures() -> dict[str, Path]:
@@ -198,7 +192,7 @@ def horizon(raw: Table, visits: float | None) -> int:
     return max(1, round(visits / float(part.probs(checked.data["clients"]).min())))
 
 
-def planned(found: Sequence[Cell], folder: Path) -> list[PlannedCell]:
+def planned(found: Sequence[Cell], folder: Path) -> list[Cell]:
     """The cells with their runs. Each is planned once; computing and reading work on these runs.
 
     The configuration of a run says what was tuned: the algorithm at all rates has one name.
@@ -210,7 +204,7 @@ def planned(found: Sequence[Cell], folder: Path) -> list[PlannedCell]:
         }
         runs = plan(cell.experiment, folder)
         labelled = [p._replace(config=p.config | names.get(p.algorithm.label, {})) for p in runs]
-        cells.append(PlannedCell(cell, labelled))
+        cells.append(cell._replace(runs=labelled))
     return cells
 
 

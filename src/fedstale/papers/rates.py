@@ -8,7 +8,7 @@ import numpy as np
 from fedstale.core import HasClusters, WarmsUp
 from fedstale.experiments.plan import Planned, by_label
 from fedstale.experiments.spec import Table
-from fedstale.papers.figure import Cell, Choice, PlannedCell
+from fedstale.papers.figure import Cell, Choice
 from fedstale.runs import metrics, query
 from fedstale.runs.statistics import spread, thinned
 from fedstale.runs.store import RunFolder
@@ -43,11 +43,11 @@ def chosen(cell: Cell, objectives: Mapping[str, float]) -> list[Choice]:
     ]
 
 
-def rows(planned: Sequence[PlannedCell], at: Sequence[int]) -> tuple[list[Row], list[Table]]:
+def rows(planned: Sequence[Cell], at: Sequence[int]) -> tuple[list[Row], list[Table]]:
     """A row for every chosen run, with its values at the rounds `at`; and a table of how rates were chosen."""
     results, tuning = [], []
-    for cell, runs in planned:
-        groups, where = by_label(runs), place(cell)
+    for cell in planned:
+        groups, where = by_label(cell.runs), place(cell)
         objectives = {
             label: query.training_objective(p.folder.result() if p.folder.finished else None for p in group)
             for label, group in groups.items()

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedstale.experiments.plan import digest
 from fedstale.experiments.recorder import environment
 from fedstale.papers import claims, rates
-from fedstale.papers.figure import Figure, PlannedCell, cost
+from fedstale.papers.figure import Cell, Figure, cost
 from fedstale.runs import store
 from fedstale.runs.tables import write_csv
 
@@ -20,13 +20,13 @@ def check(figure: Figure) -> None:
         claims.check_of(claim)
 
 
-def stem(figure: Figure, cells: Sequence[PlannedCell]) -> str:
+def stem(figure: Figure, cells: Sequence[Cell]) -> str:
     """The name of the figure's files without their ending; a figure with overrides has files of its own."""
     changed = f"-{digest([p for cell in cells for p in cell.runs])}" if figure.changed else ""
     return f"{figure.name}-{figure.scale}{changed}"
 
 
-def write(figure: Figure, cells: Sequence[PlannedCell], out: Path, suffix: str) -> list[claims.Verdict]:
+def write(figure: Figure, cells: Sequence[Cell], out: Path, suffix: str) -> list[claims.Verdict]:
     """Write picture, rows, tuning and claims from the store alone: the same bytes however often interrupted."""
     from fedstale.papers.draw import draw  # matplotlib is slow to load
 
@@ -44,9 +44,9 @@ def write(figure: Figure, cells: Sequence[PlannedCell], out: Path, suffix: str) 
     return verdicts
 
 
-def write_record(figure: Figure, cells: Sequence[PlannedCell], out: Path, command: str, seconds: float) -> None:
+def write_record(figure: Figure, cells: Sequence[Cell], out: Path, command: str, seconds: float) -> None:
     """Write scale, cost, versions and machine; `seconds` leave out the runs that were in the store already."""
-    count, rounds = cost([cell.cell for cell in cells])
+    count, rounds = cost(cells)
     about = {"figure": figure.name, "scale": figure.scale, "reduced": figure.reduced, "runs": count}
     took = {"rounds": rounds, "seconds": round(seconds, 1)}
     store.write_json(out / f"{stem(figure, cells)}.json", about | took | environment(command))

@@ -8,19 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from fedstale.papers.draw.style import (
-    FRAMED,
-    About,
-    Drawing,
-    by,
-    heterogeneity_axes,
-    learning_curves,
-    levels,
-    points,
-    ratio,
-    series,
-    subplots,
-)
+from fedstale.papers.draw import style
+from fedstale.papers.draw.style import About, Drawing, by, learning_curves, levels, series, subplots
 from fedstale.papers.rates import Row
 from fedstale.plots.palette import ORANGE, SKY, STYLE, look
 
@@ -78,7 +67,7 @@ def heatmap(rows: Sequence[Row], about: About) -> Figure:
                         origin="lower", aspect="auto")  # fmt: skip
     for (x, y), gained in cells.items():
         _write_gains(axes, p.index(x), q.index(y), *gained)
-    heterogeneity_axes(axes, p, q)
+    style.heterogeneity_axes(axes, p, q)
     axes.set(xlabel="participation heterogeneity $p_{avg} / p_{min}$", ylabel="data heterogeneity $\\hat\\sigma^2$")
     bar = figure.colorbar(image, ax=axes, ticks=[0, 0.2, 0.5, 0.8, 1], boundaries=np.linspace(0, 1, 101))
     bar.set_label("best β")
@@ -104,9 +93,9 @@ def lines(rows: Sequence[Row], about: About) -> Figure:
     """Figures 3 and 4: test accuracy over one of the two heterogeneities."""
     (along, name), panels = next(iter(about["axes"].items())), by(rows, "panel")
     figure, axes = subplots(1, len(panels), (3.6 * len(panels) + 1.5, 3.5))
-    over = {value: ratio(value) if along == "p_min" else value for value in levels(rows, along)}
+    over = {value: style.ratio(value) if along == "p_min" else value for value in levels(rows, along)}
     for place, ((panel,), group) in zip(axes[0], panels.items(), strict=True):
-        points(place, group, lambda row: over[row.place[along]], METRIC)
+        style.points(place, group, lambda row: over[row.place[along]], METRIC)
         if along == "p_min":
             place.set_xscale("log")
             ticks = sorted({over[row.place[along]] for row in group})
@@ -134,14 +123,14 @@ def gains(rows: Sequence[Row], about: About) -> Figure:
         ylim=(-0.55, len(panels) - 0.45),
         xlabel="participation heterogeneity $p_{avg} / p_{min}$",
     )
-    heterogeneity_axes(axes, p, [])
+    style.heterogeneity_axes(axes, p, [])
     return figure
 
 
 BARE = STYLE | {"axes.spines.left": False, "axes.spines.bottom": False}
 DRAW = {
     "trajectories": Drawing(trajectories, STYLE),
-    "heatmap": Drawing(heatmap, FRAMED),
+    "heatmap": Drawing(heatmap, style.FRAMED),
     "lines": Drawing(lines, STYLE),
     "gains": Drawing(gains, BARE),
 }
