@@ -18,16 +18,12 @@ from fedstale.runs.query import Group, Run, flat
 from fedstale.runs.statistics import paired_test, spread, uncertainty
 from fedstale.runs.store import RunFolder
 
+SIDE = "A run, a folder of runs, or FOLDER:NAME for one algorithm of it, by its label or kind."
 VERDICTS = {1: "B is better", -1: "A is better", 0: "cannot be told from chance"}
 
 
 def compare(
-    a: Annotated[
-        str,
-        typer.Argument(
-            help="A run, a folder of runs, or FOLDER:NAME for one algorithm of it, by its label or kind."
-        ),
-    ],
+    a: Annotated[str, typer.Argument(help=SIDE)],
     b: Annotated[str, typer.Argument(help="The same.")],
     format: AsFormat = Format.text,
 ) -> None:
@@ -48,8 +44,8 @@ def differing(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
 
 def machines(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """The same of where the first runs of each pair were computed."""
-    found = [tuple(_environment(side.group.runs[0].folder) for side in pair) for pair in pairs]
-    return _differences([(a, b) for a, b in found])
+    first = [(p.a.group.runs[0].folder, p.b.group.runs[0].folder) for p in pairs]
+    return _differences([(_environment(a), _environment(b)) for a, b in first])
 
 
 def _environment(folder: RunFolder) -> dict[str, Any]:

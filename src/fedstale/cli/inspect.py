@@ -44,7 +44,12 @@ def inspect(
     picture, numbers = out / f"{stem}-trace.png", out / f"{stem}-trace.csv"
     out.mkdir(parents=True, exist_ok=True)
     write_csv(numbers, clients)
-    _draw(here, seen, f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds", picture)
+
+    from fedstale.plots import trace as plot  # matplotlib is slow to load
+
+    plot.trace(here, mixing=seen.mixing, on=seen.on.histogram, off=seen.off.histogram,
+               staleness=seen.staleness.histogram, path=picture,
+               title=f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds")  # fmt: skip
     found |= {"file": str(trace), "picture": str(picture), "numbers": str(numbers)}
     if format == Format.json:
         print_json(found)
@@ -105,13 +110,6 @@ def _spread(values: Floats) -> dict[str, float]:
 def _quantiles(counts: theory.Counts) -> dict[str, float]:
     names = "min", "q25", "median", "q75", "max"
     return {"mean": counts.mean} | dict(zip(names, counts.quantiles.tolist(), strict=True))
-
-
-def _draw(here: Mask, seen: theory.Summary, title: str, path: Path) -> None:
-    from fedstale.plots import trace  # matplotlib is slow to load
-
-    trace.trace(here, mixing=seen.mixing, on=seen.on.histogram, off=seen.off.histogram,
-                staleness=seen.staleness.histogram, title=title, path=path)  # fmt: skip
 
 
 def _print(name: str, found: dict[str, Any]) -> None:

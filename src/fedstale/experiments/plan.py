@@ -52,7 +52,7 @@ def plan(experiment: Experiment, folder: Path) -> list[Planned]:
     _check_labels([a.label for a in algorithms])
     shared = {
         "rounds": experiment.rounds,
-        "evaluate_every": evaluate_every(experiment),
+        "evaluate_every": experiment.evaluate_every or max(1, experiment.rounds // 50),  # about fifty a run
         "engine": experiment.engine,
         "data": experiment.data,
         "model": experiment.model.model_dump() if experiment.data["dataset"] != "quadratic" else None,
@@ -126,8 +126,3 @@ def _keyed(config: dict[str, Any]) -> dict[str, Any]:
     """With the source of the user's own parts: a run is computed again when it changes."""
     own = sources(config)
     return config | {"sources": own} if own else config
-
-
-def evaluate_every(experiment: Experiment) -> int:
-    """Rounds from one evaluation to the next: the experiment's, or else such that a run has about fifty."""
-    return experiment.evaluate_every or max(1, experiment.rounds // 50)

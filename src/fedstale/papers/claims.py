@@ -10,7 +10,7 @@ those as others do algorithms, whose name is then in the column `of`.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,20 +50,23 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    check = check_of(claim)
+    require_known(claim)
     named = {*claim.get("rivals", []), *(claim[key] for key in ("first", "second") if key in claim)}
     found = [c for c in cells(claim, rows) if _inside(c, claim.get("where", {})) and named <= c.values.keys()]
-    cases = list(check(found, claim))
+    if check := OF_CELLS.get(claim["check"]):
+        cases = [check(cell, claim) for cell in found]
+    else:
+        cases = [case for pair in neighbours(found, claim) for case in OF_PAIRS[claim["check"]](*pair, claim)]
     holds, noise, fails = (sum(case.outcome == what for case in cases) for what in (HOLDS, NOISE, FAILS))
     overall = _overall(holds, noise, fails, claim.get("share"))
     return Verdict(claim["text"], overall, holds, noise, fails, _detail(cases))
 
 
-def check_of(claim: Claim) -> "Check":
-    """The function that a claim asks for; refuses a claim with unknown keys."""
+def require_known(claim: Claim) -> None:
+    """Refuse a claim with an unknown key or check."""
     for key in claim:
         known(key, dict.fromkeys(KEYS), "the key of a claim")
-    return CHECKS[known(claim.get("check"), CHECKS, "check")]
+    known(claim.get("check"), {**OF_CELLS, **OF_PAIRS}, "check")
 
 
 def _overall(holds: int, noise: int, fails: int, share: float | None) -> str:
@@ -81,9 +84,6 @@ class Case(NamedTuple):
     outcome: str
     size: float = math.nan  # of the difference, where there is one
     measured: bool | None = None  # whether the means alone say so, where that is another question
-
-
-Check = Callable[[Sequence[Compared], Claim], Iterator[Case]]
 
 
 def _detail(cases: Sequence[Case]) -> str:
@@ -124,12 +124,9 @@ def _columns(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Row]:
 def _inside(cell: Compared, where: Mapping[str, Any]) -> bool:
     """`where` names a value of a column, some words of it, or the least and the largest of a numeric one."""
     for key, wanted in where.items():
-        value = cell.place.get(key)
-        if isinstance(wanted, list) and not isinstance(wanted[0], str):
-            inside = wanted[0] <= value <= wanted[1]
-        else:
-            inside = value in (wanted if isinstance(wanted, list) else [wanted])
-        if not inside:
+        value, some = cell.place.get(key), wanted if isinstance(wanted, list) else [wanted]
+        words = some is not wanted or isinstance(wanted[0], str)
+        if not (value in some if words else some[0] <= value <= some[1]):
             return False
     return True
 
@@ -151,84 +148,74 @@ def lead(c: Compared, claim: Claim) -> Floats:
     return difference(c.values[claim["first"]], c.values[claim["second"]])
 
 
-def above(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
+def above(c: Compared, claim: Claim) -> Case:
     """`first` is better than `second`, by more than -margin."""
-    return (outcome(lead(c, claim), claim.get("margin", 0.0)) for c in found)
+    return outcome(lead(c, claim), claim.get("margin", 0.0))
 
 
-def near(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
+def near(c: Compared, claim: Claim) -> Case:
     """`first` and `second` differ by at most `margin`."""
-    return (between(lead(c, claim), -claim["margin"], claim["margin"]) for c in found)
+    return between(lead(c, claim), -claim["margin"], claim["margin"])
 
 
-def near_best(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
+def near_best(c: Compared, claim: Claim) -> Case:
     """`first` is behind the best algorithm by at most `margin`."""
-    return (between(lead(c, {**claim, "second": best(c)}), -claim["margin"], math.inf) for c in found)
+    return between(lead(c, {**claim, "second": best(c)}), -claim["margin"], math.inf)
 
 
-def not_worse(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
-    """`first` is not behind the best of `rivals` beyond chance."""
-    for case in ahead(found, claim):
-        yield case._replace(outcome=FAILS if case.outcome == FAILS else HOLDS)
-
-
-def ahead(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
+def ahead(c: Compared, claim: Claim) -> Case:
     """`first` is better than the best of `rivals`, which is chosen with hindsight in each cell."""
-    for c in found:
-        rivals = c._replace(values={name: c.values[name] for name in claim["rivals"]})
-        yield outcome(lead(c, {**claim, "second": best(rivals)}))
+    rivals = c._replace(values={name: c.values[name] for name in claim["rivals"]})
+    return outcome(lead(c, {**claim, "second": best(rivals)}))
 
 
-def within(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
+def not_worse(c: Compared, claim: Claim) -> Case:
+    """`first` is not behind the best of `rivals` beyond chance."""
+    case = ahead(c, claim)
+    return case._replace(outcome=FAILS if case.outcome == FAILS else HOLDS)
+
+
+def within(c: Compared, claim: Claim) -> Case:
     """The mean of `first` is `between` two numbers."""
-    return (between(c.values[claim["first"]], *claim["between"]) for c in found)
+    return between(c.values[claim["first"]], *claim["between"])
 
 
-def trend(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
+def best_share(c: Compared, claim: Claim) -> Case:
+    """The `of` of the best algorithm is `between` two numbers, whichever of the nearly best it is."""
+    low, high = claim["between"]
+    inside = [low <= c.numbers[name] <= high for name in nearly_best(c)]
+    ok = HOLDS if all(inside) else NOISE if any(inside) else FAILS
+    return Case(ok, measured=low <= c.numbers[best(c)] <= high)
+
+
+def trend(low: Compared, high: Compared, claim: Claim) -> list[Case]:
     """Every algorithm gets better (or, without `up`, worse) from one value of `along` to the next."""
-    sign = 1 if claim["up"] else -1
-    for here, there in neighbours(found, claim):
-        for name in here.values:
-            yield outcome(sign * difference(there.values[name], here.values[name]))
+    return [outcome(difference(high.values[name], low.values[name])) for name in low.values]
 
 
-def gap_trend(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
+def gap_trend(low: Compared, high: Compared, claim: Claim) -> list[Case]:
     """The lead of `first` over `second` grows (or shrinks) from one value of `along` to the next."""
-    sign = 1 if claim["up"] else -1
-    for here, there in neighbours(found, claim):
-        yield outcome(sign * difference(lead(there, claim), lead(here, claim)))
+    return [outcome(difference(lead(high, claim), lead(low, claim)))]
 
 
-def best_trend(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
+def best_trend(low: Compared, high: Compared, claim: Claim) -> list[Case]:
     """The `of` of the best algorithm does not fall (or rise) from one value of `along` to the next.
 
     It holds if that is so whichever of the nearly best is the best, and fails if it is so for none.
     """
-    sign = 1 if claim["up"] else -1
-    for here, there in neighbours(found, claim):
-        before, after = ([sign * c.numbers[name] for name in nearly_best(c)] for c in (here, there))
-        ok = HOLDS if min(after) >= max(before) else FAILS if max(after) < min(before) else NOISE
-        yield Case(ok, measured=sign * (there.numbers[best(there)] - here.numbers[best(here)]) >= 0)
+    before, after = ([c.numbers[name] for name in nearly_best(c)] for c in (low, high))
+    ok = HOLDS if min(after) >= max(before) else FAILS if max(after) < min(before) else NOISE
+    return [Case(ok, measured=high.numbers[best(high)] >= low.numbers[best(low)])]
 
 
-def best_share(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
-    """The `of` of the best algorithm is `between` two numbers, whichever of the nearly best it is."""
-    low, high = claim["between"]
-    for c in found:
-        inside = [low <= c.numbers[name] <= high for name in nearly_best(c)]
-        ok = HOLDS if all(inside) else NOISE if any(inside) else FAILS
-        yield Case(ok, measured=low <= c.numbers[best(c)] <= high)
-
-
-def loss_to_best(found: Sequence[Compared], claim: Claim) -> Iterator[Case]:
+def loss_to_best(low: Compared, high: Compared, claim: Claim) -> list[Case]:
     """`first` is farther behind the best algorithm from one value of `along` to the next."""
-    for here, there in neighbours(found, claim):
-        before, after = (lead(c, {**claim, "second": best(c)}) for c in (here, there))
-        yield outcome(difference(before, after))
+    before, after = (lead(c, {**claim, "second": best(c)}) for c in (low, high))
+    return [outcome(difference(before, after))]
 
 
-ALL = (above, near, near_best, not_worse, ahead, within, trend, gap_trend, best_trend, best_share, loss_to_best)
-CHECKS: Mapping[str, Check] = {check.__name__: check for check in ALL}
+OF_CELLS = {check.__name__: check for check in (above, near, near_best, ahead, not_worse, within, best_share)}
+OF_PAIRS = {check.__name__: check for check in (trend, gap_trend, best_trend, loss_to_best)}
 
 
 def best(cell: Compared) -> str:
@@ -243,7 +230,10 @@ def nearly_best(cell: Compared) -> list[str]:
 
 
 def neighbours(found: Sequence[Compared], claim: Claim) -> Iterator[tuple[Compared, Compared]]:
-    """Pairs of cells that differ in `along` only: its values ascending, or as the claim orders them."""
+    """Pairs of cells that differ in `along` only: its values ascending, or as the claim orders them.
+
+    They are turned round for a claim without `up`, so that every claim says that the second is the larger.
+    """
     along = claim["along"]
     lines: dict[str, list[Compared]] = {}
     for c in found:
@@ -251,5 +241,5 @@ def neighbours(found: Sequence[Compared], claim: Claim) -> Iterator[tuple[Compar
     for line in lines.values():
         order = claim.get("order") or sorted(c.place[along] for c in line)
         at = {c.place[along]: c for c in line}
-        chain = [at[value] for value in order if value in at]
-        yield from itertools.pairwise(chain)
+        for here, there in itertools.pairwise(at[value] for value in order if value in at):
+            yield (here, there) if claim.get("up", True) else (there, here)

@@ -17,7 +17,7 @@ def check(figure: Figure) -> None:
 
     drawing(figure)
     for claim in figure.about.get("claims", []):
-        claims.check_of(claim)
+        claims.require_known(claim)
 
 
 def stem(figure: Figure, cells: Sequence[Cell]) -> str:
