@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedstale.core import Array, Floats, Ids, Local, require
+from fedstale.core import Array, BadInput, Floats, Ids, Local, require
 from fedstale.data.federated import Federated
 from fedstale.fed_cis.exits import Exit, exit_of, flops, gradient_variances
 from fedstale.fed_cis.inference import Requests, normalised_entropy, own, serve, served_mean
@@ -161,9 +161,8 @@ def _checked(pairs: npt.ArrayLike, tree: Tree) -> Ids:
     node, exit = ids.T
     ok = bool(((node >= 0) & (node < tree.n)).all())
     require(ok, f"nodes must be from 0 to {tree.n - 1}, got {node.tolist()}")
-    wrong = np.flatnonzero((exit < 1) | (exit > np.asarray(tree.exits)[node]))
-    got = "".join(f"exit {exit[v]} for node {node[v]}" for v in wrong[:1])
-    require(len(wrong) == 0, f"a node trains exits from 1 to its own in the tree, got {got}")
+    for v in np.flatnonzero((exit < 1) | (exit > np.asarray(tree.exits)[node])):
+        raise BadInput(f"a node trains exits from 1 to its own in the tree, got exit {exit[v]} for node {node[v]}")
     once = len(np.unique(ids, axis=0)) == len(ids)
     require(once, "every pair of node and exit must be there once, got one twice")
     return ids.astype(np.int64)

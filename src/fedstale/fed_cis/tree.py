@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, Ids, part, require
+from fedstale.core import BadInput, Floats, Ids, part, require
 
 
 class Flows(NamedTuple):
@@ -118,15 +118,14 @@ def layered(widths: Sequence[int], mix: Sequence[float]) -> Tree:
 
 
 def _check_parents(parents: Ids, exits: Ids) -> None:
-    strange = np.flatnonzero((parents < -1) | (parents >= len(parents)))
-    got = "".join(f"{parents[i]} for node {i}" for i in strange[:1])
-    require(len(strange) == 0, f"a parent must be a node from 0 to {len(parents) - 1}, or -1 for a root, got {got}")
-    turning = np.flatnonzero(_depths(parents) > len(parents))
-    got = "".join(f"one through node {i}" for i in turning[:1])
-    require(len(turning) == 0, f"the parents must make a tree, without a cycle, got {got}")
-    shallower = np.flatnonzero((parents >= 0) & (exits[parents] < exits))
-    got = "".join(f"{exits[parents[i]]} above exit {exits[i]} of node {i}" for i in shallower[:1])
-    require(len(shallower) == 0, f"a parent's exit must be at least as deep as its children's, got exit {got}")
+    last = len(parents) - 1
+    for i in np.flatnonzero((parents < -1) | (parents > last)):
+        raise BadInput(f"a parent must be a node from 0 to {last}, or -1 for a root, got {parents[i]} for node {i}")
+    for i in np.flatnonzero(_depths(parents) > len(parents)):
+        raise BadInput(f"the parents must make a tree, without a cycle, got one through node {i}")
+    for i in np.flatnonzero((parents >= 0) & (exits[parents] < exits)):
+        got = f"exit {exits[parents[i]]} above exit {exits[i]} of node {i}"
+        raise BadInput(f"a parent's exit must be at least as deep as its children's, got {got}")
 
 
 def _depths(parents: Ids) -> Ids:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, part, require
+from fedstale.core import Array, part
 
 Codes = npt.NDArray[Any]
 Keys = npt.NDArray[np.uint32]
@@ -91,11 +91,6 @@ class Int8:
 
 
 Coding = Float32 | Float16 | Int8
-
-
-def checked(coding: object) -> None:
-    """Raise unless this is a coding: for strategies that have a memory."""
-    require(isinstance(coding, Coding), f"memory must be Float32(), Float16() or Int8(), got {coding!r}")
 
 
 def keys(clients: npt.NDArray[np.int64], t: int) -> Keys:

@@ -16,18 +16,6 @@ from fedstale.strategies.unbiased import Unbiased
 from fedstale.strategies.waiting import Wait
 
 __all__ = [
-    "F3AST",
-    "MIFA",
-    "UDMA",
-    "AdaFed",
-    "Amplified",
-    "CAFed",
-    "FedAvg",
-    "FedStale",
-    "FedVARP",
-    "MoreAvailable",
-    "Scaffold",
-    "SelfTuning",
-    "Unbiased",
-    "Wait",
-]
+    "F3AST", "MIFA", "UDMA", "AdaFed", "Amplified", "CAFed", "FedAvg", "FedStale", "FedVARP", "MoreAvailable",
+    "Scaffold", "SelfTuning", "Unbiased", "Wait",
+]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedstale.core import Array, Round, part, require
-from fedstale.memory import Coding, Float32, Memory, checked
+from fedstale.memory import Coding, Float32, Memory
 
 
 @part
@@ -30,7 +30,6 @@ class FedStale:
         word = isinstance(self.beta, str)
         require(not word, f'beta must be a number in [0, 1], got {self.beta!r}; SelfTuning, kind "auto", learns it')
         require(0 <= self.beta <= 1, f"beta must be in [0, 1], got {self.beta}")
-        checked(self.memory)
 
     def init(self, n: int, d: int) -> Memory:
         return Memory.zeros(n, d, self.memory)  # h_i = 0

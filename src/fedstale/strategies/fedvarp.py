@@ -6,7 +6,7 @@ Jhunjhunwala et al., FedVARP: Tackling the Variance Due to Partial Client Partic
 import numpy as np
 
 from fedstale.core import Array, Round, part, weighted_sum
-from fedstale.memory import Coding, Float32, Memory, checked
+from fedstale.memory import Coding, Float32, Memory
 
 
 @part
@@ -18,9 +18,6 @@ class FedVARP:
     """
 
     memory: Coding = Float32()
-
-    def __post_init__(self) -> None:
-        checked(self.memory)
 
     def init(self, n: int, d: int) -> Memory:
         return Memory.zeros(n, d, self.memory)

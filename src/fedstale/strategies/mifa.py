@@ -6,7 +6,7 @@ Gu et al., Fast Federated Learning in the Presence of Arbitrary Device Unavailab
 import numpy as np
 
 from fedstale.core import Array, Round, part
-from fedstale.memory import Coding, Float32, Memory, checked
+from fedstale.memory import Coding, Float32, Memory
 
 
 @part
@@ -17,9 +17,6 @@ class MIFA:
     """
 
     memory: Coding = Float32()
-
-    def __post_init__(self) -> None:
-        checked(self.memory)
 
     def init(self, n: int, d: int) -> Memory:
         return Memory.zeros(n, d, self.memory)

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Round, part, require
-from fedstale.memory import Coding, Float32, Memory, checked
+from fedstale.memory import Coding, Float32, Memory
 from fedstale.memory.update import Measured
 
 ALWAYS = 0.999  # a client with such a p_i causes no variance worth correcting
@@ -81,7 +81,6 @@ class SelfTuning:
         require(self.clip is None or self.clip > 0, f"clip must be above 0 or None, got {self.clip}")
         require(0 <= self.residual_decay <= 1, f"residual_decay must be in [0, 1], got {self.residual_decay}")
         require(self.beta is None or 0 <= self.beta <= 1, f"beta must be in [0, 1] or None, got {self.beta}")
-        checked(self.memory)
 
     def init(self, n: int, d: int) -> Tuned:
         start = Coefficient() if self.beta is None else Coefficient(float(self.beta))

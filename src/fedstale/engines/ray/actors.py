@@ -94,9 +94,7 @@ class Actors:
             if not ready:
                 waiting.extend(self._late(waiting, todo))
             if time.monotonic() - heard > self.patience:
-                raise TimeoutError(
-                    f"no actor of the Ray cluster answered for {self.patience:g} s; see `ray status`"
-                )
+                raise TimeoutError(f"no actor of the Ray cluster answered in {self.patience:g} s; see `ray status`")
 
     def _prepare(self, k: int) -> None:
         """It gets nothing to do until it is there, which may be never if its node was lost."""
@@ -128,10 +126,8 @@ class Actors:
                 raise _hopeless(error) from error
             deaths[unit.number] += 1
             if deaths[unit.number] == ATTEMPTS:
-                raise ChildProcessError(
-                    f"{ATTEMPTS} times the actors died that trained clients {unit.clients.tolist()}: "
-                    "is there enough memory?"
-                ) from error
+                died = f"{ATTEMPTS} times the actors died that trained clients {unit.clients.tolist()}"
+                raise ChildProcessError(f"{died}: is there enough memory?") from error
             self._prepare(k)
             return None
         except Exception as error:

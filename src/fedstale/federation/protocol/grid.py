@@ -98,9 +98,8 @@ class GridLink:
                     raise TooLarge
                 contents = pull_objects(ids, limited, max_time=UPLOAD)
                 message = inflate_object_from_contents(name, contents)
-                client.ConfirmMessageReceived(
-                    ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=name)
-                )
+                received = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=name)
+                client.ConfirmMessageReceived(received)
                 found.append((handle, message, "") if isinstance(message, Message) else (handle, None, "malformed"))
             except ObjectPullError:
                 found.append((handle, None, "the reply is not complete"))

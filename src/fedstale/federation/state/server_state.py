@@ -55,9 +55,8 @@ class Rules(NamedTuple):
     def initial(self, n: int, params: Array) -> ServerState:
         """The state before round 1, with n clients."""
         d = len(params)
-        start = Checkpoint(
-            0, params, self.strategy.init(n, d), self.estimator.init(n), self.server.init(d), channel=None
-        )
+        memory, belief = self.strategy.init(n, d), self.estimator.init(n)
+        start = Checkpoint(0, params, memory, belief, self.server.init(d), channel=None)
         return ServerState(start, ClientCounts.empty(n), np.arange(n), np.zeros(0), 0, 0)
 
     def with_roster(self, state: ServerState, ids: Ids, version: int) -> ServerState:
