@@ -7,8 +7,9 @@ import torch
 from fedstale.core import Array, BadInput, Job, Local
 from fedstale.engines import Serial
 from fedstale.tasks import local as training
+from fedstale.tasks.losses import cross_entropy
 from fedstale.tasks.quadratic import Quadratic
-from fedstale.tasks.supervised import Supervised, cross_entropy
+from fedstale.tasks.supervised import Supervised
 from tests.engines.tasks_for_engines import vectors
 
 LOCAL = Local(0.05, steps=2, batch=16)

@@ -30,6 +30,10 @@ def test_direction() -> None:
     assert metric("objective").best([0.1, 0.9]) == 0.1
     assert metric("accuracy").score(0.5) == 0.5
     assert metric("loss").score(0.5) == -0.5
+    assert metric("f1").best([0.1, 0.9]) == metric("own_metric").best([0.1, 0.9]) == 0.9
+    assert metric("mse").best([0.1, 0.9]) == 0.1
+    assert metric("own_metric").label == "own metric"
+    assert [m.name for m in metrics.shown({"objective", "mse"})] == ["mse", "objective"]
 
 
 def test_an_exit_has_the_direction_of_its_metric() -> None:
@@ -41,13 +45,13 @@ def test_an_exit_has_the_direction_of_its_metric() -> None:
 
 
 def test_a_new_metric_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    recall = Metric("recall", "recall of rare classes", higher_is_better=True, percent=True)
+    recall = Metric("rarity", "recall of rare classes", higher_is_better=True, percent=True)
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, recall))
-    lines = [{"round": t, "accuracy": 0.5, "recall": 0.1 * t} for t in (1, 2, 3)]
+    lines = [{"round": t, "accuracy": 0.5, "rarity": 0.1 * t} for t in (1, 2, 3)]
     result = summary(lines) | {"rounds_per_second": 1.0}
-    assert result["recall"]["best"] == pytest.approx(0.3)
+    assert result["rarity"]["best"] == pytest.approx(0.3)
     rows = run.summary({"fedavg": [result]})
-    assert rows[0]["recall_final"] == pytest.approx(0.3)
+    assert rows[0]["rarity_final"] == pytest.approx(0.3)
     table = run.table(rows, "title")
-    assert [str(c.header) for c in table.columns] == ["algorithm", "final", "last 10", "best", "recall", "rounds/s"]
+    assert [str(c.header) for c in table.columns] == ["algorithm", "final", "last 10", "best", "rarity", "rounds/s"]
     assert [*table.columns[4].cells] == ["30.00 %"]

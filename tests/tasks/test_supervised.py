@@ -14,11 +14,12 @@ from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedavg import FedAvg
+from fedstale.tasks.evaluation import EVALUATION_BATCH
 from fedstale.tasks.flat import draw
 from fedstale.tasks.local import minibatches
 from fedstale.tasks.models import CNN, MLP, Linear
 from fedstale.tasks.split import Split, by_samples
-from fedstale.tasks.supervised import EVALUATION_BATCH, Batch, Supervised
+from fedstale.tasks.supervised import Batch, Supervised
 
 SIZES, LOCAL = (20, 7, 33), Local(0.1, steps=4, batch=8)
 mlp = partial(MLP(hidden=(6,)).build, (5,), 3)
@@ -300,9 +301,12 @@ def test_unused_parameters_have_gradient_zero():
         ({"test": pairs(SIZES, classes=9)}, "class numbers from 0 to 2, .* got torch.int64 .* from 0 to 8"),
         ({"train": [(np.zeros((2, 5)), np.array([-1, 0]))]}, "class numbers from 0 to 2, .* from -1 to 0"),
         ({"train": [(np.zeros((2, 5)), np.zeros(2))]}, r"class numbers from 0 to 2, .* got torch.float32 \(2,\)"),
+        ({"loss": lambda o, y: o.sum(0)}, r"a loss must give one value per sample, .* or one for all, got \(3,\)"),
+        ({"loss": nn.BCEWithLogitsLoss()}, r"the loss must take outputs \(2, 3\) and targets \(2,\) .* got: "),
+        ({"model": nn.LSTM(5, 3)}, "a model must return a tensor, or an object with .logits, got tuple"),
         (
-            {"loss": nn.CrossEntropyLoss()},
-            r"a loss must give one value per sample \(reduction='none'\), .* got \(\)",
+            {"metrics": {"loss": squares}},
+            "metrics must have other names than accuracy, loss, objective, got .'loss'",
         ),
         ({"model": nn.Sequential(nn.Linear(5, 3), nn.Unflatten(1, (3, 1)))}, r"\(b, classes\) .* got \(2, 3, 1\)"),
     ],

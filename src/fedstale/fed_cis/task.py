@@ -21,12 +21,14 @@ from fedstale.fed_cis.networks import EarlyExit, ExitModel
 from fedstale.fed_cis.tree import Tree
 from fedstale.fed_cis.weights import Equal, Exits, Weighting
 from fedstale.rng import stream
+from fedstale.tasks.evaluation import EVALUATION_BATCH
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
 from fedstale.tasks.images import splits
 from fedstale.tasks.local import few_threads
+from fedstale.tasks.losses import cross_entropy
 from fedstale.tasks.quadratic import normalised
 from fedstale.tasks.split import Split
-from fedstale.tasks.supervised import EVALUATION_BATCH, Batch, Samples, cross_entropy
+from fedstale.tasks.supervised import Batch, Samples
 
 
 class EarlyExitTask:

@@ -56,16 +56,21 @@ class Metric(NamedTuple):
 
 METRICS = (
     Metric("accuracy", "test accuracy", higher_is_better=True, percent=True),
+    *(Metric(name, name, higher_is_better=True) for name in ("f1", "auc", "precision", "recall", "r2")),
+    *(Metric(name, name) for name in ("mse", "rmse", "mae", "perplexity")),
     Metric("distance", "distance to the optimum"),
     Metric(OBJECTIVE, "training objective"),
     Metric("loss", "test loss", shown=False),
+    Metric("variance", "variance", shown=False),
 )
 
 
 def metric(name: str) -> Metric:
-    """The metric called `name`; `accuracy_exit_2` is an accuracy, and of an unknown number less is better."""
+    """The metric called `name`; `accuracy_exit_2` is an accuracy, and of an unknown one more is better."""
     base, exit_, number = name.partition("_exit_")
-    found = next((m for m in METRICS if m.name == base), Metric(base, base.replace("_", " ")))
+    found = next(
+        (m for m in METRICS if m.name == base), Metric(base, base.replace("_", " "), higher_is_better=True)
+    )
     return found._replace(name=name, label=f"{found.label}, exit {number}") if exit_ else found
 
 

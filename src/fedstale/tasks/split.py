@@ -1,4 +1,4 @@
-"""The samples of all clients in memory, and how much each client counts."""
+"""The samples of all clients, in memory or fetched one by one, and how much each client counts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,52 +11,88 @@ from torch import Tensor
 from fedstale.core import Floats, Ids, require
 
 Data = Tensor | npt.NDArray[Any]
+Inputs = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]  # with one first dimension: (b, …)
+InputData = Data | tuple[Data, ...] | Mapping[str, Data]
 Weighting = Callable[[Ids], npt.ArrayLike]  # training samples of each client (n,) -> (n,)
 
 
 class Split(NamedTuple):
     """Training or test samples, one client after the other: i's are rows offsets[i] to offsets[i + 1]."""
 
-    x: Tensor  # (M, …)
+    x: Any  # Inputs: (M, …), or a tuple or dict of such tensors
     y: Tensor  # (M, …)
     offsets: Ids  # (n + 1,)
 
     @classmethod
-    def of(cls, x: Data, y: Data, offsets: npt.ArrayLike) -> "Split":
+    def of(cls, x: InputData, y: Data, offsets: npt.ArrayLike) -> "Split":
         """From tensors or arrays, checked; without a copy where the types are already right."""
-        split = cls(_inputs(x), _targets(y), np.asarray(offsets, np.int64))
-        m, cuts = len(split.x), split.offsets
+        split = cls(mapped(_inputs, x), _targets(y), np.asarray(offsets, np.int64))
+        m, cuts = rows_of(split.x), split.offsets
         require(len(split.y) == m, f"x and y must have a row for each sample, got {m} and {len(split.y)}")
         ok = cuts.ndim == 1 and len(cuts) >= 2 and cuts[0] == 0 and cuts[-1] == m and bool((split.sizes >= 0).all())
         require(ok, f"offsets must rise from 0 to {m}, the number of samples, got {cuts}")
         return split
 
     @classmethod
-    def joined(cls, clients: Sequence[tuple[Data, Data]]) -> "Split":
+    def joined(cls, clients: Sequence[tuple[InputData, Data]]) -> "Split":
         """From one (x, y) pair per client."""
         require(len(clients) > 0, "a task needs at least one client, got none")
         odd = next((c for c in clients if not (isinstance(c, tuple | list) and len(c) == 2)), None)
         require(odd is None, f"samples must be one (x, y) pair per client, got {type(odd).__name__} in its place")
-        xs, ys = [_inputs(x) for x, _ in clients], [_targets(y) for _, y in clients]
-        for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
-            require(len(x) == len(y), f"client {i} must have as many targets as inputs, {len(x)}, got {len(y)}")
-        return cls.of(torch.cat(xs), torch.cat(ys), np.cumsum([0, *map(len, xs)]))
+        xs, ys = [mapped(_inputs, x) for x, _ in clients], [_targets(y) for _, y in clients]
+        sizes = [rows_of(x) for x in xs]
+        for i, (m, y) in enumerate(zip(sizes, ys, strict=True)):
+            require(m == len(y), f"client {i} must have as many targets as inputs, {m}, got {len(y)}")
+        return cls.of(_joined(xs), torch.cat(ys), np.cumsum([0, *sizes]))
 
     @property
     def sizes(self) -> Ids:
         """(n,) samples of each client."""
         return np.diff(self.offsets)
 
+    def take(self, rows: Tensor) -> tuple[Any, Tensor]:
+        """Inputs and targets of some rows (b,)."""
+        return mapped(lambda v: v.index_select(0, rows), self.x), self.y.index_select(0, rows)
+
+    def span(self, start: int, stop: int) -> tuple[Any, Tensor]:
+        """Inputs and targets of neighbouring rows, without a copy."""
+        return mapped(lambda v: v[start:stop], self.x), self.y[start:stop]
+
     def to(self, device: torch.device) -> "Split":
         """The samples on a device."""
-        return Split(self.x.to(device), self.y.to(device), self.offsets)
+        return Split(mapped(lambda v: v.to(device), self.x), self.y.to(device), self.offsets)
 
     def means(self, values: Floats) -> Floats:
         """(M,) values to their mean per client (n,): nan without samples."""
-        sizes = self.sizes
-        sums = np.bincount(np.repeat(np.arange(len(sizes)), sizes), values, len(sizes))
-        means: Floats = np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
-        return means
+        return means(values, self.offsets)
+
+
+def mapped(f: Callable[[Any], Any], x: Any) -> Any:
+    """f of an array, or of each array in a tuple or dict."""
+    if isinstance(x, Mapping):
+        return {name: f(v) for name, v in x.items()}
+    inner = isinstance(x, tuple) and all(isinstance(v, Tensor | np.ndarray) for v in x)
+    return tuple(map(f, x)) if inner else f(x)
+
+
+def leaves(x: Any) -> list[Tensor]:
+    """The tensors of some inputs."""
+    return [*(x.values() if isinstance(x, Mapping) else x if isinstance(x, tuple) else [x])]
+
+
+def rows_of(x: Any) -> int:
+    """The first dimension of some inputs, which all their tensors share."""
+    sizes = {len(v) for v in leaves(x)}
+    require(len(sizes) == 1, f"all inputs must have as many rows, got {sorted(sizes) or 'no inputs'}")
+    return sizes.pop()
+
+
+def means(values: Floats, offsets: Ids) -> Floats:
+    """(M,) values of the rows to their mean per client (n,): nan without samples."""
+    sizes = np.diff(offsets)
+    sums = np.bincount(np.repeat(np.arange(len(sizes)), sizes), values, len(sizes))
+    found: Floats = np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
+    return found
 
 
 def even(sizes: Ids) -> Floats:
@@ -78,6 +114,15 @@ def _inputs(data: Data) -> Tensor:
         array = np.asarray(data)
         data = torch.from_numpy(array if array.flags.writeable else array.copy())  # torch wants to be able to write
     return data.float() if data.dtype == torch.float64 else data
+
+
+def _joined(xs: Sequence[Any]) -> Any:
+    """The inputs of all clients, one after the other; refuses clients with other inputs than the first."""
+    names = [[*x] if isinstance(x, Mapping) else len(x) if isinstance(x, tuple) else None for x in xs]
+    odd = next((i for i, name in enumerate(names) if name != names[0]), None)
+    require(odd is None, f"all clients must have the same inputs, got others for client {odd}")
+    joined = iter([torch.cat(parts) for parts in zip(*map(leaves, xs), strict=True)])
+    return mapped(lambda _: next(joined), xs[0])
 
 
 def _targets(data: Data) -> Tensor:

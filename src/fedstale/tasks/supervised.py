@@ -1,7 +1,7 @@
 """A torch model and in-memory data as a task: flat numpy vectors outside, tensors inside."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -14,16 +14,29 @@ from torch import Tensor, nn
 from fedstale.core import Array, BadInput, Floats, Ids, Local, require
 from fedstale.kernels import load
 from fedstale.rng import stream
+from fedstale.tasks.evaluation import Metric, PerSample, client_scores, spans
 from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
 from fedstale.tasks.local import few_threads, minibatches
+from fedstale.tasks.losses import (
+    IGNORED,
+    HasLoss,
+    Loss,
+    answer,
+    classifies,
+    correct,
+    cross_entropy,
+    is_cross_entropy,
+    is_sum,
+    one_value,
+    outputs_of,
+)  # fmt: skip
 from fedstale.tasks.models import dense_sizes
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.quadratic import normalised
-from fedstale.tasks.split import Data, Split, Weighting, even
+from fedstale.tasks.split import Data, InputData, Split, Weighting, even, leaves, mapped
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (b, …), targets (b, …) -> (b,)
-Samples = Split | Sequence[tuple[Data, Data]]
-EVALUATION_BATCH = 256  # measured on CPU: larger batches fall out of the cache, smaller ones pay per call
+Samples = Split | Sequence[tuple[InputData, Data]]
+OURS = ("accuracy", "loss", "objective")  # scores whose names a metric may not take
 
 
 class Batch(NamedTuple):
@@ -33,11 +46,6 @@ class Batch(NamedTuple):
     seed: int | None  # of what the model itself draws (dropout), if it draws anything
 
 
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """(b,) of outputs (b, classes) and class numbers (b,)."""
-    return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-
 class Supervised:
     """F_i(w) = mean of loss(model(x), y) over client i's training samples, plus ridge/2 ‖w‖².
 
@@ -45,8 +53,19 @@ class Supervised:
     drawn from its seed. A module in its place is copied, and every run starts from its weights. Trained
     are the float32 parameters that require a gradient; the others and all buffers are constants, the
     same in every run. Training and test samples are one (x, y) pair per client, or a Split, which
-    is not copied. `weights` is one number per client, or `even` or `by_samples`. With the default loss
-    the targets are class numbers and accuracy is reported; with your own, only losses are.
+    is not copied. x may be a tuple of tensors, passed to the model by position, or a dict, passed by
+    keyword. `weights` is one number per client, or `even` or `by_samples`.
+
+    `loss(outputs, targets)` is cross entropy of class numbers by default, for outputs (b, classes) or
+    (b, t, classes). Any other, such as `nn.MSELoss()`, may give a value per sample or one for the batch,
+    which is then used as it is in training. An evaluation gives it all samples of a client at once, so
+    that a mean is a mean over these; a sum (`reduction="sum"`) is divided by their number wherever losses are
+    reported. A model that returns an object with `.logits` is trained on these, or on its `.loss` if it
+    computes one (Hugging Face, with `labels` among the inputs).
+
+    Accuracy is reported where targets are class numbers and there is an output for each class.
+    `metrics` are more scores of the test samples: functions of all outputs and targets of a client that
+    return a number, or one per sample.
     """
 
     def __init__(
@@ -57,16 +76,20 @@ class Supervised:
         *,
         weights: npt.ArrayLike | Weighting = even,
         loss: Loss = cross_entropy,
+        metrics: Mapping[str, Metric] | None = None,
         ridge: float = 0.0,
         device: str = "cpu",
     ) -> None:
         require(ridge >= 0, f"ridge must be at least 0, got {ridge}")
+        self.metrics = dict(metrics or {})
+        taken = [name for name in OURS if name in self.metrics]
+        require(not taken, f"metrics must have other names than {', '.join(OURS)}, got {taken}")
         self.loss, self.ridge, self.device = loss, ridge, _usable(device)
         self.train = _split(train).to(self.device)
         self.samples = self.train.sizes  # (n,)
         self.n = len(self.samples)
         _check_sizes(self.samples)
-        none = Split(self.train.x[:0], self.train.y[:0], np.zeros(self.n + 1, np.int64))
+        none = Split(torch.empty(0), torch.empty(0), np.zeros(self.n + 1, np.int64))
         self.test = none if test is None else _split(test).to(self.device)
         require(len(self.test.sizes) == self.n, f"test must have {self.n} clients, got {len(self.test.sizes)}")
         self.weights = normalised(weights(self.train.sizes) if callable(weights) else weights, self.n)
@@ -74,8 +97,9 @@ class Supervised:
         self.slots = slots(self.module())
         self.d = self.slots[-1].where.stop
         self.stochastic = self._probe()
-        known = loss is cross_entropy  # (inputs, hidden …, classes) of a linear model or an MLP, else None
-        self.dense = dense_sizes(self.module(), self.train.x, self.slots) if known else None
+        flat = self.has_cross_entropy and isinstance(self.train.x, Tensor)
+        # (inputs, hidden …, classes) of a linear model or an MLP, else None
+        self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
 
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""
@@ -94,20 +118,28 @@ class Supervised:
         return map(Batch, rows, seeds)
 
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
-        flat, train = self._flat, self.train
+        flat = self._flat
         if not flat.module.training:
             flat.module.train()
         flat.load(params)
         flat.grad.zero_()
-        x, y = train.x.index_select(0, batch.rows), train.y.index_select(0, batch.rows)
         with nullcontext() if batch.seed is None else seeded(batch.seed, self.device):
-            loss = self.loss(flat.module(x), y).mean()
+            x, y = self.train.take(batch.rows)
+            loss = self.batch_loss(answer(flat.module, x), y)
             loss.backward()  # type: ignore[no-untyped-call]
-        value = loss.item()
+        value = self.reported(loss, len(y)).item()
         if self.ridge:
             flat.grad.add_(flat.params, alpha=self.ridge)
             value += self.ridge / 2 * flat.params.dot(flat.params).item()
         return value, flat.grad.cpu().numpy()
+
+    def batch_loss(self, said: Any, y: Tensor) -> Tensor:
+        """() what a step minimises, of the model's answer and the targets of a batch."""
+        return said.loss if self.computes_loss else self.loss(outputs_of(said), y).mean()
+
+    def reported(self, loss: Tensor, size: int) -> Tensor:
+        """The loss of a batch per sample."""
+        return loss / size if self.sums else loss
 
     def evaluate(self, params: Array) -> dict[str, float]:
         """`accuracy`, `loss` and `objective`: every sample passes through the model once."""
@@ -126,30 +158,43 @@ class Supervised:
         return {**self._tested(params), "objective": self._objectives(params)}
 
     def _tested(self, params: Array) -> dict[str, Floats]:
-        if not len(self.test.y):
+        if not self.test.offsets[-1]:
             return {}
-        losses, hits = self._pass(params, self.test)
-        scores = {"accuracy": self.test.means(hits)} if self.loss is cross_entropy else {}
-        return {**scores, "loss": self.test.means(losses)}
+        accuracy: dict[str, PerSample] = {"accuracy": lambda said, y: correct(outputs_of(said), y)}
+        return self._scores(params, self.test, accuracy if self.classifies else {}, self.metrics)
 
     def _objectives(self, params: Array) -> Floats:
-        return self.train.means(self._pass(params, self.train)[0]) + self._penalty(params)
+        return self._scores(params, self.train, {}, {})["loss"] + self._penalty(params)
 
-    def _pass(self, params: Array, split: Split) -> tuple[Floats, Floats]:
-        """(M,) losses, and whether the largest output is the target's (empty for a loss of your own)."""
-        flat = self._flat
-        flat.load(params)
-        flat.module.eval()
-        losses, hits, every = [], [torch.empty(0)], self._linear_outputs(params, split)
-        batch = EVALUATION_BATCH if every is None else max(1, len(every))
+    def _scores(
+        self, params: Array, split: Split, each: Mapping[str, PerSample], whole: Mapping[str, Metric]
+    ) -> dict[str, Floats]:
+        """(n,) by name, the loss among them; every sample passes through the model once."""
+        self._flat.load(params)
+        self._flat.module.eval()
+        if self.one_value:
+            whole = {"loss": lambda outputs, y: self.reported(self.loss(outputs, y), len(y)), **whole}
+        else:
+            each = {**each, "loss": self._sample_losses}
         with torch.inference_mode(), few_threads(self):
-            for start in range(0, len(split.y), batch):
-                x, y = (data[start : start + batch] for data in (split.x, split.y))
-                outputs = flat.module(x) if every is None else every
-                losses.append(self.loss(outputs, y).cpu())
-                if self.loss is cross_entropy:
-                    hits.append((outputs.argmax(1) == y).cpu())
-        return torch.cat(losses).double().numpy(), torch.cat(hits).double().numpy()
+            return client_scores(self._answers(params, split), split.offsets, each, whole)
+
+    def _sample_losses(self, said: Any, y: Tensor) -> Tensor:
+        """(b,) the loss of each sample; if the model computes it, its mean over the batch."""
+        if self.computes_loss:
+            return said.loss.expand(len(y))  # type: ignore[no-any-return]
+        losses = (cross_entropy if self.has_cross_entropy else self.loss)(outputs_of(said), y)
+        return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
+
+    def _answers(self, params: Array, split: Split) -> Iterator[tuple[Any, Tensor]]:
+        """What the model says of all samples in their order, and their targets, batch by batch."""
+        every = self._linear_outputs(params, split)
+        if every is not None:
+            yield every, split.y
+            return
+        for start, stop in spans(split.offsets, across=not self.computes_loss):
+            x, y = split.span(start, stop)
+            yield answer(self._flat.module, x), y
 
     def _linear_outputs(self, params: Array, split: Split) -> Tensor | None:
         """(M, classes) of a linear model, which torch multiplies slowly because it is so thin."""
@@ -169,12 +214,13 @@ class Supervised:
 
     def _probe(self) -> bool:
         """Whether the model draws random numbers; refuses one that cannot be trained here."""
-        module, ends = self.module(), [0, len(self.train.y) - 1]  # two samples, if need be one twice
-        x, y = self.train.x[ends].cpu(), self.train.y[ends].cpu()
+        module, ends = self.module(), [0, self.train.offsets[-1] - 1]  # two samples, if need be one twice
+        x, y = self.train.take(torch.tensor(ends, device=self.device))
+        x, y = mapped(Tensor.cpu, x), y.cpu()
         before = {name: buffer.clone() for name, buffer in module.named_buffers()}
         with seeded(0):
             fresh = torch.get_rng_state()
-            outputs = _answer(module, x)
+            said = _said(module, x)
             drew = not torch.equal(fresh, torch.get_rng_state())
         changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
         require(
@@ -182,19 +228,27 @@ class Supervised:
             "training must leave the model's buffers as they are, for only parameters are averaged: use GroupNorm, "
             f"or BatchNorm with track_running_stats=False; got changes in {', '.join(changed)}",
         )
-        if self.loss is cross_entropy:
-            _check_classes(outputs, self.train, self.test)
-        shape = tuple(self.loss(outputs, y).shape)
-        require(
-            shape == (2,),
-            f"a loss must give one value per sample (reduction='none'), (2,) for two of them, got {shape}",
-        )
+        self._know(said, y)
         return drew
+
+    def _know(self, said: Any, y: Tensor) -> None:
+        """Find out what the loss and the accuracy of such answers are; refuses what cannot be trained."""
+        outputs, self.computes_loss = outputs_of(said).detach(), isinstance(said, HasLoss) and said.loss is not None
+        self.has_cross_entropy = not self.computes_loss and is_cross_entropy(self.loss, outputs, y)
+        if self.has_cross_entropy:
+            _check_classes(outputs, self.train, self.test)
+        self.classifies = classifies(outputs, y)
+        self.one_value = not self.computes_loss and one_value(self.loss, outputs, y) and not self.has_cross_entropy
+        self.sums = self.one_value and is_sum(self.loss, outputs, y)
 
     @cached_property
     def optima(self) -> Floats:
         """(n,) F_i*, the least objective of each client alone, where the model is convex."""
-        return least_objectives(self.module, self.train, self.loss, self.ridge)
+
+        def loss(said: Any, y: Tensor) -> Tensor:
+            return self.reported(self.batch_loss(said, y), len(y))
+
+        return least_objectives(self.module, self.train, loss, self.ridge)
 
     @cached_property
     def _flat(self) -> Flat:
@@ -216,21 +270,25 @@ def _check_sizes(sizes: Ids) -> None:
 
 def _check_classes(outputs: Tensor, *splits: Split) -> None:
     shape = tuple(outputs.shape)
-    require(outputs.ndim == 2, f"the model must give (b, classes) for cross entropy, got {shape}")
     for y in (split.y for split in splits if len(split.y)):
-        low, high = y.min().item(), y.max().item()
-        ok = not y.is_floating_point() and y.ndim == 1 and low >= 0 and high < shape[1]
+        ok = outputs.ndim == 2 or outputs.ndim == y.ndim + 1 > 2
+        require(ok, f"the model must give (b, classes) for cross entropy, or (b, t, classes), got {shape}")
+        counted = y if y.ndim == 1 else y[y != IGNORED]
+        low, high = (counted.min().item(), counted.max().item()) if len(counted) else (0, 0)
+        ok = not y.is_floating_point() and y.ndim == outputs.ndim - 1 and low >= 0 and high < shape[-1]
         got = f"{y.dtype} {tuple(y.shape)} from {low} to {high}"
-        require(ok, f"targets must be class numbers from 0 to {shape[1] - 1}, one per sample, got {got}")
+        require(ok, f"targets must be class numbers from 0 to {shape[-1] - 1}, one per sample, got {got}")
 
 
-def _answer(module: nn.Module, x: Tensor) -> Tensor:
+def _said(module: nn.Module, x: Any) -> Any:
     try:
-        outputs: Tensor = module(x)
+        return answer(module, x)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        shapes, types = (
+            ", ".join(str(f(v)) for v in leaves(x)) for f in (lambda v: tuple(v.shape), lambda v: v.dtype)
+        )
         first = str(error).splitlines()[0]
-        raise BadInput(f"the model must take inputs {tuple(x.shape)} of {x.dtype}, got: {first}") from error
-    return outputs
+        raise BadInput(f"the model must take inputs {shapes} of {types}, got: {first}") from error
 
 
 def _usable(name: str) -> torch.device:

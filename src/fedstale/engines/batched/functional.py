@@ -7,6 +7,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from fedstale.engines.batched.chunks import Chunk
 from fedstale.engines.batched.rows import Rows
+from fedstale.tasks.split import Inputs, leaves, mapped
 from fedstale.tasks.supervised import Supervised
 
 FEWEST = 4  # rows of a call: convolutions over one or two stacked models take other algorithms, with other bits
@@ -22,12 +23,13 @@ class Functional:
     """
 
     def __init__(self, task: Supervised) -> None:
-        self.train, self.slots = task.train, task.slots
+        self.train, self.slots, self.reported = task.train, task.slots, task.reported
         module = task.module().to(task.device)
 
-        def loss(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        def loss(w: Tensor, x: Inputs, y: Tensor) -> Tensor:
             params = {slot.name: w[slot.where].view(slot.shape) for slot in task.slots}
-            return task.loss(functional_call(module, params, (x,)), y).mean()
+            said = functional_call(module, params, *((), x) if isinstance(x, dict) else (x,))
+            return task.batch_loss(said, y)
 
         self.gradients = vmap(grad_and_value(loss))  # (R, d), (R, b, …), (R, b, …) -> (R, d), (R,)
 
@@ -37,12 +39,14 @@ class Functional:
 
     def room(self, b: int, sharers: int) -> int:
         """Draws whose rows fit MEMORY."""
-        floats: int = sharers * (4 * self.slots[-1].where.stop + 16 * b * self.train.x[0].numel())
+        floats: int = sharers * (
+            4 * self.slots[-1].where.stop + 16 * b * sum(v[0].numel() for v in leaves(self.train.x))
+        )
         return max(1, MEMORY // (4 * floats))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
         """Train the rows of a chunk, or only compute their losses; repeated rows are written twice alike."""
-        R, device = len(chunk.rows), self.train.x.device
+        R, device = len(chunk.rows), self.train.y.device
         which = np.arange(max(R, FEWEST)) % R
         index = torch.from_numpy(chunk.rows[which]).to(device)
         samples = torch.from_numpy(chunk.samples()[:, which // chunk.sharers]).to(device)  # (steps, R, b)
@@ -50,9 +54,10 @@ class Functional:
         sent = rows.params[rows.job[index]]
         w = sent.clone()
         for step, batch in enumerate(samples if training else samples[:1]):
-            grad, loss = self.gradients(w, self.train.x[batch], self.train.y[batch])
+            x = mapped(lambda v: v[batch], self.train.x)  # noqa: B023
+            grad, loss = self.gradients(w, x, self.train.y[batch])
             if step == 0:
-                rows.losses[index] = loss + rows.penalty[index]
+                rows.losses[index] = self.reported(loss, batch.shape[-1]) + rows.penalty[index]
             change = grad.mul_(-rate)
             if decay is not None:
                 change.addcmul_(w, decay[:, None])

@@ -28,7 +28,8 @@ def client_app(model: Any, data: Callable[[Context], Loader], loss: Any = None, 
     """
 
     def own(context: Context) -> tuple[Task, int]:
-        from fedstale.tasks.supervised import Supervised, cross_entropy
+        from fedstale.tasks.losses import cross_entropy
+        from fedstale.tasks.supervised import Supervised
 
         x, y = (np.concatenate([np.asarray(batch) for batch in part]) for part in zip(*data(context), strict=True))
         return Supervised(model, [(x, y)], loss=loss or cross_entropy, ridge=ridge), 0

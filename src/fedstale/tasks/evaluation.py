@@ -1,0 +1,67 @@
+"""Scores of every client, from the answers of a model to samples that lie one client after the other."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedstale.core import Floats, Ids
+from fedstale.tasks.losses import outputs_of
+from fedstale.tasks.split import means
+
+EVALUATION_BATCH = 256  # measured on CPU: larger batches fall out of the cache, smaller ones pay per call
+PerSample = Callable[[Any, Tensor], Tensor]  # answer, targets (b, …) -> (b,)
+Metric = Callable[[Tensor, Tensor], Any]  # all outputs and targets of a client -> a number, or one per sample
+
+
+def client_scores(
+    answers: Iterable[tuple[Any, Tensor]],
+    offsets: Ids,
+    per_sample: Mapping[str, PerSample],
+    metrics: Mapping[str, Metric],
+) -> dict[str, Floats]:
+    """(n,) by name: the means of values per sample, and metrics of a client's whole set; nan without samples."""
+    n = len(offsets) - 1
+    columns: dict[str, list[Tensor]] = {name: [] for name in per_sample}
+    found = {name: np.full(n, np.nan) for name in metrics}
+
+    def watched() -> Iterator[tuple[Tensor, Tensor]]:
+        for said, y in answers:
+            for name, values in per_sample.items():
+                columns[name].append(values(said, y).cpu())
+            yield outputs_of(said), y
+
+    if not metrics:
+        deque(watched(), maxlen=0)  # no outputs are kept
+    for client, outputs, y in by_client(watched(), offsets) if metrics else ():
+        for name, metric in metrics.items():
+            found[name][client] = np.mean(np.asarray(metric(outputs, y), np.float64))
+    return {name: means(torch.cat(values).double().numpy(), offsets) for name, values in columns.items()} | found
+
+
+def by_client(batches: Iterable[tuple[Tensor, Tensor]], offsets: Ids) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Number, outputs and targets of each client with samples, as soon as its last batch is there."""
+    held: list[tuple[Tensor, Tensor]] = []
+    first, client, n = 0, 0, len(offsets) - 1  # the row where what is held begins; the next client
+    for outputs, y in batches:
+        held.append((outputs.cpu(), y.cpu()))
+        if client < n and first + sum(len(t) for _, t in held) >= offsets[client + 1]:
+            every, targets = (torch.cat(parts) for parts in zip(*held, strict=True))
+            while client < n and offsets[client + 1] <= first + len(targets):
+                rows = slice(offsets[client] - first, offsets[client + 1] - first)
+                if rows.start < rows.stop:
+                    yield client, every[rows], targets[rows]
+                client += 1
+            done = int(offsets[client]) - first
+            held, first = [(every[done:], targets[done:])], first + done
+
+
+def spans(offsets: Ids, across: bool) -> Iterator[tuple[int, int]]:
+    """Rows of the batches of an evaluation, from and to; unless `across`, none has samples of two clients."""
+    ends = offsets[[0, -1]] if across else offsets
+    for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        for low in range(start, stop, EVALUATION_BATCH):
+            yield low, min(low + EVALUATION_BATCH, stop)
