@@ -47,6 +47,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "flower": {"federation"},
     "cli": {"core", "simulate", "registry", "experiments", "papers", "plots", "report", "advise", "federation"}
     | {"runs", "theory"},
+    "comparisons": {"core", "simulate", "registry", "experiments", "runs", "tasks", "cli"},
     "__main__": {"cli"},
 }
 HOMES = {

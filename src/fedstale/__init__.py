@@ -38,6 +38,7 @@ from fedstale.core import (  # isort: skip
 )  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
+    from fedstale.comparisons import Comparison, compare
     from fedstale.engines.auto import Auto
     from fedstale.engines.batched.engine import Batched
     from fedstale.engines.processes.pool import Pool
@@ -58,6 +59,7 @@ __version__ = "0.1.0"
 
 ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic or another large package
     "Auto": "fedstale.engines.auto:Auto",
+    "Comparison": "fedstale.comparisons:Comparison",
     "Batched": "fedstale.engines.batched.engine:Batched",
     "EarlyExit": "fedstale.fed_cis.networks:EarlyExit",
     "ExitCNN": "fedstale.fed_cis.networks:ExitCNN",
@@ -67,6 +69,7 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
     "RunFolder": "fedstale.runs.store:RunFolder",
     "Split": "fedstale.tasks.split:Split",
     "Supervised": "fedstale.tasks.supervised:Supervised",
+    "compare": "fedstale.comparisons:compare",
     "early_exit_task": "fedstale.fed_cis.task:early_exit_task",
     "execute": "fedstale.experiments.execute:execute",
     "image_task": "fedstale.tasks.images:image_task",
@@ -78,12 +81,13 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
 
 __all__ = [  # and all names of the rooms below
     "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "BindsTask", "Checkpoint",
-    "Closes", "CountsSamples", "Diverged", "DividesByProbability", "Drifts", "EarlyExit", "EstimatesMixing",
-    "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats", "HasBeta",
-    "HasClusters", "HasDevice", "HasOptima", "Ids", "Int8", "Intervals", "Job", "Known", "Local", "Mask",
+    "Closes", "Comparison", "CountsSamples", "Diverged", "DividesByProbability", "Drifts", "EarlyExit",
+    "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats",
+    "HasBeta", "HasClusters", "HasDevice", "HasOptima", "Ids", "Int8", "Intervals", "Job", "Known", "Local", "Mask",
     "Memory", "Mixes", "Momentum", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run",
     "RunFolder", "SavesItself", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split",
-    "StepsTogether", "Supervised", "Transitions", "WarmsUp", "WithTruth", "Wraps", "Yogi", "data",
+    "StepsTogether", "Supervised", "Transitions", "WarmsUp", "WithTruth", "Wraps", "Yogi", "compare",
+    "data",
     "early_exit_task", "engine", "execute", "fed_cis", "image_task", "models", "part", "plan", "play",
     "read_experiment", "recipe", "registry", "simulate", "stream", "synthetic", "testing", "theory", "together",
 ]  # fmt: skip

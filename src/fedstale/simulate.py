@@ -137,19 +137,29 @@ def checked(run: Run) -> Run:
     return run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
 
 
-def _check_kinds(run: Run) -> None:
+KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an example
+    "engine": (Engine, "Serial(task, Local(lr=0.05))"),
+    "strategy": (Strategy, "FedAvg()"),
+    "participation": (Participation, "Bernoulli(0.5)"),
+    "server": (Server, "Sgd(1.0)"),
+    "estimator": (Estimator, "Known()"),
+    "channel": (Channel, "Lossless()"),
+    "task": (Task, "Quadratic([[1.0]])"),
+    "local": (Local, "Local(lr=0.05)"),
+}
+
+
+def require_kind(name: str, value: object) -> None:
     """Refuse a class in the place of an instance, a number in the place of a server, a task as the engine, …"""
-    kinds: dict[str, tuple[Any, Any, str]] = {
-        "engine": (run.engine, Engine, "Serial(task, Local(lr=0.05))"),
-        "strategy": (run.strategy, Strategy, "FedAvg()"),
-        "participation": (run.participation, Participation, "Bernoulli(0.5)"),
-        "server": (run.server, Server, "Sgd(1.0)"),
-        "estimator": (run.estimator, Estimator, "Known()"),
-        "channel": (run.channel, Channel, "Lossless()"),
-    }
-    for name, (value, protocol, example) in kinds.items():
-        ok = isinstance(value, protocol) and not isinstance(value, type)
-        require(ok, f"{name} must be an object such as {example}, got {_named(value)}")
+    kind, example = KINDS[name]
+    ok = isinstance(value, kind) and not isinstance(value, type)
+    require(ok, f"{name} must be an object such as {example}, got {_named(value)}")
+
+
+def _check_kinds(run: Run) -> None:
+    """Refuse parts that are of another kind, and numbers that are none."""
+    for name in ("engine", "strategy", "participation", "server", "estimator", "channel"):
+        require_kind(name, getattr(run, name))
     task = run.engine.task
     require(
         isinstance(task, Task), f"the engine's task must be a task such as Quadratic([[1.0]]), got {_named(task)}"

@@ -68,22 +68,33 @@ def write_and_print(
     experiment: schema.Experiment, planned: list[Planned], overrides: list[str], out: Path, format: Format
 ) -> None:
     """Write the picture and the CSV file of a comparison and print its table."""
+    rows, figure, numbers = write_files(experiment, planned, overrides, out)
+    if format == Format.json:
+        names, files = [p.folder.path.name for p in planned], {"figure": str(figure), "numbers": str(numbers)}
+        console.print_json({"table": rows, "runs": names, "overrides": _changed(overrides)} | files)
+    else:
+        console.screen().print(table(rows, title(experiment)))
+        print(f"picture: {figure}\nnumbers: {numbers}\nruns:    {out}/  (fedstale list runs, fedstale show RUN)")
+
+
+def write_files(
+    experiment: schema.Experiment, planned: list[Planned], overrides: list[str], out: Path
+) -> tuple[list[dict[str, Any]], Path, Path]:
+    """Write the picture and the CSV file of a comparison; returns its rows and the two files."""
     groups = {label: [p.folder for p in runs] for label, runs in by_label(planned).items()}
     rows = summary({label: [folder.result() for folder in folders] for label, folders in groups.items()})
     stem = f"{experiment.name}-{digest(planned)}" if overrides else experiment.name  # a variant has its own files
     figure, numbers = out / f"{stem}.png", out / f"{stem}.csv"
-    changed = dict(change.split("=", 1) for change in overrides)
-    write_csv(numbers, [changed | row for row in rows])
+    write_csv(numbers, [_changed(overrides) | row for row in rows])
 
     from fedstale.plots.comparison import comparison  # matplotlib is slow to load
 
     comparison(groups, title(experiment), figure)
-    if format == Format.json:
-        names, files = [p.folder.path.name for p in planned], {"figure": str(figure), "numbers": str(numbers)}
-        console.print_json({"table": rows, "runs": names, "overrides": changed} | files)
-    else:
-        console.screen().print(table(rows, title(experiment)))
-        print(f"picture: {figure}\nnumbers: {numbers}\nruns:    {out}/  (fedstale list runs, fedstale show RUN)")
+    return rows, figure, numbers
+
+
+def _changed(overrides: Sequence[str]) -> dict[str, str]:
+    return dict(change.split("=", 1) for change in overrides)
 
 
 def title(e: schema.Experiment) -> str:

@@ -6,6 +6,8 @@ Ctrl-C and SIGTERM stop the runs after the round at hand, with a checkpoint.
 import dataclasses
 import os
 import signal
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -14,10 +16,10 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from fedstale import core, engines
-from fedstale.core import Engine, Local, Snapshot, Strategy, require
+from fedstale.core import Engine, Local, Snapshot, Strategy, Task, require
 from fedstale.experiments.build import make_task
 from fedstale.experiments.plan import Planned, warmups
-from fedstale.experiments.recorder import Recorder, environment
+from fedstale.experiments.recorder import VERSION, Recorder, environment
 from fedstale.experiments.schema import Experiment
 from fedstale.experiments.tracer import Tracer
 from fedstale.memory import KeepsMemory
@@ -69,6 +71,7 @@ def execute(
     experiment: Experiment,
     planned: Sequence[Planned],
     *,
+    task: Task | None = None,
     resume: bool = False,
     again: bool = False,
     command: str = "",
@@ -79,6 +82,7 @@ def execute(
 ) -> Iterator[Progress]:
     """Compute the runs that are not finished, yielding every round; `stop` is asked after each.
 
+    The task is the one that the experiment describes, unless a `task` is given.
     `resume` continues interrupted runs, `again` forgets finished ones; with both, an interrupted recomputation
     continues and what it has finished is left alone. Checkpoints are saved every so many seconds and on a stop;
     a finished run keeps its last one only if asked. `say` receives sentences for the user.
@@ -90,13 +94,14 @@ def execute(
     for p in planned:
         if p.folder not in folders:
             yield Progress(p, p.config["rounds"], {}, p.folder.result(), reused=True)
+    _warn_of_versions([p for p in planned if p.folder not in folders])
     if not waiting:
         return
     if not (resume or again):
         require_resumable(waiting)
     with ExitStack() as stack:
-        begun = [p for p in waiting if p.folder.started] if resume else []
-        engine, name = _engine(experiment, waiting[0].algorithm.local, begun, stack)
+        begun = [p for p in planned if p.folder.environment()] if resume else []
+        engine, name = _engine(experiment, task, waiting[0].algorithm.local, begun, stack)
         say(engine.note if isinstance(engine, core.ExplainsItself) else "")
         where = environment(command) | {"engine": name}
         record = partial(Recorder, where=where, resume=resume, seconds=checkpoint_seconds, keep=keep_checkpoints)
@@ -112,13 +117,24 @@ def require_resumable(waiting: Sequence[Planned]) -> None:
     require(
         not begun,
         f"{len(begun)} runs were interrupted (first: {begun[0].path.name if begun else ''}); "
-        "add --resume to go on with them or --again to start them anew",
+        "add --resume to go on with them or --again to start them anew (in Python resume=True, again=True)",
     )
 
 
-def _engine(experiment: Experiment, local: Local, begun: Sequence[Planned], stack: ExitStack) -> tuple[Engine, str]:
-    """The engine and its name; interrupted runs go on with the one that they began with."""
-    task = make_task(experiment.data, experiment.model.model_dump(), experiment.device)
+def _warn_of_versions(reused: Sequence[Planned]) -> None:
+    """Say which stored results another version of this package has computed."""
+    made = Counter(p.folder.environment().get("packages", {}).get("fedstale") or VERSION for p in reused)
+    for version, count in made.items():
+        if version != VERSION:
+            what = f"{count} stored run{'s were' if count > 1 else ' was'} computed by fedstale {version}"
+            warnings.warn(f"{what}, this is {VERSION}; --again (in Python again=True) computes anew", stacklevel=3)
+
+
+def _engine(
+    experiment: Experiment, task: Task | None, local: Local, begun: Sequence[Planned], stack: ExitStack
+) -> tuple[Engine, str]:
+    """The engine and its name; runs that are resumed go on with the one that the first of them began with."""
+    task = task or make_task(experiment.data, experiment.model.model_dump(), experiment.device)
     name = str(begun[0].folder.environment().get("engine", experiment.engine)) if begun else experiment.engine
     engine = engines.make(name, task, local)
     if isinstance(engine, core.Closes):

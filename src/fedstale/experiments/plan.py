@@ -49,14 +49,26 @@ def plan(experiment: Experiment, folder: Path) -> list[Planned]:
         division(experiment.data)
     participation = make_participation(experiment.participation, experiment.data)
     algorithms = [algorithm(spec, experiment, f"algorithms.{k}") for k, spec in enumerate(experiment.algorithms)]
+    model = experiment.model.model_dump() if experiment.data["dataset"] != "quadratic" else None
+    return plan_parts(experiment, participation, algorithms, {"model": model}, folder)
+
+
+def plan_parts(
+    experiment: Experiment,
+    participation: Participation,
+    algorithms: Sequence[Algorithm],
+    more: dict[str, Any],
+    folder: Path,
+) -> list[Planned]:
+    """The runs of parts that are made already; `more` belongs to the configuration of each."""
     _check_labels([a.label for a in algorithms])
     shared = {
         "rounds": experiment.rounds,
         "evaluate_every": experiment.evaluate_every or max(1, experiment.rounds // 50),  # about fifty a run
         "engine": experiment.engine,
         "data": experiment.data,
-        "model": experiment.model.model_dump() if experiment.data["dataset"] != "quadratic" else None,
         "participation": describe(participation, PARTICIPATION),
+        **more,
     }
     planned = []
     for seed in experiment.seeds:
@@ -124,5 +136,5 @@ def algorithm(spec: Spec, e: Experiment, where: str) -> Algorithm:
 
 def _keyed(config: dict[str, Any]) -> dict[str, Any]:
     """With the source of the user's own parts: a run is computed again when it changes."""
-    own = sources(config)
+    own = sources(config) | config.get("sources", {})
     return config | {"sources": own} if own else config

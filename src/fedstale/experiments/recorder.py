@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import IO, Any, NamedTuple
 
@@ -22,6 +23,7 @@ from fedstale.simulate import Run, first
 
 ROUND_KEYS = ("round", "available", "participants", "refused", "train_loss", "step_norm", "staleness", "heard",
               "spared", "beta", "weights")  # of a line of metrics; the other keys are evaluated  # fmt: skip
+VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
 LAST = 10  # the last rounds are all evaluated, for the mean of the last 10
 
 
@@ -179,7 +181,7 @@ def environment(command: str) -> dict[str, Any]:
         "command": command,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": sys.version.split()[0],
-        "packages": {name: _version(name) for name in ("fedstale", "numpy", "torch", "numba")},
+        "packages": {"fedstale": VERSION} | {name: _version(name) for name in ("numpy", "torch", "numba")},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "git": _git(),
     }

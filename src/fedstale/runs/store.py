@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import IO, Any
 
 import numpy as np
@@ -60,7 +61,14 @@ def run_name(label: str, seed: int, config: dict[str, Any]) -> str:
 
 def canonical(config: dict[str, Any]) -> str:
     """The configuration as text that is the same for the same content."""
-    return json.dumps(config, sort_keys=True, separators=(",", ":"), default=str)
+    return json.dumps(config, sort_keys=True, separators=(",", ":"), default=as_text)
+
+
+def as_text(value: object) -> str:
+    """What JSON lacks as text; a function as module:name, which is the same in every process."""
+    if isinstance(value, type | FunctionType):
+        return f"{value.__module__}:{value.__qualname__}"
+    return str(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +205,7 @@ def write(path: Path, writer: Callable[[IO[bytes]], Any]) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all; what JSON lacks is written as text."""
-    write(path, lambda f: f.write((json.dumps(value, indent=2, default=str) + "\n").encode()))
+    write(path, lambda f: f.write((json.dumps(value, indent=2, default=as_text) + "\n").encode()))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,0 +1,208 @@
+"""Comparisons of tasks made in Python: stored, resumed to the same bits, and known by their content."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedstale as fs
+from fedstale.tasks.checksum import Content
+
+LOCAL = fs.Local(lr=0.1)
+PROGRAM = """
+import sys, torch
+import fedstale as fs
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+    def forward(self, x):
+        return self.layer(x)
+
+class Slow(fs.Supervised):
+    def evaluate(self, params):
+        print("evaluated", flush=True)
+        return super().evaluate(params)
+
+if __name__ == "__main__":
+    made = torch.Generator().manual_seed(0)
+    clients = [(torch.randn(9, 3, generator=made), torch.arange(9) % 2) for _ in range(4)]
+    task = Slow(Net, clients, clients)
+    fs.compare(task, ["fedavg", fs.FedStale(0.5)], fs.Bernoulli(0.5), rounds=40, seeds=(1, 2), engine="serial",
+               local=fs.Local(lr=0.1), out=sys.argv[1], evaluate_every=1, checkpoint_seconds=0, resume=True)
+"""
+
+
+@pytest.fixture
+def task() -> fs.Quadratic:
+    return fs.Quadratic.random(n=4, d=3)
+
+
+def fingerprints(found: fs.Comparison) -> dict[str, str]:
+    return {run.path.name: run.result()["fingerprint"] for run in found.runs}
+
+
+def test_it_is_stored_printed_and_not_computed_twice(
+    task: fs.Quadratic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {
+        "rounds": 6,
+        "seeds": (1, 2),
+        "local": LOCAL,
+        "out": tmp_path / "runs",
+        "name": "mine",
+    }
+    found = fs.compare(task, ["fedavg", {"kind": "fedstale", "beta": 0.3}], fs.Bernoulli(0.5), **settings)
+    assert [row["algorithm"] for row in found.rows] == ["fedavg", "fedstale beta=0.3"]
+    assert found.picture.exists()
+    assert found.numbers.read_text().startswith("algorithm,seeds,")
+    found.table()
+    assert "mine: Quadratic, 4 clients, bernoulli(p=0.5), 2 seeds" in capsys.readouterr().out
+    before = [run.path.joinpath("result.json").stat().st_mtime_ns for run in found.runs]
+    again = fs.compare(task, ["fedavg", fs.FedStale(0.3)], {"kind": "bernoulli", "p": 0.5}, **settings)
+    assert fingerprints(again) == fingerprints(found)
+    assert before == [run.path.joinpath("result.json").stat().st_mtime_ns for run in again.runs]
+    fs.compare(task, ["fedavg"], fs.Bernoulli(0.5), **settings | {"again": True})
+    assert before[0] != found.runs[0].path.joinpath("result.json").stat().st_mtime_ns
+
+
+def test_it_equals_simulate_to_the_bit(task: fs.Quadratic, tmp_path: Path) -> None:
+    found = fs.compare(task, {"mine": fs.MIFA()}, fs.Bernoulli(0.5), rounds=5, local=LOCAL, out=tmp_path / "runs")
+    engine = fs.engine("auto", task, LOCAL)
+    *_, last = fs.simulate(engine, fs.MIFA(), fs.Bernoulli(0.5), rounds=5, seed=1)
+    np.testing.assert_array_equal(found.runs[0].params(), last.params)
+    assert found.rows[0]["algorithm"] == "mine"
+
+
+def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    source = {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1])}
+    runs = [sys.executable, str(program)]
+    subprocess.run([*runs, str(tmp_path / "whole")], env=source, check=True, capture_output=True)
+    for after in (1, 70):
+        with subprocess.Popen([*runs, str(tmp_path / "parts")], env=source, stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            for _ in range(after):
+                process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+    subprocess.run([*runs, str(tmp_path / "parts")], env=source, check=True, capture_output=True)
+    names = {path.parent.name for path in (tmp_path / "whole").glob("*/config.json")}
+    assert len(names) == 4
+    for name in names:
+        for file in ("metrics.jsonl", "params.npy", "clients.json", "config.json"):
+            one, other = ((tmp_path / place / name / file).read_bytes() for place in ("whole", "parts"))
+            assert one == other, (name, file)
+
+
+def test_a_changed_model_or_other_data_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "my_own_model.py"
+    helper = "import torch\nWIDTH = 2\ndef layer():\n    return torch.nn.Linear(3, WIDTH)\n"
+    text = helper + "class Net(torch.nn.Sequential):\n    def __init__(self):\n        super().__init__(layer())\n"
+
+    def name(source: str, shift: float = 0.0) -> str:
+        file.write_text(source)
+        os.utime(file, ns=(time.time_ns(), time.time_ns() + len(list(tmp_path.iterdir())) * 10**10))
+        sys.modules.pop("my_own_model", None)
+        importlib.invalidate_caches()
+        net = importlib.import_module("my_own_model").Net
+        x = np.ones((4, 3), np.float32) * (1 + shift)
+        task = fs.Supervised(net, [(x, np.array([0, 1, 0, 1]))] * 2)
+        found = fs.compare(task, ["fedavg"], fs.Bernoulli(1.0), rounds=2, local=LOCAL, out=tmp_path / "runs")
+        task.evaluate(task.init(0))  # what it computes and keeps is no part of it
+        same = fs.compare(task, ["fedavg"], fs.Bernoulli(1.0), rounds=2, local=LOCAL, out=tmp_path / "runs")
+        assert same.runs == found.runs
+        return found.runs[0].path.name
+
+    first = name(text)
+    assert name(text) == first
+    assert name(text + "\n\ndef unrelated():\n    return 1\n") == first
+    others = [
+        name(text.replace("super().__init__(layer())", "super().__init__(layer(), torch.nn.Tanh())")),
+        name(text.replace("return torch.nn.Linear(3, WIDTH)", "return torch.nn.Linear(3, WIDTH, bias=False)")),
+        name(text.replace("WIDTH = 2", "WIDTH = 3")),
+        name(text, shift=0.5),
+    ]
+    assert len({first, *others}) == 5
+    sources = json.loads((tmp_path / "runs" / first / "config.json").read_text())["sources"]
+    assert {"my_own_model:Net", "my_own_model:layer"} <= {*sources}
+
+
+def test_a_version_stands_for_data_that_are_not_read(task: fs.Quadratic, tmp_path: Path) -> None:
+    def name(task: fs.Quadratic, version: str) -> str:
+        found = fs.compare(
+            task, ["fedavg"], fs.Bernoulli(1.0), rounds=2, local=LOCAL, out=tmp_path / "runs", version=version
+        )
+        return found.runs[0].path.name
+
+    other = fs.Quadratic.random(n=4, d=3, seed=7)
+    assert name(task, "1") == name(other, "1") != name(task, "2")
+    assert name(task, "") != name(other, "")
+
+
+def test_checksums_see_arrays_closures_and_settings_but_not_identity() -> None:
+    def made(width: int) -> Any:
+        return lambda: width
+
+    def digest(*values: object) -> str:
+        return Content(values).digest()
+
+    assert digest(made(1)) == digest(made(1)) != digest(made(2))
+    assert digest(np.arange(3)) != digest(np.arange(3.0)) != digest(np.arange(3.0).reshape(3, 1))
+    assert digest({"a": [1, 2]}) == digest({"a": [1, 2]}) != digest({"a": [1, 3]})
+    assert digest(fs.FedStale(0.5)) == digest(fs.FedStale(0.5)) != digest(fs.FedStale(0.4))
+    with open(os.devnull) as file:
+        assert digest(file)  # what cannot be pickled counts by its class
+
+
+def test_results_of_another_version_are_returned_with_a_warning(task: fs.Quadratic, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"rounds": 2, "local": LOCAL, "out": tmp_path / "runs"}
+    found = fs.compare(task, ["fedavg"], fs.Bernoulli(1.0), **settings)
+    place = found.runs[0].path / "environment.json"
+    place.write_text(place.read_text().replace(f'"fedstale": "{fs.__version__}"', '"fedstale": "0.0.1"'))
+    with pytest.warns(UserWarning, match=f"computed by fedstale 0.0.1, this is {fs.__version__}; --again"):
+        fs.compare(task, ["fedavg"], fs.Bernoulli(1.0), **settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"task": 5}, "task must be an object such as Quadratic"),
+        ({"algorithms": []}, "algorithms must be a list such as"),
+        ({"algorithms": "fedavg"}, "algorithms must be a list such as"),
+        ({"algorithms": ["fedavgg"]}, "did you mean 'fedavg'"),
+        ({"algorithms": [fs.FedAvg]}, "strategy must be an object such as FedAvg"),
+        ({"algorithms": [fs.FedAvg(), "fedavg"]}, "needs a label of its own"),
+        ({"participation": fs.Bernoulli}, "participation must be an object such as Bernoulli"),
+        ({"participation": "bernouli"}, "did you mean 'bernoulli'"),
+        ({"participation": 0.5}, "participation must be an object such as Bernoulli"),
+        ({"rounds": 0}, "rounds should be greater than or equal to 1, got 0"),
+        ({"rounds": 2.5}, "rounds should be a valid integer, got 2.5"),
+        ({"seeds": 3}, "seeds should be a valid list, got 3"),
+        ({"seeds": (1, 1)}, "seeds must differ from each other"),
+        ({"local": 0.1}, r"local must be an object such as Local\(lr=0.05\), got 0.1"),
+        ({"engine": "fast"}, "engine 'fast' is unknown"),
+        ({"server": fs.Sgd}, "server must be an object such as Sgd"),
+        ({"estimator": 5}, "estimator must be a name or a table"),
+        ({"name": "a/b"}, "name string should match pattern"),
+    ],
+    ids=str,
+)
+def test_nonsense_gets_one_sentence(
+    task: fs.Quadratic, tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    arguments: dict[str, Any] = {"task": task, "algorithms": ["fedavg"], "participation": fs.Bernoulli(0.5)}
+    arguments |= {"rounds": 2, "local": LOCAL, "out": tmp_path / "runs"} | change
+    with pytest.raises(fs.BadInput, match=sentence) as caught:
+        fs.compare(**arguments)
+    assert "\n" not in str(caught.value)
