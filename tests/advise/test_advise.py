@@ -146,6 +146,10 @@ def test_an_experiment_has_a_task(quadratic: Path) -> None:
     assert "30 rounds see the rarest client 6.0 times" in " ".join(found(quadratic)["advice"]["warnings"])
 
 
+def test_an_experiment_that_comes_with_the_package_is_named() -> None:
+    assert found("quadratic")["source"].startswith("quadratic, participation ")
+
+
 def test_a_trace_with_the_task_of_an_experiment(quadratic: Path, tmp_path: Path) -> None:
     table = np.random.default_rng(0).random((50, 6)) < np.linspace(0.1, 1, 6)
     np.save(tmp_path / "who.npy", table)

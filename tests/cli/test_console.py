@@ -3,7 +3,8 @@ import math
 
 import pytest
 
-from fedstale.cli.console import in_words, print_json, print_table, text_of
+from fedstale.cli.console import in_words, print_json, print_table, seeds_override, text_of
+from fedstale.core import BadInput
 
 
 def test_settings_are_readable() -> None:
@@ -30,3 +31,11 @@ def test_a_table_has_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_has_null_for_what_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": [math.inf, 1.5], "b": {"c": math.nan}})
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": [None, 1.5], "b": {"c": None}}
+
+
+def test_seeds_are_whole_numbers() -> None:
+    assert seeds_override("1, 2,3") == ["seeds=[1, 2,3]"]
+    assert seeds_override(None) == []
+    for nonsense in ("a,b", "-1", "1;2", "", "1,"):
+        with pytest.raises(BadInput, match="--seeds must be whole numbers of at least 0, such as 1,2,3, got"):
+            seeds_override(nonsense)

@@ -117,3 +117,15 @@ def test_metrics_that_vanish_during_a_run_are_one_sentence_and_resuming_repairs_
     assert not first.finished
     list(execute(experiment, planned, resume=True))
     assert all(p.folder.finished for p in planned)
+
+
+def test_a_resumed_run_goes_on_with_belief_channel_and_momentum(tmp_path: Path) -> None:
+    """Every part that learns or remembers something from round to round, stopped in the middle."""
+    burst = {"kind": "gilbert-elliott", "worsen": 0.3, "recover": 0.4}
+    stateful = check(RAW | {"algorithms": ["fedau"], "rounds": 12, "server": "momentum", "channel": burst})
+    whole, broken = (plan(stateful, open_store(tmp_path / name)) for name in ("whole", "broken"))
+    list(execute(stateful, whole))
+    interrupted(stateful, broken, 5)
+    assert reused(execute(stateful, broken, resume=True)) == [False]
+    assert broken[0].folder.metrics() == whole[0].folder.metrics()
+    assert broken[0].folder.result()["fingerprint"] == whole[0].folder.result()["fingerprint"]

@@ -167,3 +167,10 @@ def test_folders_of_others_and_of_other_versions_are_refused(tmp_path: Path) -> 
     store.write_json(tmp_path / store.MARKER, {"format": 99})
     with pytest.raises(BadInput, match="format 99"):
         store.open_store(tmp_path)
+
+
+def test_a_folder_without_runs_is_refused_with_what_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"there is no folder .*; `fedstale run` stores its runs there"):
+        store.runs(tmp_path / "none")
+    with pytest.raises(BadInput, match=r"is not a fedstale store: it has no fedstale-store\.json"):
+        store.runs(tmp_path)

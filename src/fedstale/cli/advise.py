@@ -16,7 +16,7 @@ from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, Store, 
 from fedstale.core import BadInput, Floats, require
 from fedstale.experiments import schema
 from fedstale.experiments.execute import Stop, execute
-from fedstale.experiments.plan import find, plan
+from fedstale.experiments.plan import find, packaged, plan
 from fedstale.experiments.schema import Experiment
 from fedstale.runs import store
 from fedstale.simulate import Diverged, Interrupted
@@ -26,7 +26,8 @@ SOURCES = "a trace, a run's folder or an experiment, or --probs"
 
 def advise(
     source: Annotated[
-        Path | None, typer.Argument(help="A recorded trace, the folder of a run, or an experiment file.")
+        Path | None,
+        typer.Argument(help="A recorded trace, a run's folder, or an experiment: a file or a packaged name."),
     ] = None,
     probs: Annotated[
         str | None, typer.Option(help="Participation probabilities instead: 0.9,0.05,… or a file of numbers.")
@@ -91,6 +92,8 @@ def gather(
     clients_first: bool,
 ) -> tuple[Evidence, Experiment | None]:  # fmt: skip
     """The evidence that the arguments name, and the experiment if there is one."""
+    if source is not None and not source.exists():
+        source = packaged().get(str(source), source)
     if source is not None and source.suffix == ".toml":
         require(config is None, f"one experiment is enough, got {source} and {config}")
         source, config = None, source

@@ -15,6 +15,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from fedstale.core import require
+
 WIDTH = 120  # columns of a table that is printed into a file or a pipe
 
 talk = Console(stderr=True)
@@ -49,7 +51,11 @@ ClientsFirst = Annotated[
 
 def seeds_override(seeds: str | None) -> list[str]:
     """The option `--seeds` as an override of an experiment; empty if it was not given."""
-    return [f"seeds=[{seeds}]"] if seeds else []
+    if seeds is None:
+        return []
+    ok = all(seed.strip().isdecimal() for seed in seeds.split(","))
+    require(ok, f"--seeds must be whole numbers of at least 0, such as 1,2,3, got {seeds!r}")
+    return [f"seeds=[{seeds}]"]
 
 
 def screen() -> Console:

@@ -49,7 +49,8 @@ def open_store(folder: Path) -> Path:
 
 def runs(folder: Path) -> list["RunFolder"]:
     """All runs of a store, by name."""
-    require((folder / MARKER).exists(), f"{folder} is not a fedstale store")
+    require(folder.exists(), f"there is no folder {folder}; `fedstale run` stores its runs there, -o names another")
+    require((folder / MARKER).exists(), f"{folder} is not a fedstale store: it has no {MARKER}")
     return [RunFolder(p.parent) for p in sorted(folder.glob("*/config.json"))]
 
 

@@ -25,9 +25,15 @@ class Doomed(Quadratic):
             with open(self.mark, "x") as file:
                 file.write(f"{os.getpid()} ")
             time.sleep(self.pause)
+            Path(f"{self.mark}.woken").touch()
         except FileExistsError:
             pass
         return super().gradient(params, client, batch)
+
+
+def woken(mark: Path) -> bool:
+    """Whether the one that waited came to the end of its pause."""
+    return Path(f"{mark}.woken").exists()
 
 
 def marked(mark: Path) -> int:
