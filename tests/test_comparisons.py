@@ -206,3 +206,28 @@ def test_nonsense_gets_one_sentence(
     with pytest.raises(fs.BadInput, match=sentence) as caught:
         fs.compare(**arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_the_example_of_an_own_model_gets_all_of_the_tooling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[1] / "examples" / "own_model.py"
+    lines = [line for line in example.read_text().splitlines()[1:] if line.strip()]
+    assert len(lines) <= 25
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_model.py").write_text(example.read_text().replace('"rounds": 40', '"rounds": 3'))
+    source = {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "own_model.py"], env=source, check=True, capture_output=True, text=True)
+    assert "own-model: Supervised, 12 clients, two-groups(p_min=0.1), 2 seeds" in done.stdout
+    assert (tmp_path / "model.pt").exists()
+    assert (tmp_path / "runs" / "own-model.png").exists()
+    main = importlib.import_module("fedstale.cli.app").command()
+    for words in ("list runs", "report runs", "compare runs:fedavg runs:auto"):
+        main(words.split(), standalone_mode=False)
+    printed = capsys.readouterr().out
+    assert "4 runs in 1 setting" in printed
+    assert "2 seeds in common" in printed
+    run = next(path.name for path in (tmp_path / "runs").glob("auto-s1-*"))
+    main(["show", run], standalone_mode=False)
+    main(["advise", f"runs/{run}"], standalone_mode=False)
+    assert "Supervised was made in Python" in capsys.readouterr().out

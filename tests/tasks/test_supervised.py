@@ -345,3 +345,25 @@ def test_compiled_outputs_of_a_linear_model_are_those_of_torch(monkeypatch):
     assert fast == pytest.approx(task.evaluate(params), rel=1e-6)
     for name, values in task.per_client(params).items():
         np.testing.assert_allclose(rows[name], values, rtol=1e-6)
+
+
+def test_a_model_has_the_parameters_and_nobody_else_s_memory() -> None:
+    frozen = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
+    frozen[0].weight.requires_grad_(False)
+    task = Supervised(frozen, pairs(SIZES), pairs((9, 5, 4), seed=1))
+    params = task.init(0) + 1
+    model = task.model(params)
+    assert not model.training
+    for name, value in named(task, params).items():
+        torch.testing.assert_close(model.state_dict()[name], value, rtol=0, atol=0)
+    assert torch.equal(model.state_dict()["0.weight"], frozen[0].weight)
+    x, y = task.test.x, task.test.y
+    assert functional.cross_entropy(model(x), y).item() == pytest.approx(
+        np.average(task.per_client(params)["loss"], weights=task.test.sizes)
+    )
+    before = model(x).detach().clone()
+    params[:] = 0
+    task.evaluate(params)
+    assert torch.equal(model(x), before)
+    with pytest.raises(BadInput, match=r"params must be \(19,\), got \(3,\)"):
+        task.model(params[:3])

@@ -131,6 +131,8 @@ def experiment_of(path: Path) -> Experiment:
     """The experiment that a run was part of; a participation that its folder only names by a hash is replayed."""
     folder = RunFolder(path)
     config = folder.config()
+    in_python = {"content", "version"} & {*config["data"]}
+    require(not in_python, f"{config['data'].get('dataset')} was made in Python and cannot be built from the run")
     kept = ("rounds", "data", "local", "participation", "estimator", "channel", "server")
     raw = {key: config[key] for key in kept} | {"name": "advise", "algorithms": ["fedavg"]}
     raw |= {"model": config["model"]} if config["model"] else {}

@@ -110,7 +110,10 @@ def gather(
     elif source.is_dir():
         folder = run_folder(source)
         e = of_run(folder, a)
-        return (e, experiment_of(folder.path)) if experiment is None else (with_task(e, experiment, a), experiment)
+        if experiment is not None:
+            return with_task(e, experiment, a), experiment
+        in_python = {"content", "version"} & {*folder.config()["data"]}  # a task that cannot be built again
+        return e, None if in_python else experiment_of(folder.path)
     else:
         e = of_file(source, changes, clients_first, a)
     if experiment is None:

@@ -15,7 +15,7 @@ from fedstale.core import Array, BadInput, Floats, Ids, Local, require
 from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric, PerSample, client_scores, spans
-from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
+from fedstale.tasks.flat import Flat, draw, seeded, slots, trained, vector
 from fedstale.tasks.local import few_threads, minibatches
 from fedstale.tasks.losses import (
     IGNORED,
@@ -105,6 +105,14 @@ class Supervised:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""
         with seeded(draw(stream(0, "constants"))):
             return self._make().cpu().train()
+
+    def model(self, params: Array) -> nn.Module:
+        """The model with these parameters, on the CPU and in evaluation mode: a copy that is yours."""
+        require(np.shape(params) == (self.d,), f"params must be ({self.d},), got {np.shape(params)}")
+        module = self.module().eval()
+        for p, slot in zip(trained(module).values(), self.slots, strict=True):
+            p.data = torch.from_numpy(np.array(params[slot.where], np.float32).reshape(slot.shape))
+        return module
 
     def init(self, seed: int) -> Array:
         """(d,) fresh parameters, drawn from the seed."""
