@@ -160,7 +160,7 @@ def test_large_arrays_travel_in_shared_memory() -> None:
     thing = {"x": torch.arange(5000.0), "y": np.arange(3000), "few": np.arange(3)}
     packed = dump([thing, thing["x"]], shared, "it must be picklable")
     assert len(packed) < 1000
-    again, x = load(packed, shared)
+    again, x = load(packed, shared.array)
     assert torch.equal(again["x"], thing["x"])
     assert torch.equal(x, thing["x"])
     np.testing.assert_array_equal(again["y"], thing["y"])

@@ -112,7 +112,7 @@ class ExitResNet18:
     def build(self, shape: Shape, classes: int) -> EarlyExit:
         require(len(shape) == 3, f"exit-resnet18 takes (C, H, W) images, got inputs {shape}")
         sizes = [self.width * 2 ** (k // 2) for k in range(8)]  # 64, 64, 128, 128, …, 512
-        stem = [nn.Conv2d(shape[0], self.width, 3, padding=1, bias=False), nn.GroupNorm(self.groups, self.width)]
+        stem = convolution(shape[0], self.width, 3, self.groups)
         layers: list[nn.Module] = [nn.Sequential(ChannelsLast(), *stem, nn.ReLU())]
         layers += [Residual(a, b, self.groups) for a, b in pairwise((self.width, *sizes))]
         ends = (*self.exits, 8)
@@ -127,18 +127,19 @@ class Residual(nn.Module):
     def __init__(self, inputs: int, outputs: int, groups: int) -> None:
         super().__init__()
         stride = 1 if inputs == outputs else 2
-        self.body = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
-            nn.GroupNorm(groups, outputs),
-            nn.ReLU(),
-            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
-            nn.GroupNorm(groups, outputs),
-        )
-        shrink = [nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.GroupNorm(groups, outputs)]
+        first, second = convolution(inputs, outputs, 3, groups, stride), convolution(outputs, outputs, 3, groups)
+        self.body = nn.Sequential(*first, nn.ReLU(), *second)
+        shrink = convolution(inputs, outputs, 1, groups, stride)  # made even if unused: it draws from the seed
         self.shortcut = nn.Sequential(*shrink) if stride == 2 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(self.body(x) + self.shortcut(x))
+
+
+def convolution(inputs: int, outputs: int, kernel: int, groups: int, stride: int = 1) -> list[nn.Module]:
+    """A convolution without a bias, and the GroupNorm behind it."""
+    padding = kernel // 2
+    return [nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False), nn.GroupNorm(groups, outputs)]
 
 
 def pooled(inputs: int, classes: int, grid: int = 1) -> nn.Sequential:

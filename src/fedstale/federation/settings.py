@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from fedstale.core import BadInput, Local, WithTruth, require
-from fedstale.experiments.schema import Section, Training, validated
+from fedstale.experiments.schema import Section, Training, load, validated
 from fedstale.experiments.spec import Algorithm, Spec, algorithm, as_table
 from fedstale.federation.state.server_state import Rules
 from fedstale.registry import import_from, sources
@@ -90,12 +90,8 @@ class Settings(NamedTuple):
 def read(folder: Path) -> Settings:
     """The federation in a folder."""
     path = folder / "federation.toml"
-    try:
-        return parse(folder, path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"there is no {path}; `fedstale federation init {folder}` makes one") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not a TOML file: {error}") from None
+    require(path.is_file(), f"there is no {path}; `fedstale federation init {folder}` makes one")
+    return check(folder, load(path, "federation"))
 
 
 def parse(folder: Path, text: str) -> Settings:

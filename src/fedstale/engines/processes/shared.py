@@ -6,6 +6,7 @@ import mmap
 import os
 import pickle
 import tempfile
+from collections.abc import Callable
 from multiprocessing import reduction
 from typing import Any
 
@@ -61,16 +62,6 @@ def _nameless() -> int:
         return os.dup(file.fileno())
 
 
-class Fixed:
-    """Bytes that are already in this process, with the `array` of Shared."""
-
-    def __init__(self, values: np.ndarray[Any, Any]) -> None:
-        self.values = values  # (size,) uint8
-
-    def array(self, start: int, shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray[Any, Any]:
-        return np.ndarray(shape, dtype, buffer=self.values, offset=start)
-
-
 def dump(thing: Any, shared: Shared, promise: str, pickler: "type[Pickler] | None" = None) -> bytes:
     """Pickle an object, its large CPU tensors and arrays into the shared memory; `promise` is what must hold."""
     file = io.BytesIO()
@@ -82,9 +73,9 @@ def dump(thing: Any, shared: Shared, promise: str, pickler: "type[Pickler] | Non
     return file.getvalue()
 
 
-def load(packed: bytes, shared: Shared | Fixed) -> Any:
-    """The object that `dump` pickled; its large arrays stay in the shared memory."""
-    return _Unpickler(io.BytesIO(packed), shared).load()
+def load(packed: bytes, array: Callable[[int, tuple[int, ...], str], np.ndarray[Any, Any]]) -> Any:
+    """The object that `dump` pickled; `array` finds its large arrays in the shared memory, as Shared.array does."""
+    return _Unpickler(io.BytesIO(packed), array).load()
 
 
 Place = tuple[bool, int, tuple[int, ...], str]  # array (or tensor), start, shape, dtype
@@ -121,14 +112,14 @@ def _values(thing: Any) -> np.ndarray[Any, Any] | None:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, shared: Shared | Fixed) -> None:
+    def __init__(self, file: io.BytesIO, array: Callable[..., np.ndarray[Any, Any]]) -> None:
         super().__init__(file)
-        self.shared = shared
+        self.array = array
 
     def persistent_load(self, place: Place) -> Any:
-        array, start, shape, dtype = place
-        values = self.shared.array(start, shape, dtype)
-        if array:
+        plain, *where = place
+        values = self.array(*where)
+        if plain:
             return values
         import torch  # only where there are tensors: it takes a second
 

@@ -8,8 +8,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedstale.core import Array, BadInput, Job, Reply, Task
-from fedstale.engines.processes.shared import Fixed, load
+from fedstale.engines.processes.shared import load
 from fedstale.engines.processes.worker import Unit
 from fedstale.engines.ray.cluster import fetch, result
 from fedstale.engines.serial import answer
@@ -44,7 +46,7 @@ class Actor:
             packed, memory = fetch(data)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that the data cannot be written to: nobody does
-                self.task = load(packed, Fixed(memory))
+                self.task = load(packed, lambda start, shape, kind: np.ndarray(shape, kind, memory, start))
             if torch := sys.modules.get("torch"):
                 torch.set_num_threads(1)
         assert self.task is not None

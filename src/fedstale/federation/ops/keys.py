@@ -36,10 +36,9 @@ def make_authority(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA384())
     )
-    _write_private(folder / "ca.key", ca_key, serialization.PrivateFormat.PKCS8)
-    _write_private(folder / "server.key", server_key, serialization.PrivateFormat.PKCS8)
-    (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.pem").write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    for name, key, certificate in (("ca", ca_key, ca), ("server", server_key, server)):
+        _write_private(folder / f"{name}.key", key, serialization.PrivateFormat.PKCS8)
+        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def make_node_key(path: Path) -> str:
