@@ -68,7 +68,7 @@ def test_every_figure_runs_at_scale_smoke(name: str, tmp_path: Path) -> None:
     verdicts = results.write(figure, found, tmp_path, "png")
     assert len(verdicts) == len(figure.about["claims"]) > 0
     assert (tmp_path / f"{name}-smoke.png").stat().st_size > 10_000
-    runs = sum(len({c.algorithm for c in cell.choices}) * len(cell.experiment.seeds) for cell, _ in found)
+    runs = sum(len({c.algorithm for c in cell.choices}) * len(cell.experiment.seeds) for cell in found)
     assert (tmp_path / f"{name}-smoke.csv").read_text().count("\n") == 1 + runs
     assert figure.reduced in (tmp_path / f"{name}-smoke-claims.txt").read_text()
 
