@@ -15,7 +15,7 @@ import fedstale
 
 ROOT = Path(fedstale.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plotly", "sklearn", "numba")
+HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plotly", "sklearn", "numba", "pandas")
 
 BASE = {"core", "rng"}
 PARTS = BASE | {"strategies", "participation", "estimators", "channels", "servers", "memory"}

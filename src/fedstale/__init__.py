@@ -25,6 +25,7 @@ from fedstale.memory import Float16, Float32, Int8, Memory
 from fedstale.participation import *  # noqa: F403
 from fedstale.registry import Recipe, recipe
 from fedstale.rng import stream
+from fedstale.runs.frames import metrics, runs
 from fedstale.servers import Adam, Momentum, Projection, Sgd, Yogi
 from fedstale.simulate import Diverged, Run, play, simulate, together
 from fedstale.strategies import *  # noqa: F403
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and ed
     from fedstale.experiments.schema import read as read_experiment
     from fedstale.fed_cis.networks import EarlyExit, ExitCNN, ExitResNet18
     from fedstale.fed_cis.task import early_exit_task
+    from fedstale.plots.comparison import plot
     from fedstale.runs.store import RunFolder
     from fedstale.tasks import models
     from fedstale.tasks.images import image_task
@@ -75,6 +77,7 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
     "image_task": "fedstale.tasks.images:image_task",
     "models": "fedstale.tasks.models",
     "plan": "fedstale.experiments.plan:plan",
+    "plot": "fedstale.plots.comparison:plot",
     "read_experiment": "fedstale.experiments.schema:read",
     "synthetic": "fedstale.tasks.synthetic:synthetic",
 }
@@ -87,9 +90,9 @@ __all__ = [  # and all names of the rooms below
     "Memory", "Mixes", "Momentum", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run",
     "RunFolder", "SavesItself", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split",
     "StepsTogether", "Supervised", "Transitions", "WarmsUp", "WithTruth", "Wraps", "Yogi", "compare",
-    "data",
-    "early_exit_task", "engine", "execute", "fed_cis", "image_task", "models", "part", "plan", "play",
-    "read_experiment", "recipe", "registry", "simulate", "stream", "synthetic", "testing", "theory", "together",
+    "data", "early_exit_task", "engine", "execute", "fed_cis", "image_task", "metrics", "models", "part", "plan",
+    "play", "plot", "read_experiment", "recipe", "registry", "runs", "simulate", "stream", "synthetic", "testing",
+    "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__

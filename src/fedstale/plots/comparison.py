@@ -1,14 +1,15 @@
 """The picture of a comparison: a curve per algorithm, and beneath it who took part."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedstale.core import Floats
+from fedstale.core import Floats, require
 from fedstale.plots import raster
 from fedstale.plots.palette import DARK, STYLE, Look, look
 from fedstale.runs import metrics, query
@@ -18,20 +19,52 @@ from fedstale.runs.statistics import spread
 from fedstale.runs.store import RunFolder
 
 
+class HasRuns(Protocol):
+    """What `fs.compare` returns."""
+
+    @property
+    def runs(self) -> Sequence[RunFolder]: ...
+
+
+def plot(source: str | PathLike[str] | HasRuns, setting: int = 0) -> Figure:
+    """The picture of the finished runs in a folder or of a comparison, made by pyplot: a notebook shows it.
+
+    Where the folder holds several settings (data, participation, rounds), `setting` chooses one, from 0.
+    """
+    from matplotlib import pyplot  # it chooses the backend, which a command must not
+
+    found = query.settings(query.find(Path(source)).runs if isinstance(source, str | PathLike) else source.runs)
+    require(0 <= setting < len(found), f"setting must be from 0 to {len(found) - 1}, got {setting}")
+    config, groups = found[setting]
+    read = _readable({g.label: [run.folder for run in g.runs] for g in groups})
+    require(bool(read), f"there is no finished run to plot in setting {setting}; resume=True or --resume goes on")
+    data = config["data"]
+    title = f"{data.get('dataset', '?')}, {data.get('clients', '?')} clients, {config['rounds']} rounds"
+    return figure(read, groups[0].config, title, pyplot.figure)
+
+
 def comparison(groups: Mapping[str, Sequence[RunFolder]], title: str, path: Path) -> None:
     """Write the picture of these runs, by the label of their algorithm."""
-    read = {label: [query.readable(run) for run in runs] for label, runs in groups.items()}
-    found = {label: [lines for lines in seeds if lines] for label, seeds in read.items() if any(seeds)}
-    if found:
+    if found := _readable(groups):
         figure(found, next(iter(groups.values()))[0].config(), title).savefig(path, dpi=160)
 
 
-def figure(groups: Mapping[str, Sequence[list[Line]]], config: Mapping[str, Any], title: str) -> Figure:
+def _readable(groups: Mapping[str, Sequence[RunFolder]]) -> dict[str, list[list[Line]]]:
+    read = {label: [query.readable(run) for run in runs] for label, runs in groups.items()}
+    return {label: [lines for lines in seeds if lines] for label, seeds in read.items() if any(seeds)}
+
+
+def figure(
+    groups: Mapping[str, Sequence[list[Line]]],
+    config: Mapping[str, Any],
+    title: str,
+    new: Callable[..., Figure] = Figure,
+) -> Figure:
     """Mean over seeds with a band of one standard deviation, metric by metric; the raster is the first seed's."""
     first = next(iter(groups.values()))[0]
     found = metrics.shown(first[-1])
     with matplotlib.rc_context(STYLE):
-        out = Figure(figsize=(4.5 * max(len(found), 2), 6), layout="constrained")
+        out = new(figsize=(4.5 * max(len(found), 2), 6), layout="constrained")
         grid = out.add_gridspec(2, max(len(found), 1), height_ratios=[3, 1.3])
         for k, m in enumerate(found):
             axes = out.add_subplot(grid[0, k])
