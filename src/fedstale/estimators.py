@@ -80,8 +80,8 @@ class Intervals:
         return IntervalBelief(0, np.zeros(n, np.int32), np.zeros(n, np.int32))
 
     def probs(self, belief: IntervalBelief) -> Array:
-        p: Array = np.divide(np.maximum(belief.closed, 1), np.maximum(belief.last, 1), dtype=np.float32)
-        return p  # 1 / ω_i; 1 before the first
+        """1 / ω_i; 1 before the first interval closes."""
+        return np.asarray(np.divide(np.maximum(belief.closed, 1), np.maximum(belief.last, 1), dtype=np.float32))
 
     def observe(self, belief: IntervalBelief, heard: Mask) -> IntervalBelief:
         t = belief.t + 1
@@ -128,8 +128,7 @@ class BetaBernoulli:
 
     def probs(self, belief: BetaBelief) -> Array:
         n0, m0 = np.asarray(self.n0), np.asarray(self.m0)
-        p: Array = ((belief.heard + n0) / (belief.t + n0 + m0)).astype(np.float32)
-        return p
+        return np.asarray((belief.heard + n0) / (belief.t + n0 + m0), np.float32)
 
     def observe(self, belief: BetaBelief, heard: Mask) -> BetaBelief:
         return BetaBelief(belief.t + 1, belief.heard + heard)
@@ -150,8 +149,8 @@ class Transitions:
     P̂(a → b) = (count(a → b) + prior[a][b]) / (count(a) + Σ_b prior[a][b]), off = 0 and on = 1; then
     π̂ = (1-p00) / (2-p00-p11) and λ̂ = p00 + p11 - 1. Right for clients that stay or stay away for a while,
     where BetaBernoulli knows nothing of λ; slow for those that rarely change. `prior` is (2, 2), or
-    (n, 2, 2) for one per client: transitions imagined before the first round. In a
-    simulation, `warmup_rounds` rounds of the same participation are observed before round 1.
+    (n, 2, 2) for one per client: transitions imagined before the first round. In a simulation,
+    `warmup_rounds` rounds of the same participation are observed before round 1.
     Rodio et al., Federated Learning under Heterogeneous and Correlated Client Availability (CA-Fed), 2023.
     """
 
@@ -169,8 +168,7 @@ class Transitions:
     def after(self, history: Mask) -> "Transitions":
         """The estimator that has already seen the transitions of these rounds, (rounds, n)."""
         before, then = history[:-1], history[1:]
-        counts = [[(~before & ~then), (~before & then)], [(before & ~then), (before & then)]]
-        seen = np.array([[c.sum(axis=0) for c in row] for row in counts])  # (2, 2, n)
+        seen = np.array([[(a & b).sum(axis=0) for b in (~then, then)] for a in (~before, before)])  # (2, 2, n)
         return Transitions(self.prior + np.moveaxis(seen, -1, 0), self.warmup_rounds)
 
     def warmed_up(self, rows: Iterator[Mask]) -> "Transitions":
@@ -181,8 +179,8 @@ class Transitions:
 
     def init(self, n: int) -> TransitionBelief:
         prior = np.asarray(self.prior)
-        ok = prior.ndim == 2 or len(prior) == n
-        require(ok, f"prior must be one or one for each of {n} clients, got {len(prior)}")
+        one_each = prior.ndim == 2 or len(prior) == n
+        require(one_each, f"prior must be one or one for each of {n} clients, got {len(prior)}")
         zeros = np.zeros(n, np.float32)
         return TransitionBelief(0, np.zeros(n, np.bool_), zeros, zeros, zeros)
 

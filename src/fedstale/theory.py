@@ -23,6 +23,7 @@ class Spread(NamedTuple):
 
 
 def spread(p: npt.ArrayLike) -> Spread:
+    """How unequal these participation probabilities are."""
     q = _probabilities(p)
     with np.errstate(divide="ignore"):
         variance = float(np.mean((1 - q) / q))
@@ -231,19 +232,11 @@ def summary(matrix: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Summ
     t = np.arange(rounds)[:, None]
     last = np.maximum.accumulate(np.where(here, t, -1), axis=0)  # (rounds, n) when each was last there
     return Summary(
-        rounds,
-        n,
-        marginals,
-        spread(marginals),
-        on=_counts(_stretches(here)),
-        off=_counts(_stretches(~here)),
-        mixing=_mixing(here),
-        staleness=_counts((t - last)[last >= 0]),
-        unseen=float((last < 0).mean()),
-        longest_absence=(t - last).max(axis=0),
+        rounds, n, marginals, spread(marginals), on=_counts(_stretches(here)), off=_counts(_stretches(~here)),
+        mixing=_mixing(here), staleness=_counts((t - last)[last >= 0]), unseen=float((last < 0).mean()),
+        longest_absence=(t - last).max(axis=0), least_rounds=_over(1, float(marginals.min())),
         bias=total_variation(normalised(weights, n), plain_weights(here, weights)),
-        least_rounds=_over(1, float(marginals.min())),
-    )
+    )  # fmt: skip
 
 
 def _counts(values: npt.NDArray[np.int64]) -> Counts:

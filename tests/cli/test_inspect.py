@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedstale.advise.files import read_numbers, read_trace
+from fedstale.advise.evidence import read_numbers, read_trace
 from fedstale.cli.inspect import inspect
 from fedstale.core import BadInput
 from fedstale.plots.trace import _at_least

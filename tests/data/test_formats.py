@@ -64,7 +64,7 @@ def test_writers_are_column_2_and_the_longer_test_table_is_cut():
 @pytest.mark.parametrize("labels", [1, 2])
 def test_cifar_rows_are_labels_then_red_green_blue(labels):
     rows = np.random.default_rng(0).integers(0, 256, (5, labels + 3072), np.uint8)
-    x, y = formats.cifar([rows[:2].tobytes(), rows[2:].tobytes()], labels)
+    x, y, *_ = formats.cifar([rows[:2].tobytes(), rows[2:].tobytes()], labels)
     assert x.shape == (5, 3, 32, 32)
     assert y.tolist() == rows[:, labels - 1].tolist()  # of coarse and fine, the fine
     assert x[3, 1, 0].tolist() == rows[3, labels + 1024 : labels + 1056].tolist()

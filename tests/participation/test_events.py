@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput, Mask, Participation
-from fedstale.participation.events import Events
-from fedstale.participation.grid import Grid
+from fedstale.participation.events import Events, Grid
 from fedstale.rng import stream
 from fedstale.testing import check_participation
 

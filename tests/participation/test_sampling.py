@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from fedstale.core import BadInput, Mask, Participation, part
 from fedstale.participation import Bernoulli, Trace, TwoGroups
+from fedstale.participation.bernoulli import LabelTied
 from fedstale.participation.cyclic import Cyclic
 from fedstale.participation.diurnal import Diurnal
-from fedstale.participation.events import Events
-from fedstale.participation.grid import Grid
+from fedstale.participation.events import Events, Grid
 from fedstale.participation.groups import Kind, independent
 from fedstale.participation.marginals import kept
 from fedstale.participation.markov import ClusteredMarkov, Markov, MarkovClasses
 from fedstale.participation.sampling import RegularisedSampling, Sampling
-from fedstale.participation.tied import LabelTied
 from fedstale.rng import stream
 from fedstale.testing import check_participation
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
-from fedstale.participation.tied import LabelTied, tied_probs
+from fedstale.participation.bernoulli import LabelTied, tied_probs
 from fedstale.rng import stream
 from fedstale.testing import check_participation
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedstale.core import BadInput, Mask
-from fedstale.participation import recorded
 from fedstale.participation.sampling import Sampling
-from fedstale.participation.trace import Trace
+from fedstale.participation.trace import Trace, recorded_kinds
 from fedstale.rng import stream
 
 TABLE = np.array([[1, 0, 1], [0, 0, 1]], bool)  # two rounds of three clients
@@ -43,7 +42,7 @@ def test_marginals_under_sampling_are_exact(table: Mask, size: int) -> None:
     wanted = np.mean([row * min(1, size / max(row.sum(), 1)) for row in table], axis=0)
     sampling = Sampling(Trace(table, clients_first=False), size)
     np.testing.assert_allclose(sampling.probs(table.shape[1]), wanted, rtol=1e-5, atol=1e-7)
-    listed = sum(kind.share * kind.p[kind.group] for kind in recorded.kinds(table))
+    listed = sum(kind.share * kind.p[kind.group] for kind in recorded_kinds(table))
     np.testing.assert_allclose(listed, table.mean(axis=0), atol=1e-12)
 
 

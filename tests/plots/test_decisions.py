@@ -11,9 +11,8 @@ from fedstale.experiments import schema as configuration
 from fedstale.experiments.execute import execute
 from fedstale.experiments.plan import plan
 from fedstale.plots import decisions, raster
-from fedstale.plots.decisions import states
 from fedstale.runs import store
-from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED
+from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED, recorded_presence
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> store.RunFolder:
 
 
 def test_a_run_names_who_was_left_out(run: store.RunFolder) -> None:
-    cells, lines = states(run), run.metrics()
+    cells, lines = recorded_presence(run), run.metrics()
     assert cells.shape == (8, 12)
     for k, line in enumerate(lines):
         assert (cells[:, k] != AWAY).sum() == line["available"]
@@ -47,7 +46,7 @@ def test_a_run_names_who_was_left_out(run: store.RunFolder) -> None:
 
 
 def test_the_picture_shows_every_cell_and_what_it_sums_to(run: store.RunFolder, tmp_path: Path) -> None:
-    cells = states(run)
+    cells = recorded_presence(run)
     shown = decisions.figure(run.config(), cells)
     picture, shares, counts = shown.axes
     image = picture.images[0].get_array()

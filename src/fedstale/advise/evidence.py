@@ -1,5 +1,7 @@
 """What is known about participation, in one form: from a trace, probabilities, an experiment or a run."""
 
+import csv
+import io
 import itertools
 import json
 from pathlib import Path
@@ -11,12 +13,13 @@ from fedstale.core import BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTrut
 from fedstale.experiments import build as catalogue
 from fedstale.experiments import schema
 from fedstale.experiments.schema import Experiment
-from fedstale.experiments.spec import Spec, Table, build
+from fedstale.experiments.spec import Spec, Table, build, override
 from fedstale.participation import Bernoulli, LabelTied, Markov, MarkovClasses, TwoGroups
-from fedstale.participation.recorded import Recorded
-from fedstale.registry import CHANNELS, ESTIMATORS
+from fedstale.participation.files import BROKEN, open_text, read_arrays
+from fedstale.participation.trace import Recorded
+from fedstale.registry import CHANNELS, ESTIMATORS, PARTICIPATION
 from fedstale.rng import stream
-from fedstale.runs.query import AWAY, names_clients, presence
+from fedstale.runs.query import AWAY, recorded_presence
 from fedstale.runs.store import RunFolder
 from fedstale.theory import normalised
 
@@ -100,12 +103,8 @@ def arrival_of(spec: Spec, n: int, d: int) -> Floats | None:
 
 def of_run(folder: RunFolder, weights: Floats | None) -> Evidence:
     """The participation that the run has recorded so far, with its task if that can be loaded."""
-    config, lines = folder.config(), folder.metrics()
-    require(len(lines) > 0, f"{folder.path} has no round in its metrics yet; nothing can be said of it")
-    unnamed = f"{folder.path} does not name the clients of its rounds (too many); give a trace instead"
-    require(names_clients(lines), unnamed)
-    here = presence(config, lines).T != AWAY  # (rounds, n): heard from, or there and not selected
-    far = "finished" if folder.finished else f"{len(lines)} of {config['rounds']} rounds so far"
+    config, here = folder.config(), recorded_presence(folder).T != AWAY  # heard from, or there and not selected
+    far = "finished" if folder.finished else f"{len(here)} of {config['rounds']} rounds so far"
     e = of_table(f"{folder.path.name}, {far}", here, weights)
     told = config["estimator"]["kind"] == "known"
     e = e._replace(believed=believed(config, here), planned=int(config["rounds"]), known=told)
@@ -137,7 +136,7 @@ def experiment_of(path: Path) -> Experiment:
     raw = {key: config[key] for key in kept} | {"name": "advise", "algorithms": ["fedavg"]}
     raw |= {"model": config["model"]} if config["model"] else {}
     if "sha256:" in json.dumps(config["participation"]):
-        table = (presence(config, folder.metrics()).T != AWAY).astype(int).tolist()
+        table = (recorded_presence(folder).T != AWAY).astype(int).tolist()
         raw["participation"] = {"kind": "trace", "matrix": table, "clients_first": False}
         raw["channel"] = "lossless"  # what was lost is already missing in what was heard
     return schema.check(raw)
@@ -155,3 +154,55 @@ def _table(part: Any, n: int) -> Mask | None:
         return part.recording(n)
     rounds = max(2, min(DRAWN, ENTRIES // n))
     return np.array([*itertools.islice(part.rows(n, stream(0, "advise")), rounds)])
+
+
+def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> Mask:
+    """(rounds, clients) of a 0/1 table, an event list or a grid; `changes` are settings of it, key=value."""
+    settings: dict[str, Any] = {}
+    for change in changes:
+        override(settings, change)
+    kind = _recording_kind(path, settings)
+    require(path.is_file(), f"there is no trace file {path}")
+    part: Any = build({"kind": kind, catalogue.RECORDINGS[kind]: str(path), **settings}, PARTICIPATION, kind)
+    table: Mask = part.recording()
+    return table.T if clients_first else table
+
+
+def _recording_kind(path: Path, settings: dict[str, Any]) -> str:
+    """Events have a column t_s or are JSON; a grid is an .npz file with an array `avail`, or `key` names one."""
+    if ".json" in path.suffixes[-2:]:
+        return "events"
+    try:
+        if path.suffix == ".npz":
+            return "grid" if {"key", "unknown"} & {*settings} or "avail" in read_arrays(path) else "trace"
+        if ".csv" in path.suffixes[-2:]:
+            with open_text(path) as file:
+                return "events" if "t_s" in file.readline(1000) else "trace"
+    except BROKEN:
+        pass  # reading it says what is wrong
+    return "trace"
+
+
+def read_numbers(text: str, what: str) -> Floats:
+    """`0.9,0.05`, or the path of a .npy or text file of numbers, or of a CSV file with a column p or share."""
+    try:
+        return np.array(text.replace(",", " ").split(), np.float64)
+    except ValueError:
+        pass
+    path = Path(text)
+    require(path.is_file(), f"{what} must be numbers such as 0.9,0.05 or a file of them; there is no file {text}")
+    try:
+        if path.suffix == ".npy":
+            return np.asarray(next(iter(read_arrays(path).values())), np.float64).ravel()
+        return np.array(_column(path.read_text(encoding="utf-8-sig")), np.float64)
+    except (OSError, ValueError) as error:
+        allowed = "numbers or a .npy, .csv or text file of them"
+        raise BadInput(f"{what} must be {allowed}, got {text}: {error}") from None
+
+
+def _column(text: str) -> list[str]:
+    header = next(csv.reader(io.StringIO(text)), [])
+    for name in ("p", "probs", "share", "weight"):
+        if name in header:
+            return [row[name] for row in csv.DictReader(io.StringIO(text))]
+    return text.replace(",", " ").split()

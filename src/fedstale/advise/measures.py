@@ -64,18 +64,21 @@ def measure(everybody: Evidence) -> Measures:
     """All measures of what is known about a participation."""
     come = np.flatnonzero(everybody.p > 0)
     e = only(everybody, come)
-    p, a, realised, λ = e.p, e.weights, realised_weights(e), mixing(e)[e.p < 1]
+    p, a, λ = e.p, e.weights, mixing(e)[e.p < 1]
+    realised = independent_weights(p, a) if e.here is None else theory.plain_weights(e.here, a)  # FedAvg's, (n,)
     noise, shift = a**2 * (1 - p) / p, realised - a
     mean, recorded = float(λ.mean()) if λ.size else 0.0, e.here if e.recorded else None
     effective = (1 - mean) / (1 + max(mean, -0.9))  # the mean over a chain varies (1 + λ) / (1 - λ) times as much
     away = None if recorded is None else theory.summary(recorded).longest_absence
     n = len(everybody.p)
+    wanted, given = np.zeros((2, n))  # (n,) of all clients, 0 for those who never come
+    wanted[come], given[come] = a, realised
     return Measures(
         clients=n, rounds=None if recorded is None else len(recorded),
         never=np.flatnonzero(everybody.p == 0).tolist(), lost=float(everybody.weights[everybody.p == 0].sum()),
         bias=theory.total_variation(a, realised), chance=chance(recorded, float(p.mean()), effective),
         gains=extreme(shift, come), loses=extreme(-shift, come),
-        wanted=spread(a, come, n), realised=spread(realised, come, n),
+        wanted=wanted, realised=given,
         inflation=float(np.mean((1 - p) / p)), noisiest=extreme(noise / max(float(noise.sum()), 1e-300), come),
         p_avg=float(p.mean()), rarest=extreme(1 / p, come)._replace(value=float(p.min())),
         gap=float(np.mean(1 / p)), absence=None if away is None else extreme(away, come),
@@ -94,18 +97,6 @@ def only(e: Evidence, come: Ids) -> Evidence:
     λ, arrival, believed = (None if x is None else x[come] for x in (e.mixing, e.arrival, e.believed))
     a, here = e.weights[come], None if e.here is None else e.here[:, come]
     return e._replace(p=e.p[come], weights=a / a.sum(), here=here, mixing=λ, arrival=arrival, believed=believed)
-
-
-def spread(values: Floats, come: Ids, n: int) -> Floats:
-    """(n,) of all clients, 0 for the others."""
-    full = np.zeros(n)
-    full[come] = values
-    return full
-
-
-def realised_weights(e: Evidence) -> Floats:
-    """(n,) the weights that FedAvg gives the clients on average."""
-    return independent_weights(e.p, e.weights) if e.here is None else theory.plain_weights(e.here, e.weights)
 
 
 def independent_weights(p: npt.ArrayLike, weights: npt.ArrayLike) -> Floats:

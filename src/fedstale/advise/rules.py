@@ -45,11 +45,6 @@ def turns(m: Measures) -> bool:
     return m.cycle is not None and m.bias <= TURNS and m.round_distance >= ALTERNATING
 
 
-def fits(m: Measures) -> bool:
-    """Whether a memory of N × d numbers fits in RAM without a thought."""
-    return m.memory is None or m.memory["int8"] <= ROOM
-
-
 def amplified(m: Measures) -> dict[str, Any]:
     """Amplified FedAvg with the period of the measured cycle."""
     return {"kind": "amplified", "period": m.cycle, "factor": AMPLIFY}
@@ -78,7 +73,7 @@ RULES: Sequence[Rule] = (
     ),
     Rule(
         "turns, and no room for a memory",
-        lambda m: turns(m) and not fits(m),
+        lambda m: turns(m) and m.memory is not None and m.memory["int8"] > ROOM,
         amplified,
         lambda m: (
             f"Groups of clients take turns: the same ones are back after {m.cycle} rounds, and plain averaging "

@@ -116,9 +116,8 @@ def ranking_lines(found: dict[str, Any]) -> Iterator[str]:
         rule = row["rule"] + ("*" if row["rule"] == found["advised"] else "")
         value = f"diverged with {row['diverged']}" if row["diverged"] else f"{row['objective']:.4g}"
         value += "" if row.get("objective_std") is None else f" ± {row['objective_std']:.1g}"
-        shares = [
-            "" if row.get(key) is None else f"{row[key]:.1%}" for key in ("behind", "accuracy", "worst_tenth")
-        ]
+        values = (row.get(key) for key in ("behind", "accuracy", "worst_tenth"))
+        shares = ["" if x is None else f"{x:.1%}" for x in values]
         yield f"  {row['place']:<5} {rule:15} {value:>18} {shares[0]:>8} {shares[1]:>9} {shares[2]:>12}".rstrip()
     yield "  * advised; the same place: a paired t-test over the seeds cannot tell them apart, 5 %"
     for caution in found["cautions"]:

@@ -1,6 +1,7 @@
 """A shortlist of rules on the user's own experiment: the experiment to simulate, and the ranking of its runs."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -49,15 +50,10 @@ def parse_seeds(seeds: str) -> list[int]:
 
 def fast_engine(e: Experiment) -> str:
     """The experiment's engine, or `batched` in place of `serial` where the model is small and it supports it."""
-    if e.engine != "serial":
-        return e.engine
-    task = task_of(e)
-    try:
-        if task.d <= BATCHED:
+    if e.engine == "serial" and (task := task_of(e)).d <= BATCHED:
+        with suppress(BadInput):  # not every model can be batched
             engines.make("batched", task, Local(**e.local.model_dump()))
             return "batched"
-    except BadInput:
-        pass
     return e.engine
 
 
@@ -128,10 +124,8 @@ def cautions(e: Experiment, m: Measures) -> list[str]:
     """Reasons not to trust a simulation too much."""
     found = []
     if e.rounds < m.enough_rounds:
-        visits = e.rounds / m.least_rounds
-        found.append(
-            f"{e.rounds} rounds are {visits:.1f} visits of the rarest client, not {VISITS}: more may reorder"
-        )
+        seen = f"{e.rounds / m.least_rounds:.1f} visits of the rarest client, not {VISITS}"
+        found.append(f"{e.rounds} rounds are {seen}: more may reorder")
     if isinstance(e.participation, dict) and e.participation.get("kind") in ("trace", "events", "grid"):
         found.append("every seed replays the same recording: chance is that of the training only")
     return found

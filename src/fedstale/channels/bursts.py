@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.link import at, each, luck, send, settle
+from fedstale.channels.loss import at, each, luck, send, settle
 from fedstale.core import Array, Floats, Ids, Mask, Streams, part, require
 
 

@@ -1,13 +1,56 @@
-"""Messages that arrive or are lost as a whole.
+"""Messages that arrive or are lost as a whole, and the link: how many attempts a message takes.
 
 Rodio, Client heterogeneity in federated learning systems, thesis, 2024, ch. 4.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.link import Spent, at, each, luck, send, settle
-from fedstale.core import Array, Ids, Mask, Streams, part
+from fedstale.core import Array, Floats, Ids, Mask, Streams, keep, part, per_client, require
+
+
+class Spent(NamedTuple):
+    transmissions: int  # messages, or packets of them, sent so far: either way, retries included
+
+
+def luck(rng: np.random.Generator, clients: Ids) -> Floats:
+    """One draw from Exp(1) for each client, the same whoever else is among them."""
+    return np.asarray(rng.standard_exponential(clients.max(initial=-1) + 1)[clients])
+
+
+def send(luck: Floats, q: Floats | float, retries: int) -> tuple[Mask, int]:
+    """What arrives of messages that are lost with probability q at every attempt, and the attempts made.
+
+    The number of losses before the first success is k or more with probability q^k, and so is the whole
+    part of luck / -log q: one draw says how all attempts end, however many are allowed.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):  # q = 0: never lost; q = 1: always
+        lost = np.fmin(luck / np.abs(np.log(q)), retries + 1).astype(np.int64)
+    return lost <= retries, int(np.minimum(lost, retries).sum()) + lost.size
+
+
+def settle(channel: object, retries: int, *names: str) -> None:
+    """Check the settings of a channel and keep the named probabilities as a number or as a read-only array."""
+    require(retries >= 0, f"retries must be at least 0, got {retries}")
+    for name in names:
+        given = getattr(channel, name)
+        q = np.array(given, np.float64)
+        ok = q.ndim <= 1 and q.size > 0 and bool(((q >= 0) & (q <= 1)).all())
+        require(ok, f"{name} must be a probability in [0, 1], one or one per client, got {given}")
+        keep(channel, name, q if q.ndim else float(q))
+
+
+def each(q: npt.ArrayLike, n: int) -> Floats:
+    """(n,) the probability of every client."""
+    return per_client(q, n, "probabilities")
+
+
+def at(q: npt.ArrayLike, clients: Ids) -> Floats:
+    """(m,) the probability of these clients."""
+    q = np.asarray(q, np.float64)
+    return q[clients] if q.ndim else np.broadcast_to(q, len(clients))
 
 
 @part

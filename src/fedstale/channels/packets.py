@@ -7,7 +7,7 @@ divided by its own arrival probability, which keeps Unbiased and FedStale unbias
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.link import Spent, at, each, send, settle
+from fedstale.channels.loss import Spent, at, each, send, settle
 from fedstale.core import Array, Floats, Ids, Mask, Streams, part, require
 
 

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.progress import Progress
 
-from fedstale.advise import text, trial
-from fedstale.advise.evidence import Evidence, experiment_of, of_experiment, of_probs, of_run, of_table, with_task
-from fedstale.advise.files import read_numbers, read_trace
+from fedstale.advise import evidence, text, trial
+from fedstale.advise.evidence import Evidence, read_numbers, with_task
 from fedstale.advise.measures import Measures, measure, plain
 from fedstale.advise.rules import Advice
 from fedstale.advise.rules import advise as decide
@@ -103,17 +102,17 @@ def gather(
     own = source is None and probs is None  # the experiment says who comes
     experiment = None if config is None else read_experiment(config, changes if source is None else [], own)
     if probs is not None:
-        e = of_probs(read_numbers(probs, "probs"), a)
+        e = evidence.of_probs(read_numbers(probs, "probs"), a)
     elif source is None:
         assert experiment is not None
-        return of_experiment(experiment, a), experiment
+        return evidence.of_experiment(experiment, a), experiment
     elif source.is_dir():
         folder = run_folder(source)
-        e = of_run(folder, a)
+        e = evidence.of_run(folder, a)
         if experiment is not None:
             return with_task(e, experiment, a), experiment
         in_python = {"content", "version"} & {*folder.config()["data"]}  # a task that cannot be built again
-        return e, None if in_python else experiment_of(folder.path)
+        return e, None if in_python else evidence.experiment_of(folder.path)
     else:
         e = of_file(source, changes, clients_first, a)
     if experiment is None:
@@ -130,9 +129,9 @@ def read_experiment(path: Path, changes: list[str], own: bool) -> Experiment:
 def of_file(path: Path, changes: list[str], clients_first: bool, weights: Floats | None) -> Evidence:
     """The evidence of a recorded trace."""
     require(path.exists(), f"there is no file or folder {path}; advise needs {SOURCES}")
-    here = read_trace(path, changes, clients_first)
+    here = evidence.read_trace(path, changes, clients_first)
     require(bool(here.any()), f"{path} has {len(here)} rounds with nobody there; nothing can be said of it")
-    return of_table(path.name, here, weights)
+    return evidence.of_table(path.name, here, weights)
 
 
 def replay(e: Evidence) -> dict[str, Any]:

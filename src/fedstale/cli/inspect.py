@@ -10,10 +10,10 @@ import typer
 from rich.table import Table
 
 from fedstale import theory
-from fedstale.advise.files import read_numbers, read_trace
+from fedstale.advise.evidence import read_numbers, read_trace
 from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, out_option, print_json, print_table, screen
 from fedstale.core import Floats, Mask
-from fedstale.runs.tables import write_csv
+from fedstale.runs.store import write_csv
 
 WATCHED = 5
 
@@ -47,9 +47,9 @@ def inspect(
 
     from fedstale.plots import trace as plot  # matplotlib is slow to load
 
-    plot.trace(here, mixing=seen.mixing, on=seen.on.histogram, off=seen.off.histogram,
-               staleness=seen.staleness.histogram, path=picture,
-               title=f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds")  # fmt: skip
+    counts = (seen.on.histogram, seen.off.histogram, seen.staleness.histogram)
+    title = f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds"
+    plot.figure(here, seen.mixing, *counts, title).savefig(picture, dpi=160)
     found |= {"file": str(trace), "picture": str(picture), "numbers": str(numbers)}
     if format == Format.json:
         print_json(found)

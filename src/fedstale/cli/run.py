@@ -25,7 +25,7 @@ from fedstale.experiments.plan import Planned, by_label, digest, find, plan, war
 from fedstale.runs import metrics, store
 from fedstale.runs.metrics import WINDOWS
 from fedstale.runs.statistics import spread
-from fedstale.runs.tables import write_csv
+from fedstale.runs.store import write_csv
 
 PLAIN_SECONDS = 10.0  # from one plain line to the next
 WARM_UP_SECONDS = 1.0  # time left is not estimated before rounds have been timed for this long

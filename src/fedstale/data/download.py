@@ -84,19 +84,15 @@ def _save(url: str, remote: Remote, target: Path, progress: Progress, timeout: f
 
 @contextlib.contextmanager
 def _part_of(target: Path) -> Iterator[IO[bytes]]:
-    """A temporary file beside `target` that takes its name, in one step, if all went well.
-
-    Each process writes to its own, so that two of them can fetch the same file at once.
-    """
+    """A temporary file, one for each process, that takes the name of `target` in one step if all went well."""
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with open(descriptor, "wb") as part:
             yield part
         os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    finally:
+        Path(name).unlink(missing_ok=True)  # which is gone if it took its name
 
 
 def _chunks(url: str, timeout: float) -> Iterator[tuple[bytes, int]]:

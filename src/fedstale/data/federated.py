@@ -92,7 +92,10 @@ def federate(
 def _divide(dataset: Dataset, pool: Ids, partition: Partition, n: int, seed: int) -> list[Ids]:
     """The samples of each client, in random order; who got none, or one, is told."""
     check(pool, n)
-    lists = partition.split(_keys(dataset, partition)[pool], n, stream(seed, "data", "partition"))
+    keys = dataset.writers if isinstance(partition, NeedsWriters) and partition.needs_writers else dataset.y
+    if keys is None:
+        raise BadInput(f"this partition needs a dataset with writers, such as mnist-writers, got {dataset.name}")
+    lists = partition.split(keys[pool], n, stream(seed, "data", "partition"))
     _check_lists(lists, n, len(pool))
     sizes = np.array([len(mine) for mine in lists])
     _warn(sizes == 0, "no samples")
@@ -108,15 +111,6 @@ def held_out(sizes: Ids, share: float) -> Ids:
     counts[np.argsort(counts - exact, kind="stable")[:left]] += 1  # the total comes out right
     counts = np.maximum(counts, 1)
     return np.where(counts < sizes, counts, np.maximum(sizes - 1, 0))
-
-
-def _keys(dataset: Dataset, partition: Partition) -> Ids:
-    """What the partition goes by: the label of each sample, or its writer."""
-    if not (isinstance(partition, NeedsWriters) and partition.needs_writers):
-        return dataset.y
-    if dataset.writers is None:
-        raise BadInput(f"this partition needs a dataset with writers, such as mnist-writers, got {dataset.name}")
-    return dataset.writers
 
 
 def _check_lists(lists: Sequence[Ids], n: int, count: int) -> None:

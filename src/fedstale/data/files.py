@@ -63,17 +63,16 @@ def find(file: Official, folders: Sequence[Path]) -> Path | None:
 
 def _unpack(place: Path, files: Sequence[Official]) -> dict[str, bytes]:
     try:
-        contents = _members(place, files) if place.name.endswith(".tar.gz") else _single(place, files[0])
+        if place.name.endswith(".tar.gz"):
+            contents = _members(place, files)
+        else:
+            with gzip.open(place) if place.suffix == ".gz" else place.open("rb") as opened:
+                contents = {files[0].name: opened.read(files[0].size + 1)}  # one more shows a file that is too long
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise BadInput(f"{place} cannot be read ({error}): delete it or fetch it again") from error
     for file in files:
         _check(contents.get(file.name), file, place)
     return contents
-
-
-def _single(place: Path, file: Official) -> dict[str, bytes]:
-    with gzip.open(place) if place.suffix == ".gz" else place.open("rb") as opened:
-        return {file.name: opened.read(file.size + 1)}  # one more would show a file that is too long
 
 
 def _members(place: Path, files: Sequence[Official]) -> dict[str, bytes]:

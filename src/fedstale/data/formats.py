@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -35,14 +36,17 @@ def idx(content: bytes) -> npt.NDArray[Any]:
     return np.frombuffer(content, dtype, offset=start).reshape(shape)
 
 
-def cifar(contents: Sequence[bytes], labels: int) -> tuple[Pixels, Ids]:
-    """CIFAR's binary rows: `labels` label bytes, of which the last is used, then three 32 × 32 planes."""
+def cifar(contents: Sequence[bytes], labels: int) -> Samples:
+    """CIFAR's binary rows: `labels` label bytes, of which the last is used, then three 32 × 32 planes.
+
+    The first 50,000 rows are for training. CIFAR-10 has one label, CIFAR-100 a coarse and then a fine one.
+    """
     width = labels + 3072
     for content in contents:
         require(len(content) % width == 0, f"a CIFAR file must be rows of {width} bytes, got {len(content)}")
     tables = [np.frombuffer(content, np.uint8).reshape(-1, width) for content in contents]
     x = np.concatenate([table[:, labels:] for table in tables]).reshape(-1, 3, 32, 32)
-    return x, np.concatenate([table[:, labels - 1] for table in tables]).astype(np.int64)
+    return Samples(x, np.concatenate([table[:, labels - 1] for table in tables]).astype(np.int64), 50_000)
 
 
 def mnist(contents: Sequence[bytes]) -> Samples:
@@ -61,14 +65,7 @@ def mnist_writers(contents: Sequence[bytes]) -> Samples:
     return samples._replace(writers=writers)
 
 
-def cifar_10(contents: Sequence[bytes]) -> Samples:
-    """Five training batches and a test batch."""
-    return Samples(*cifar(contents, labels=1), n_train=50_000)
-
-
-def cifar_100(contents: Sequence[bytes]) -> Samples:
-    """A training and a test file; each row has a coarse and a fine label, the fine one is used."""
-    return Samples(*cifar(contents, labels=2), n_train=50_000)
+cifar_10, cifar_100 = partial(cifar, labels=1), partial(cifar, labels=2)  # of CIFAR-100 the fine label
 
 
 def digits(contents: Sequence[bytes]) -> Samples:

@@ -50,9 +50,8 @@ class Dirichlet:
         require(0 < self.alpha < float("inf"), f"alpha must be above 0 and finite, got {self.alpha}")
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
-        check(labels, n)
         pieces = []  # label by label, the samples of each client
-        for samples in by_label(labels, rng):
+        for samples in by_label(labels, n, rng):
             counts = rng.multinomial(len(samples), rng.dirichlet(np.full(n, self.alpha)))
             pieces.append(np.split(samples, np.cumsum(counts)[:-1]))
         return [np.concatenate(mine) for mine in zip(*pieces, strict=True)]
@@ -95,10 +94,9 @@ class Shards:
         require(self.per_client >= 1, f"per_client must be at least 1, got {self.per_client}")
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
-        check(labels, n)
-        count = n * self.per_client
+        count, ordered = n * self.per_client, np.concatenate(by_label(labels, n, rng))
         require(count <= len(labels), f"{count} shards need as many samples, got {len(labels)}")
-        shards = np.array_split(np.concatenate(by_label(labels, rng)), count)
+        shards = np.array_split(ordered, count)
         dealt = rng.permutation(count).reshape(n, self.per_client)
         return [np.concatenate([shards[s] for s in mine]) for mine in dealt]
 
@@ -119,8 +117,7 @@ class Majority:
         require(0 <= self.others <= 1, f"others must be in [0, 1], got {self.others}")
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
-        check(labels, n)
-        groups = by_label(labels, rng)
+        groups = by_label(labels, n, rng)
         require(n >= len(groups), f"majority needs a client for each of the {len(groups)} labels, got n = {n}")
         label = np.arange(n) * len(groups) // n  # (n,) majority label of each client
         pieces: list[list[Ids]] = [[] for _ in range(n)]
@@ -146,8 +143,7 @@ class ByWriter:
     needs_writers: ClassVar[bool] = True
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
-        check(labels, n)
-        people = by_label(labels, rng)
+        people = by_label(labels, n, rng)
         require(n <= len(people), f"by-writer needs a writer for each client: n <= {len(people)}, got {n}")
         if self.largest:
             people = sorted(people, key=len, reverse=True)[:n]
@@ -160,8 +156,9 @@ def check(labels: Ids, n: int) -> None:
     require(n <= len(labels), f"{n} clients need at least as many samples, got {len(labels)}")
 
 
-def by_label(labels: Ids, rng: np.random.Generator) -> list[Ids]:
-    """The indices of the samples of each label that occurs, in random order, labels ascending."""
+def by_label(labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
+    """The indices of the samples of each label that occurs, in random order, labels ascending, for n clients."""
+    check(labels, n)
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)

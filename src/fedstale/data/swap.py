@@ -4,6 +4,7 @@ A swap has one method, `apply(y, clients, rng)`: new labels (M,), given the indi
 samples. `federate` applies it to the training and to the test samples, so that the fraction holds in each.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -36,11 +37,8 @@ class LabelSwap:
         _check(self.fraction, {"labels": self.labels})
 
     def apply(self, y: Ids, clients: Sequence[Ids], rng: np.random.Generator) -> Ids:
-        _check_known(y, self.labels)
-        swapped = y.copy()
-        for samples in clients[len(clients) - len(clients) // 2 :]:
-            _swap(swapped, samples, self.labels, self.fraction, rng)
-        return swapped
+        rare = clients[len(clients) - len(clients) // 2 :]
+        return _swapped(y, [self.labels], rare, self.fraction, rng)
 
 
 @part
@@ -60,11 +58,7 @@ class ReleasedSwap:
         _check(self.fraction, {"even": self.even, "odd": self.odd})
 
     def apply(self, y: Ids, clients: Sequence[Ids], rng: np.random.Generator) -> Ids:
-        _check_known(y, self.even + self.odd)
-        swapped = y.copy()
-        for i, samples in enumerate(clients):
-            _swap(swapped, samples, self.odd if i % 2 else self.even, self.fraction, rng)
-        return swapped
+        return _swapped(y, [self.even, self.odd], clients, self.fraction, rng)
 
 
 def _check(fraction: float, pairs: dict[str, Pair]) -> None:
@@ -74,13 +68,15 @@ def _check(fraction: float, pairs: dict[str, Pair]) -> None:
         require(ok, f"{name} must be two different labels, got {pair}")
 
 
-def _check_known(y: Ids, labels: Sequence[int]) -> None:
-    missing = sorted(set(labels) - set(np.unique(y).tolist()))
+def _swapped(
+    y: Ids, pairs: Sequence[Pair], clients: Sequence[Ids], fraction: float, rng: np.random.Generator
+) -> Ids:
+    """New labels: each client, the pairs taking turns, exchanges a fraction of its samples of two labels."""
+    missing = sorted({label for pair in pairs for label in pair} - set(np.unique(y).tolist()))
     require(not missing, f"a swap needs labels that the data have, got {missing}")
-
-
-def _swap(y: Ids, samples: Ids, pair: Pair, fraction: float, rng: np.random.Generator) -> None:
-    """Exchange, in place, a fraction of one client's samples of two labels."""
-    held = [samples[y[samples] == label] for label in pair]
-    for mine, other in zip(held, reversed(pair), strict=True):
-        y[rng.choice(mine, round(fraction * len(mine)), replace=False)] = other
+    swapped = y.copy()
+    for samples, pair in zip(clients, itertools.cycle(pairs), strict=False):
+        held = [samples[swapped[samples] == label] for label in pair]
+        for mine, other in zip(held, reversed(pair), strict=True):
+            swapped[rng.choice(mine, round(fraction * len(mine)), replace=False)] = other
+    return swapped

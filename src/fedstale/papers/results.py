@@ -8,7 +8,7 @@ from fedstale.experiments.recorder import environment
 from fedstale.papers import claims, rates
 from fedstale.papers.figure import Cell, Figure, cost
 from fedstale.runs import store
-from fedstale.runs.tables import write_csv
+from fedstale.runs.store import write_csv
 
 
 def check(figure: Figure) -> None:

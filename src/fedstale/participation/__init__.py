@@ -1,13 +1,11 @@
 """Who is available, one row of n bits per round."""
 
-from fedstale.participation.bernoulli import Bernoulli, TwoGroups
+from fedstale.participation.bernoulli import Bernoulli, LabelTied, TwoGroups
 from fedstale.participation.cyclic import Cyclic
 from fedstale.participation.diurnal import Diurnal
-from fedstale.participation.events import Events
-from fedstale.participation.grid import Grid
+from fedstale.participation.events import Events, Grid
 from fedstale.participation.markov import ClusteredMarkov, Markov, MarkovClasses
 from fedstale.participation.sampling import RegularisedSampling, Sampling
-from fedstale.participation.tied import LabelTied
 from fedstale.participation.trace import Trace
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Recorded on/off events, such as those of FedScale and FLASH, read as data: nothing is ever unpickled.
+"""Recorded on/off events and grids, such as those of FedScale and FLASH, read as data: nothing is ever unpickled.
 
 Lai et al., FedScale, ICML 2022; Yang et al., Characterizing Impacts of Heterogeneity in Federated Learning
 upon Large-Scale Smartphone Data (FLASH), WWW 2021.
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Mask, keep, part, require, shown
-from fedstale.participation import recorded
-from fedstale.participation.files import EVENT, read_events
+from fedstale.participation.files import EVENT, read_arrays, read_events, reading
+from fedstale.participation.trace import first_available, of_width, replay, shares
 
 
 @part
@@ -49,17 +49,17 @@ class Events:
         keep(self, "on", tuple(self.on))
         states = sorted(set(events[:, 3].tolist()))
         require(bool({*states} & {*self.on}), f"on must name a state of the events, {states}, got {[*self.on]}")
-        recorded.first_available(self._table, self.clients)
+        first_available(self._table, self.clients)
 
     def probs(self, n: int) -> Array:
-        return recorded.shares(self.recording(n))
+        return shares(self.recording(n))
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        return recorded.replay(self.recording(n))
+        return replay(self.recording(n))
 
     def recording(self, n: int | None = None) -> Mask:
         """(rounds, n) the state of each device when a round starts; all devices if n is left out."""
-        return recorded.of_width(self._table, n)
+        return of_width(self._table, n)
 
     @cached_property
     def _table(self) -> Mask:
@@ -73,7 +73,58 @@ class Events:
             mine = np.flatnonzero((devices == device) & (time >= self.start))
             mine = mine[np.argsort(time[mine], kind="stable")]  # of two at once, the later in the file holds
             columns.append(np.r_[False, on[mine]][np.searchsorted(time[mine], starts, side="right")])
-        return recorded.first_available(np.stack(columns, axis=1), self.clients)
+        return first_available(np.stack(columns, axis=1), self.clients)
+
+
+@part
+class Grid:
+    """A table (rounds, devices) of 1 available, 0 not and -1 unknown, such as FLASH's phones by the half-hour.
+
+    `grid` is the table or the path of an .npz file that holds it under the name `key`. An unknown entry
+    counts as away, or as available with `unknown = true`. Clients are all devices, or the first `clients`
+    that are ever available. One line is one round; after the last the first follows again.
+    """
+
+    grid: npt.ArrayLike | os.PathLike[str] | str
+    unknown: bool = False
+    clients: int | None = None
+    key: str = "avail"
+
+    def __post_init__(self) -> None:
+        path = self.grid if isinstance(self.grid, str | os.PathLike) else None
+        given = self.grid if path is None else _read(Path(path), self.key)
+        try:
+            grid = np.array(given)
+        except ValueError:  # numpy's word for rows that differ in length
+            grid = np.array([])
+        where = "grid" if path is None else f"{path}: {self.key}"
+        ok = grid.ndim == 2 and grid.size > 0 and bool(np.isin(grid, (-1, 0, 1)).all())
+        require(ok, f"{where} must be (rounds, devices) of -1, 0 and 1, got {grid.dtype} of shape {grid.shape}")
+        keep(self, "grid", grid.astype(np.int8))
+        first_available(self._table, self.clients)
+
+    def probs(self, n: int) -> Array:
+        return shares(self.recording(n))
+
+    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
+        return replay(self.recording(n))
+
+    def recording(self, n: int | None = None) -> Mask:
+        """(rounds, n) who is available; all devices if n is left out."""
+        return of_width(self._table, n)
+
+    @cached_property
+    def _table(self) -> Mask:
+        grid = np.asarray(self.grid)
+        return first_available((grid == 1) | (self.unknown & (grid == -1)), self.clients)
+
+
+def _read(path: Path, key: str) -> npt.ArrayLike:
+    with reading(path, ".npz file"):
+        arrays = read_arrays(path)
+    require([*arrays] != [""], f"{path}: must be an .npz file, got a single array")
+    require(key in arrays, f"{path}: has no array {key!r}, only {sorted(arrays)}")
+    return arrays[key]
 
 
 def _checked(rows: Any, name: str) -> npt.NDArray[np.str_]:
@@ -98,5 +149,4 @@ def _of_variant(events: npt.NDArray[np.str_], variant: str | None, name: str) ->
         require(len(there) == 1, f"{name}: has several variants, variant must be one of {there}, got none")
         return events
     require(variant in there, f"{name}: variant must be one of {there}, got {variant!r}")
-    mine: npt.NDArray[np.str_] = events[events[:, 1] == variant]
-    return mine
+    return np.asarray(events[events[:, 1] == variant])

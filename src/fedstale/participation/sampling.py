@@ -7,11 +7,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Ids, Mask, Participation, part, require
-from fedstale.participation import recorded
+from fedstale.core import Array, Ids, Mask, Participation, part, require
 from fedstale.participation.bernoulli import Bernoulli, TwoGroups
 from fedstale.participation.groups import Kind, ListsKinds, independent
 from fedstale.participation.marginals import uniform
+from fedstale.participation.trace import Recorded, recorded_kinds
 from fedstale.rng import stream
 
 
@@ -34,7 +34,11 @@ class Sampling:
 
     def probs(self, n: int) -> Array:
         kinds = _kinds(self.base, n)
-        return _average(self._shares(n), n, self.draws) if kinds is None else uniform(kinds, n, self.size)
+        if kinds is not None:
+            return uniform(kinds, n, self.size)
+        rows = self.base.rows(n, stream(0, "sampling", "marginals"))
+        chances = (row * np.float64(min(1.0, self.size / max(int(row.sum()), 1))) for row in rows)  # given the row
+        return _average(chances, n, self.draws)
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
         own = _own(rng, self.base)
@@ -44,11 +48,6 @@ class Sampling:
                 yield row
             else:
                 yield _mask(n, own.choice(available, self.size, replace=False, shuffle=False))
-
-    def _shares(self, n: int) -> Iterator[Floats]:
-        """The chance of each client to be chosen, given the row."""
-        for row in self.base.rows(n, stream(0, "sampling", "marginals")):
-            yield row * np.float64(min(1.0, self.size / max(int(row.sum()), 1)))
 
 
 @part
@@ -115,8 +114,8 @@ def _own(rng: np.random.Generator, base: Participation) -> np.random.Generator:
 def _kinds(base: Participation, n: int) -> list[Kind] | None:
     if isinstance(base, Bernoulli | TwoGroups):
         return [independent(base.probs(n))]
-    if isinstance(base, recorded.Recorded):
-        return list(recorded.kinds(base.recording(n)))
+    if isinstance(base, Recorded):
+        return list(recorded_kinds(base.recording(n)))
     return list(base.kinds(n)) if isinstance(base, ListsKinds) else None
 
 
@@ -140,7 +139,4 @@ def _same_company(kinds: list[Kind], n: int) -> bool:
 
 
 def _average(rows: Iterator[npt.NDArray[Any]], n: int, draws: int) -> Array:
-    total = np.zeros(n)
-    for row in islice(rows, draws):
-        total += row
-    return (total / draws).astype(np.float32)
+    return np.asarray(sum(islice(rows, draws), np.zeros(n)) / draws, np.float32)

@@ -11,10 +11,9 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedstale.core import require
 from fedstale.plots import raster
 from fedstale.plots.palette import STYLE
-from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED, States, names_clients, presence
+from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED, States, recorded_presence
 from fedstale.runs.store import RunFolder
 
 NAMES = {HEARD: "heard from", NOT_SELECTED: "there, but not selected", AWAY: "away or lost"}
@@ -22,15 +21,7 @@ NAMES = {HEARD: "heard from", NOT_SELECTED: "there, but not selected", AWAY: "aw
 
 def decisions(run: RunFolder, path: Path) -> None:
     """Write the picture of a run, finished or not."""
-    figure(run.config(), states(run)).savefig(path, dpi=160)
-
-
-def states(run: RunFolder) -> States:
-    """(clients, rounds): AWAY, HEARD or NOT_SELECTED, as far as the run got."""
-    lines = run.metrics()
-    require(len(lines) > 0, f"{run.path} has no rounds yet")
-    require(names_clients(lines), f"{run.path} has too many clients for its rounds to name them one by one")
-    return presence(run.config(), lines)
+    figure(run.config(), recorded_presence(run)).savefig(path, dpi=160)
 
 
 def figure(config: Mapping[str, Any], cells: States) -> Figure:

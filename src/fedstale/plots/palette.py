@@ -11,24 +11,13 @@ SKY, BLACK, GREY, DARK = "#56B4E9", "#000000", "#777777", "#3B4A5A"
 COLOURS = (BLUE, VERMILION, GREEN, PINK, ORANGE, BLACK, SKY, GREY)
 DASHES = ((), (6, 3), (2, 2), (6, 2, 2, 2), (9, 3), (9, 2, 2, 2))  # pixels or points drawn, left out, …; (): solid
 SYMBOLS = {  # plotly's name → matplotlib's
-    "circle": "o",
-    "square": "s",
-    "diamond": "D",
-    "triangle-up": "^",
-    "cross": "P",
-    "x": "X",
-    "star": "*",
-    "triangle-down": "v",
-    "pentagon": "p",
-}
+    "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "x": "X", "star": "*",
+    "triangle-down": "v", "pentagon": "p",
+}  # fmt: skip
 STYLE: dict[Any, Any] = {  # of matplotlib, for every figure
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "svg.hashsalt": "fedstale",
-}
+    "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+    "legend.fontsize": 8, "svg.hashsalt": "fedstale",
+}  # fmt: skip
 WIDTH = 1.4  # points, of a curve in matplotlib
 
 

@@ -1,6 +1,5 @@
 """The picture of a participation trace: how often, how long, how stale, and a look at the rows themselves."""
 
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -16,13 +15,6 @@ from fedstale.runs.query import HEARD
 
 Counts = npt.NDArray[np.int64]  # [k] how often k came
 SIZE = 60, 480  # of the raster: of more clients some are drawn, more rounds are put together
-
-
-def trace(
-    here: Mask, *, mixing: Floats, on: Counts, off: Counts, staleness: Counts, title: str, path: Path
-) -> None:
-    """Write the picture of a trace; see `figure`."""
-    figure(here, mixing, on, off, staleness, title).savefig(path, dpi=160)
 
 
 def figure(here: Mask, mixing: Floats, on: Counts, off: Counts, staleness: Counts, title: str) -> Figure:
@@ -61,8 +53,7 @@ def _mixing(axes: Any, mixing: Floats) -> None:
 
 def _stretches(axes: Any, on: Counts, off: Counts) -> None:
     for counts, name, colour, dash in ((on, "presence", BLUE, "-"), (off, "absence", VERMILION, "--")):
-        lengths, share = _at_least(counts, 1)
-        axes.step(lengths, share, where="post", color=colour, linestyle=dash, linewidth=1.4, label=name)
+        axes.step(*_at_least(counts, 1), where="post", color=colour, linestyle=dash, linewidth=1.4, label=name)
     axes.set(xlabel="k, rounds in a row", ylabel="share of k or longer", ylim=(0, 1.02))
     _logarithmic(axes, max(len(on), len(off)) - 1)
     axes.legend()

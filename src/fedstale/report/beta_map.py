@@ -6,7 +6,7 @@ from typing import Any
 from fedstale.report.plots import BLUES, Plot, Table, layout
 from fedstale.runs import metrics
 from fedstale.runs.metrics import Metric
-from fedstale.runs.query import Group, Setting, flat
+from fedstale.runs.query import Group, Setting, flat, grouped
 from fedstale.runs.statistics import spread
 from fedstale.runs.store import canonical
 
@@ -16,22 +16,20 @@ FREE = (ROW, COLUMN, "rounds", "evaluate_every")  # a grid's horizon follows p_m
 
 def maps(settings: Sequence[Setting]) -> list[Plot]:
     """One for every family of settings that differ in p_min and σ̂² only, with at least two β in each cell."""
-    families: dict[str, list[Setting]] = {}
-    for s in settings:
-        for parts, groups in _alike(s.groups).items():
-            place = canonical({k: v for k, v in flat(s.config).items() if k not in FREE})
-            families.setdefault(place + parts, []).append(s._replace(groups=groups))
-    found = [_map(cells) for family in families.values() if len(cells := _cells(family)) > 1]
+    alike = [s._replace(groups=some) for s in settings for some in grouped(s.groups, _other_parts).values()]
+    families = grouped(alike, lambda s: _place(s) + _other_parts(s.groups[0])).values()
+    found = [_map(cells) for family in families if len(cells := _cells(family)) > 1]
     return [plot for plot in found if plot]
 
 
-def _alike(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """Those that differ in β and rates only, as far as the other parts of the algorithm say."""
-    found: dict[str, list[Group]] = {}
-    for g in groups:
-        parts = [g.config.get(key, {}) for key in ("estimator", "channel")]
-        found.setdefault(canonical({"": [*parts, g.config.get("server", {}).get("kind")]}), []).append(g)
-    return found
+def _place(s: Setting) -> str:
+    return canonical({k: v for k, v in flat(s.config).items() if k not in FREE})
+
+
+def _other_parts(g: Group) -> str:
+    """The parts of an algorithm but for its rule and its rates."""
+    parts = [g.config.get(key, {}) for key in ("estimator", "channel")]
+    return canonical({"": [*parts, g.config.get("server", {}).get("kind")]})
 
 
 Place = tuple[float, float]  # p_min, share of swapped labels

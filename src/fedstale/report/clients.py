@@ -13,7 +13,7 @@ from fedstale.plots.palette import DARK, ORANGE, Look, look
 from fedstale.report.plots import CLIENTS, ROWS, Key, Plot, Table, faint, layout, plain, stroke
 from fedstale.report.series import POINTS, Lines, per_client, shares, weights
 from fedstale.runs.metrics import metric
-from fedstale.runs.query import HEARD, NOT_SELECTED, Line, names_clients, presence
+from fedstale.runs.query import HEARD, NOT_SELECTED, Line, grouped, names_clients, presence
 from fedstale.runs.statistics import block_means, spread, thinned
 
 ACCURACY = metric("accuracy")
@@ -25,10 +25,11 @@ STALENESS = ("median", "nine of ten clients at most", "oldest")
 
 def alike(lines: Sequence[Lines]) -> list[tuple[str, Lines]]:
     """One group for each way in which the first seed's clients were heard from, and the names of all alike."""
-    found: dict[str, list[Lines]] = {}
-    for group in lines:
-        heard = [(line.get("heard"), line.get("spared"), line["staleness"]) for line in group.seeds[0]]
-        found.setdefault(json.dumps(heard), []).append(group)
+
+    def heard(group: Lines) -> str:
+        return json.dumps([(line.get("heard"), line.get("spared"), line["staleness"]) for line in group.seeds[0]])
+
+    found = grouped(lines, heard)
     if len(found) == 1:
         return [("all algorithms" if len(lines) > 1 else lines[0].group.label, lines[0])]
     return [(", ".join(g.group.label for g in groups), groups[0]) for groups in found.values()]

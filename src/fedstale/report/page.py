@@ -11,11 +11,11 @@ from fedstale.plots.palette import look
 from fedstale.report import beta_map, markup, tables
 from fedstale.report.clients import alike, raster, realised, served, staleness
 from fedstale.report.plots import BETA, KEYS, Plot, curves
-from fedstale.report.series import Lines, clients, read
+from fedstale.report.series import Lines, read
 from fedstale.report.trace import recorded
 from fedstale.runs import metrics
 from fedstale.runs.metrics import LISTED, TRACED, metric
-from fedstale.runs.query import Setting, tuned
+from fedstale.runs.query import Setting, clients, tuned
 
 WAYS = 3  # of choosing clients that are drawn in one setting
 LEAST = (
@@ -77,7 +77,7 @@ def missing(s: Setting, lines: Sequence[Lines], plots: Sequence[Plot], ways: int
     notes = _not_drawn(s)
     if not lines:
         return notes
-    n, titles = clients(lines[0]), {p.title.split(":")[0] for p in plots}
+    n, titles = clients(lines[0].group.config, lines[0].seeds[0]), {p.title.split(":")[0] for p in plots}
     if metric("accuracy").label.capitalize() not in titles:
         notes.append("No test accuracy: this task has no test samples; images and `synthetic` have.")
     elif "Accuracy of each client" not in titles:

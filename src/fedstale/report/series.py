@@ -48,20 +48,13 @@ def per_client(lines: Lines, name: str) -> Floats | None:
     found = [np.array(r.folder.clients().get(name, []), np.float64) for r in lines.group.runs]
     if not found or any(len(f) == 0 or len(f) != len(found[0]) for f in found):
         return None
-    known = np.isfinite(found)
-    sums, count = np.where(known, found, 0.0).sum(axis=0), known.sum(axis=0)
-    return np.asarray(np.divide(sums, count, out=np.full(len(found[0]), np.nan), where=count > 0))
+    return np.asarray(np.ma.masked_invalid(found).mean(axis=0).filled(np.nan))
 
 
 def weights(lines: Lines) -> Floats | None:
     """(n,) the realised weight of each client over the whole run, mean over seeds."""
     last = [[line["weights"] for line in run if "weights" in line][-1:] for run in lines.seeds]
     return np.asarray(spread(last).mean[0]) if all(last) else None
-
-
-def clients(lines: Lines) -> int:
-    """The number of clients of a group."""
-    return query.clients(lines.group.config, lines.seeds[0])
 
 
 def shares(lines: Lines) -> Floats | None:

@@ -26,9 +26,8 @@ def pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     if tree is None or isinstance(tree, bool | int | float | str):
         return {"value": tree}
     items = children(tree)
-    require(
-        items is not None, f"a state holds arrays, numbers, tuples, lists, dicts and dataclasses, got {type(tree)}"
-    )
+    allowed = "arrays, numbers, tuples, lists, dicts and dataclasses"
+    require(items is not None, f"a state holds {allowed}, got {type(tree)}")
     return {"items": {key: pack(value, f"{path}/{key}", arrays) for key, value in items or ()}}
 
 

@@ -34,16 +34,13 @@ def sides(spec: str) -> list[Side]:
     place, colon, label = spec.rpartition(":")
     if Path(spec).exists() or not colon:
         place, label = spec, ""
-    runs = query.find(_in_runs(place)).runs
-    if not runs:
-        raise BadInput(f"{place} has no runs to compare, only a recorded participation")
-    every = [Side(s, g) for s in query.settings(runs) for g in s.groups]
-    found = [side for side in every if side.group.runs]
-    if not found:
-        raise BadInput(f"{spec} has no finished run; the same command with --resume goes on with it")
-    if not label:
-        return found
-    return _named(label, found, f"the label in {place}")
+    in_store = Path("runs") / place  # a run may be named alone, if it is in the folder `runs`
+    short = not Path(place).exists() and (in_store / "config.json").exists()
+    runs = query.find(in_store if short else Path(place)).runs
+    require(len(runs) > 0, f"{place} has no runs to compare, only a recorded participation")
+    found = [Side(s, g) for s in query.settings(runs) for g in s.groups if g.runs]
+    require(len(found) > 0, f"{spec} has no finished run; the same command with --resume goes on with it")
+    return _named(label, found, f"the label in {place}") if label else found
 
 
 def _named(name: str, found: Sequence[Side], what: str) -> list[Side]:
@@ -56,12 +53,6 @@ def _named(name: str, found: Sequence[Side], what: str) -> list[Side]:
         name = next(iter(alike), name)
     known(name, labels, what)
     return [side for side in found if side.group.label == name]
-
-
-def _in_runs(place: str) -> Path:
-    """A path, or the name of a run in the folder `runs`."""
-    path, named = Path(place), Path("runs") / place
-    return named if not path.exists() and (named / "config.json").exists() else path
 
 
 def matched(a: Sequence[Side], b: Sequence[Side], names: tuple[str, str]) -> list[Pair]:

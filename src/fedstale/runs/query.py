@@ -2,9 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ HOW = ("seed", "warmup", "engine")  # but for these: an engine changes how a run
 KEYS = {"label": str, "seed": int, "rounds": int, "data": dict, "strategy": dict}  # that every configuration has
 AWAY, HEARD, NOT_SELECTED = 0, 1, 2  # what a client did in a round; not selected: there, but left out by the rule
 Line = dict[str, Any]  # of metrics.jsonl: one round
+T = TypeVar("T")
 States = npt.NDArray[np.int8]  # (clients, rounds)
 
 
@@ -97,13 +98,17 @@ def settings(folders: Iterable[RunFolder]) -> list[Setting]:
     unique = {f.path.resolve(): f for f in folders}.values()
     read = [r for r in map(_run, unique) if r]
     warm = {(r.folder.path.parent, r.config["warmup"]) for r in read if "warmup" in r.config}
-    places: dict[str, tuple[dict[str, Any], dict[str, list[Run]]]] = {}
-    for r in read:
-        if (r.folder.path.parent, r.folder.path.name) not in warm:
-            place = _setting(r)
-            groups = places.setdefault(canonical(place), (place, {}))[1]
-            groups.setdefault(canonical({key: r.config.get(key) for key in ALGORITHM}), []).append(r)
-    return [Setting(place, _groups(groups.values())) for place, groups in places.values()]
+    of_own = [r for r in read if (r.folder.path.parent, r.folder.path.name) not in warm]
+    places = grouped(of_own, lambda r: canonical(_setting(r)))
+    return [Setting(_setting(some[0]), _groups(some)) for some in places.values()]
+
+
+def grouped(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
+    """The items by their key, in the order in which the keys come."""
+    found: dict[str, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def _run(folder: RunFolder) -> Run | None:
@@ -129,9 +134,9 @@ def _setting(r: Run) -> dict[str, Any]:
     return shared | {"warmup": {key: known[key] for key in ("rounds", "local") if key in known}}
 
 
-def _groups(found: Iterable[Sequence[Run]]) -> list[Group]:
+def _groups(runs: Iterable[Run]) -> list[Group]:
     groups = []
-    for seeds in found:
+    for seeds in grouped(runs, lambda r: canonical({key: r.config.get(key) for key in ALGORITHM})).values():
         finished_last = sorted(seeds, key=lambda r: r.result is not None)  # and counts, if a seed comes twice
         ordered = sorted({r.seed: r for r in finished_last}.values(), key=lambda r: r.seed)
         broken = [r for r in ordered if r.result is None]
@@ -141,11 +146,8 @@ def _groups(found: Iterable[Sequence[Run]]) -> list[Group]:
 
 def _distinct(groups: Sequence[Group]) -> list[Group]:
     """The same with a name for each: what differs is added where two have one name, and a number if need be."""
-    namesakes: dict[str, list[Group]] = {}
-    for g in groups:
-        namesakes.setdefault(g.label, []).append(g)
     found = []
-    for label, some in namesakes.items():
+    for label, some in grouped(groups, lambda g: g.label).items():
         keys = [k for k in varying([_parts(g.config) for g in some]) if k.endswith((".kind", "lr", "beta"))][:2]
         told = [", ".join(f"{k} {flat(g.config).get(k)}" for k in keys) for g in some]
         for k, g in enumerate(some):
@@ -214,6 +216,14 @@ def run_row(folder: RunFolder) -> dict[str, Any]:
     except (BadInput, KeyError, TypeError, ValueError) as error:
         row["state"] = "damaged: " + str(error).removeprefix(f"{folder.path}/")
     return row
+
+
+def recorded_presence(folder: RunFolder) -> States:
+    """(clients, rounds) what each client did, as far as the run got; see `presence`."""
+    lines = folder.metrics()
+    require(len(lines) > 0, f"{folder.path} has no rounds yet")
+    require(names_clients(lines), f"{folder.path} has too many clients for its rounds to name them one by one")
+    return presence(folder.config(), lines)
 
 
 def readable(folder: RunFolder) -> list[Line]:

@@ -12,6 +12,7 @@
 A file is written beside its place and moved there, so that a kill at any moment leaves the old or the new one.
 """
 
+import csv
 import dataclasses
 import fcntl
 import hashlib
@@ -19,7 +20,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
@@ -135,14 +136,11 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from computing this run, and sweep what a killed one left half-written.
-
-        The lock ends with the process.
-        """
+        """Keep other processes from computing this run, and sweep what a killed one left half-written."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which ends with the process
             except BlockingIOError:
                 raise BadInput(f"{self.path} is being computed by another process") from None
             for left in self.path.glob(".*.*"):
@@ -207,6 +205,16 @@ def write(path: Path, writer: Callable[[IO[bytes]], Any]) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all; what JSON lacks is written as text."""
     write(path, lambda f: f.write((json.dumps(value, indent=2, default=as_text) + "\n").encode()))
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as CSV; the columns are all keys in the order of their first appearance."""
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write(path, lambda file: file.write(text.getvalue().encode()))
 
 
 def read_json(path: Path) -> dict[str, Any]:

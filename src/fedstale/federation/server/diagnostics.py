@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from fedstale.core import Estimator, Floats
 from fedstale.federation.state.server_state import ServerState
-from fedstale.runs.store import fingerprint
-from fedstale.runs.tables import write_csv
+from fedstale.runs.store import fingerprint, write_csv
 
 Z = 1.959963984540054  # 95 %
 

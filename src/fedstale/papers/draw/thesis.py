@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from fedstale.papers.draw.style import About, Drawing, by, learning_curves, points, series, subplots
 from fedstale.papers.rates import Row
 from fedstale.plots import raster
-from fedstale.plots.decisions import states
 from fedstale.plots.palette import STYLE, look
-from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED
+from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED, recorded_presence
 
 WIDTH, LEGEND = 3.4, 0.16  # inches: of the column, of a line of the legend
 CLASSES = ("more\navailable", "less available,\ncorrelated", "less available,\nweakly corr.")
@@ -114,7 +113,7 @@ def clusters(rows: Sequence[Row], about: About) -> Figure:
     figure, axes, legend = _stack(len(panels) + 1, 3 + len(by(rows, "algorithm")), height=1.35)
     for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
         runs = [r for r in group if r.algorithm == group[0].algorithm and not r.diverged]
-        found = [(r, states(r.run)) for r in runs]
+        found = [(r, recorded_presence(r.run)) for r in runs]
         if found:
             row, cells = max(found, key=lambda pair: int((pair[1] == NOT_SELECTED).sum()))  # the most telling
             raster.draw(place, cells)
