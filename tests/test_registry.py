@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedstale as fs
 from fedstale import registry
 from fedstale.core import BadInput
 from fedstale.experiments.build import divide, make_task
@@ -146,3 +147,19 @@ def test_an_unknown_name_is_answered_with_the_nearest_of_all_algorithms() -> Non
     raw |= {"participation": {"kind": "two-groups", "p_min": np.float64(0.5)}, "algorithms": ["wiat"]}
     with pytest.raises(BadInput, match="did you mean 'wait'"):
         plan(check(raw), Path("nowhere"))
+
+
+def test_algorithms_have_the_names_of_their_papers() -> None:
+    assert {*registry.RECIPES} >= {
+        "fedavg",
+        "fedstale",
+        "fedvarp",
+        "mifa",
+        "fedau",
+        "ca-fed",
+        "f3ast",
+        "scaffold",
+        "auto",
+    }
+    assert registry.recipe("fedvarp").strategy == fs.FedStale(1.0)
+    assert registry.recipe("fedau").estimator == fs.Intervals()

@@ -160,8 +160,10 @@ def test_every_cell_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(planning, "describe", counted)
     monkeypatch.setattr(sys, "argv", ["fedstale"])
     change = ["rounds=3", "tune={}"]
-    reproduce(str(small(tmp_path)), Scale.smoke, change, jobs=1, out=tmp_path)
+    reproduce(str(small(tmp_path)), Scale.smoke, change, seeds="7", jobs=1, out=tmp_path)
     assert len(calls) == 3, "three cells"
+    configs = [run.config() for run in store.runs(tmp_path / "runs")]
+    assert {(c["rounds"], c["seed"]) for c in configs} == {(3, 7)}
 
 
 def test_overrides_have_files_of_their_own(tmp_path: Path) -> None:

@@ -129,3 +129,14 @@ def test_a_resumed_run_goes_on_with_belief_channel_and_momentum(tmp_path: Path) 
     assert reused(execute(stateful, broken, resume=True)) == [False]
     assert broken[0].folder.metrics() == whole[0].folder.metrics()
     assert broken[0].folder.result()["fingerprint"] == whole[0].folder.result()["fingerprint"]
+
+
+def test_a_run_starts_from_the_end_of_its_warm_up(tmp_path: Path) -> None:
+    raw = RAW | {"algorithms": ["fedavg"], "rounds": 1, "participation": {"kind": "bernoulli", "p": 1.0}}
+    warm, cold = check(raw | {"warmup": {"rounds": 3, "lr": 0.1}}), check(raw | {"rounds": 4})
+    ends = []
+    for name, experiment in (("warm", warm), ("cold", cold)):
+        (p,) = plan(experiment, open_store(tmp_path / name))
+        list(execute(experiment, [p]))
+        ends.append(p.folder.result()["distance"]["final"])
+    assert ends[0] == pytest.approx(ends[1], rel=1e-5)  # without noise three rounds and one are four

@@ -194,3 +194,10 @@ def test_a_claim_about_an_algorithm_that_was_not_run_is_not_tested() -> None:
     found = rows({(1, "a"): FAR, (1, "b"): NEAR})
     for claim in ({"check": "above", "second": "c"}, {"check": "ahead", "rivals": ["b", "c"]}):
         assert verdict(found, first="a", **claim).verdict == "not tested"
+
+
+@pytest.mark.parametrize(("fails", "told"), [(1, claims.HOLDS), (2, claims.FAILS)])
+def test_a_statement_may_fail_in_a_tenth_of_the_cells(fails: int, told: str) -> None:
+    found = {(x, name): values for x in range(10) for name, values in (("a", FAR), ("b", NEAR))}
+    found |= {(x, name): values for x in range(fails) for name, values in (("a", NEAR), ("b", FAR))}
+    assert verdict(rows(found), check="above", first="a", second="b").verdict == told

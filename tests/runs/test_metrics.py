@@ -55,3 +55,11 @@ def test_a_new_metric_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     table = run.table(rows, "title")
     assert [str(c.header) for c in table.columns] == ["algorithm", "final", "last 10", "best", "rarity", "rounds/s"]
     assert [*table.columns[4].cells] == ["30.00 %"]
+
+
+@pytest.mark.parametrize(
+    ("name", "best"), [("accuracy", 0.9), ("distance", 0.1), ("objective", 0.1), ("loss", 0.1)]
+)
+def test_more_is_better_of_an_accuracy_and_less_of_a_loss(name: str, best: float) -> None:
+    assert metric(name).best([0.1, 0.9]) == best
+    assert metric(name).score(best) > metric(name).score(0.5)
