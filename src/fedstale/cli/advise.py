@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress
 
 from fedstale.advise import evidence, text, trial
 from fedstale.advise.evidence import Evidence, read_numbers, with_task
@@ -12,6 +11,7 @@ from fedstale.advise.measures import Measures, measure, plain
 from fedstale.advise.rules import Advice
 from fedstale.advise.rules import advise as decide
 from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, Store, print_json, say, talk
+from fedstale.cli.run import follow
 from fedstale.core import BadInput, Floats, require
 from fedstale.experiments import schema
 from fedstale.experiments.execute import Stop, execute
@@ -74,10 +74,8 @@ def simulation(e: Experiment, m: Measures, a: Advice, out: Path) -> dict[str, An
     planned = plan(e, store.open_store(out))
     say(f"simulating {len(e.algorithms)} rules × {len(e.seeds)} seeds × {e.rounds} rounds (--rounds, --seeds) …")
     try:
-        with Stop() as stop, Progress(console=talk, transient=True, disable=not talk.is_terminal) as bars:
-            all_rounds = bars.add_task("", total=len(planned) * e.rounds)
-            for done in execute(e, planned, resume=True, stop=stop):
-                bars.advance(all_rounds, e.rounds if done.reused else 1)
+        with Stop() as stop:
+            follow(execute(e, planned, resume=True, stop=stop), planned, talk)
     except Diverged as error:
         say(f"warning: {error}")
     except Interrupted:

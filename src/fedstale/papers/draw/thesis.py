@@ -91,12 +91,10 @@ def over(rows: Sequence[Row], about: About) -> Figure:
 def estimates(rows: Sequence[Row], about: About) -> Figure:
     """Figure 2.4: how wrong the estimates are, and the accuracy, over the warm-up rounds."""
     figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
-    for k, (column, label) in enumerate(
-        (("probs_error", "of $\\hat\\pi$"), ("mixing_error", "of $\\hat\\lambda$"))
-    ):
-        at = {
-            key: np.mean([row.values[column] for row in some]) for (key,), some in by(rows, "warmup_rounds").items()
-        }
+    errors = {"probs_error": "of $\\hat\\pi$", "mixing_error": "of $\\hat\\lambda$"}
+    for k, (column, label) in enumerate(errors.items()):
+        groups = by(rows, "warmup_rounds").items()
+        at = {key: np.mean([row.values[column] for row in some]) for (key,), some in groups}
         above.plot(list(at), list(at.values()), label=label, marker="os"[k], markersize=3, **look(k).line)
     above.set(xlabel="warm-up rounds", ylabel="mean absolute error", xscale="log", yscale="log")
     above.grid(alpha=0.25)
