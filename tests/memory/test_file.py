@@ -116,6 +116,18 @@ def crash(patch: pytest.MonkeyPatch, at: int) -> list[int]:
     return count
 
 
+def test_the_rows_of_a_checkpoint_are_on_the_disk_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory.zeros(3, 2, Float32(str(tmp_path)))
+    memory.write(1, np.ones(2, np.float32), np.ones(2, np.bool_), 1)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    assert isinstance(memory.kept, files.File)
+    memory.saved()
+    assert synced == [memory.kept.fd]
+
+
 def test_a_kill_at_every_write_resumes_to_the_same_bits(tmp_path: Path) -> None:
     plain = last(played(Int8()))
     with pytest.MonkeyPatch.context() as patch:
