@@ -8,6 +8,7 @@ import pytest
 
 import fedstale as fs
 from fedstale import registry
+from fedstale.cli.app import command
 from fedstale.core import BadInput
 from fedstale.experiments.build import divide, make_task
 from fedstale.experiments.plan import plan
@@ -47,6 +48,11 @@ def squares():
     x = np.zeros((40, 1, 2, 2), np.uint8)
     return Dataset("squares", x, np.arange(40) % 2, 40, 2, (0.5,), (0.5,))
 
+class Net(torch.nn.Sequential):
+    def __init__(self, width):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(4, width), torch.nn.Linear(width, 2))
+
+def network(width=3): return Net(width)
 def nothing(): return None
 half = 1
 '''
@@ -126,6 +132,42 @@ def test_a_module_that_fails_and_a_dataset_that_is_none_are_told(own: tuple[Path
     path.with_name(f"{module}_broken.py").write_text("raise KeyError(1)")
     with pytest.raises(BadInput, match=f"importing {module}_broken failed with KeyError: 1"):
         read(path, [f"data.dataset={module}_broken:x"])
+
+
+@pytest.mark.parametrize("name", ["Net", "network"])
+def test_a_model_is_any_class_or_function_that_makes_a_module(
+    own: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path, module = own
+    model, out = f"model={{kind='{module}:{name}', width=5}}", str(tmp_path / "runs")
+    assert make_task(read(path).data, read(path, [model]).model.model_dump()).d == 4 * 5 + 5 + 5 * 2 + 2
+    for words in (
+        ["run", str(path), "-c", model, "--seeds", "1,2", "-o", out],
+        ["report", out, "-o", str(tmp_path / "page.html")],
+        ["compare", f"{out}:fedavg", f"{out}:{module}:Halved"],
+    ):
+        command().main(words, standalone_mode=False)
+    printed = capsys.readouterr().out
+    assert "4 runs in 1 setting" in printed
+    assert "2 seeds in common" in printed
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("kind='MODULE:Net', q=1", "cannot be made with {'q': 1}: TypeError"),
+        ("kind='MODULE:half'", "cannot be made with {}: TypeError"),
+        ("kind='MODULE:nothing'", "must make an nn.Module, got None"),
+        ("kind='MODULE:Nett'", "did you mean 'Net'"),
+    ],
+)
+def test_a_model_that_cannot_be_made_is_told_in_a_sentence(
+    own: tuple[Path, str], settings: str, sentence: str
+) -> None:
+    path, module = own
+    chosen = read(path, ["model={" + settings.replace("MODULE", module) + "}"])
+    with pytest.raises(BadInput, match=sentence):
+        make_task(chosen.data, chosen.model.model_dump())
 
 
 def test_every_name_of_every_table_is_found_and_listed() -> None:

@@ -58,7 +58,7 @@ class Names(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         part = self._parts[name]
-        return _imported(part, "") if isinstance(part, str) and OWN.fullmatch(part) else part
+        return own_object(part, "") if isinstance(part, str) and OWN.fullmatch(part) else part
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
@@ -70,7 +70,7 @@ class Names(Mapping[str, Any]):
         """The part of that name, or the user's own as "package.module:Name"."""
         if not (isinstance(name, str) and OWN.fullmatch(name) and self.methods):
             return self[known(name, self, where)]
-        part = _imported(name, where)
+        part = own_object(name, where)
         lacks = [method for method in self.methods if not callable(getattr(part, method, None))]
         what = f"{where} {name!r} is not a {self.kind}: it must be a dataclass with {' and '.join(self.methods)}"
         require(isinstance(part, type) and dataclasses.is_dataclass(part), f"{what}, got {shown(part)}")
@@ -191,7 +191,7 @@ def dataset(name: str) -> data.Dataset:
 
 def own_dataset(name: str) -> Callable[[], object]:
     """The user's own function that loads a dataset."""
-    function = _imported(name, "data.dataset")
+    function = own_object(name, "data.dataset")
     require(
         callable(function), f"data.dataset {name!r} must be a function without arguments, got {shown(function)}"
     )
@@ -220,7 +220,7 @@ def sources(config: object) -> dict[str, str]:
     return {config: hashlib.sha256(file.read_bytes()).hexdigest()[:16]} if file.is_file() else {}
 
 
-def _imported(own: str, where: str) -> Any:
+def own_object(own: str, where: str) -> Any:
     """What "package.module:Name" names."""
     module, _, name = own.partition(":")
     try:

@@ -166,3 +166,11 @@ def test_large_arrays_travel_in_shared_memory() -> None:
     np.testing.assert_array_equal(again["y"], thing["y"])
     np.testing.assert_array_equal(again["few"], thing["few"])
     shared.close()
+
+
+def test_a_model_of_a_notebook_is_refused_in_one_sentence() -> None:
+    code = "import torch, fedstale as fs\ndef net(): return torch.nn.Linear(2, 2)\n"
+    code += "task = fs.Supervised(net, [(torch.ones(4, 2), torch.tensor([0, 1, 0, 1]))])\n"
+    code += "try: fs.engine('pool', task, fs.Local(lr=0.1))\nexcept fs.BadInput as error: print(error)\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "cannot see what is defined in the cells of a notebook: put the model into a module" in done.stdout

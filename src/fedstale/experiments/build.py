@@ -1,5 +1,6 @@
 """The task and the participation that an experiment describes."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,17 @@ from fedstale.data.files import roots
 from fedstale.experiments.spec import Spec, Table, build
 from fedstale.fed_cis import REQUESTS, Tree, layered
 from fedstale.fed_cis.sampling import ExitSampling
-from fedstale.registry import EXIT_MODELS, MODELS, PARTICIPATION, PARTITIONS, SWAPS, WEIGHTINGS, dataset
+from fedstale.registry import (
+    EXIT_MODELS,
+    MODELS,
+    OWN,
+    PARTICIPATION,
+    PARTITIONS,
+    SWAPS,
+    WEIGHTINGS,
+    dataset,
+    own_object,
+)
 from fedstale.tasks.quadratic import Quadratic
 
 
@@ -46,7 +57,7 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
     own = {key: value for key, value in model.items() if key != "ridge"}
     if data.get("cis"):
         return _cis_task(data, own, model["ridge"], device)
-    network: Any = build(own, MODELS, "model")
+    network = _network(own)
     weights = WEIGHTS[data["weights"]]
     if data["dataset"] == "synthetic":
         return synthetic(
@@ -54,6 +65,16 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
             test_share=data["test_share"], model=network, weights=weights, ridge=model["ridge"], device=device,
         )  # fmt: skip
     return image_task(divide(data), network, weights=weights, ridge=model["ridge"], device=device)
+
+
+def _network(spec: Table) -> Any:
+    """The model of a section `model`; the user's own may be any class or function that makes an nn.Module."""
+    from fedstale.tasks.models import Made
+
+    own = own_object(spec["kind"], "model.kind") if OWN.fullmatch(spec["kind"]) else None
+    if own is None or dataclasses.is_dataclass(own):
+        return build(spec, MODELS, "model")
+    return Made(spec["kind"], own, {key: value for key, value in spec.items() if key != "kind"})
 
 
 def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:

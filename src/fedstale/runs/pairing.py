@@ -32,6 +32,9 @@ class Pair(NamedTuple):
 def sides(spec: str) -> list[Side]:
     """The algorithms that a folder, or FOLDER:NAME, names; see `_named` for what a name may be."""
     place, colon, label = spec.rpartition(":")
+    cuts = [k for k, c in enumerate(spec) if c == ":" and Path(spec[:k]).exists()]  # a label may have colons
+    if cuts:
+        place, label = spec[: cuts[0]], spec[cuts[0] + 1 :]
     if Path(spec).exists() or not colon:
         place, label = spec, ""
     in_store = Path("runs") / place  # a run may be named alone, if it is in the folder `runs`
@@ -48,7 +51,9 @@ def _named(name: str, found: Sequence[Side], what: str) -> list[Side]:
     labels = dict.fromkeys(side.group.label for side in found)
     if name not in labels:
         wanted = name.lower()
-        alike = {s.group.label for s in found if wanted in (s.group.label.lower(), s.config["strategy"]["kind"])}
+        alike = {
+            s.group.label for s in found if wanted in (s.group.label.lower(), s.config["strategy"]["kind"].lower())
+        }
         require(len(alike) < 2, f"{what} {name!r} could be {' or '.join(sorted(alike))}: name one of these")
         name = next(iter(alike), name)
     known(name, labels, what)

@@ -127,6 +127,9 @@ def _run(folder: RunFolder) -> Run | None:
 
 def _setting(r: Run) -> dict[str, Any]:
     shared = {key: value for key, value in r.config.items() if key not in (*ALGORITHM, *HOW)}
+    parts = canonical({key: r.config.get(key) for key in ALGORITHM})
+    sources = {name: of for name, of in shared.pop("sources", {}).items() if f'"{name}"' not in parts}
+    shared |= {"sources": sources} if sources else {}  # those of the algorithm's own parts are not shared
     if "warmup" not in r.config:
         return shared
     before = RunFolder(r.folder.path.parent / r.config["warmup"])
@@ -136,7 +139,8 @@ def _setting(r: Run) -> dict[str, Any]:
 
 def _groups(runs: Iterable[Run]) -> list[Group]:
     groups = []
-    for seeds in grouped(runs, lambda r: canonical({key: r.config.get(key) for key in ALGORITHM})).values():
+    of_algorithm = (*ALGORITHM, "sources")
+    for seeds in grouped(runs, lambda r: canonical({key: r.config.get(key) for key in of_algorithm})).values():
         finished_last = sorted(seeds, key=lambda r: r.result is not None)  # and counts, if a seed comes twice
         ordered = sorted({r.seed: r for r in finished_last}.values(), key=lambda r: r.seed)
         broken = [r for r in ordered if r.result is None]

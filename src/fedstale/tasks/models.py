@@ -1,14 +1,14 @@
 """Models for images and vectors: `MLP(hidden=(64,)).build((1, 28, 28), 10)` is an nn.Module."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import part, require
+from fedstale.core import BadInput, part, require, shown
 from fedstale.tasks.flat import Slot
 
 Shape = tuple[int, ...]
@@ -18,6 +18,24 @@ class Model(Protocol):
     """From the shape of one input, (C, H, W) for images, and the number of classes to a fresh module."""
 
     def build(self, shape: Shape, classes: int) -> nn.Module: ...
+
+
+class Made(NamedTuple):
+    """A model of the user's own: a class of modules, or a function that makes one, with its settings."""
+
+    name: str
+    make: Callable[..., object]
+    settings: Mapping[str, Any]
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        try:
+            made = self.make(**self.settings)
+        except Exception as error:  # whatever the user's own code raises
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise BadInput(f"model {self.name} cannot be made with {dict(self.settings)}: {text}") from error
+        if not isinstance(made, nn.Module):
+            raise BadInput(f"model {self.name} must make an nn.Module, got {shown(made)}")
+        return made
 
 
 @part

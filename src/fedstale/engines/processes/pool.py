@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -19,6 +20,10 @@ from fedstale.engines.serial import cut
 ATTEMPTS = 3  # processes that may die over one unit
 MOST_RUNS = 4  # in step: enough clients that nobody waits at the end of a round
 PICKLABLE = "engine 'pool' must be able to pickle the task: give a function of a module as model"
+NOT_IN_CELLS = (
+    "engine 'pool' starts processes that cannot see what is defined in the cells of a notebook: put the model into "
+    "a module (a .py file) and import it, or use engine 'serial'"
+)
 SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of torch's threads
 
 
@@ -61,6 +66,8 @@ class Pool:
         self.width = runs_that_fit(task, MOST_RUNS)
         self._board, self._data = Shared(), Shared()
         self._packed = dump(task, self._data, PICKLABLE)
+        in_cells = vars(sys.modules["__main__"]).get("__file__") is None and b"__main__" in self._packed
+        require(not in_cells, NOT_IN_CELLS)
         self._workers: list[Worker] = []
         self._close = weakref.finalize(self, _dismiss, self._workers, self._board, self._data)
 
