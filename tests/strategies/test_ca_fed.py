@@ -297,3 +297,8 @@ def test_settings() -> None:
         CAFed(tau=-0.5)
     with pytest.raises(BadInput, match="optimum must be one loss or 3, got 2"):
         CAFed(optimum=[1.0, 2.0]).init(3, 1)
+
+
+def test_binding_to_a_task_keeps_the_other_settings() -> None:
+    rule = CAFed(kappa2=2.0, tau=0.1, by_magnitude=False)
+    assert rule.bind(object()) == rule
