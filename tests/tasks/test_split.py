@@ -98,5 +98,5 @@ def test_inputs_without_targets_are_refused():
         Split.joined([(np.zeros((2, 1)), np.zeros(2)), (np.zeros((2, 1)), np.zeros(3))])
     with pytest.raises(BadInput, match="at least one client"):
         Split.joined([])
-    with pytest.raises(BadInput, match=r"one \(x, y\) pair per client, got ndarray in its place"):
+    with pytest.raises(BadInput, match=r"one \(x, y\) pair per client, or one Dataset with a length, got ndarray"):
         Split.joined((np.zeros((2, 1)), np.zeros(2)))  # the samples of one client, not a list of clients

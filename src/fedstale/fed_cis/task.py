@@ -52,7 +52,8 @@ class EarlyExitTask:
         self.d = self.slots[-1].where.stop
         place = partial(exit_of, model, self.slots, ridge=ridge, device=device)
         first, E = place(1, train, test), len(network.heads)
-        self.train, self.test, self.device = first.task.train, first.task.test, first.task.device
+        self.train, self.test = (Split(s.x, s.y, s.offsets) for s in (first.task.train, first.task.test))
+        self.device = first.task.device
         nodes = first.task.n
         require(tree.n == nodes, f"the tree must have the {nodes} nodes of the data, got {tree.n}")
         self.exits: tuple[Exit, ...] = (first, *(place(e, self.train, self.test) for e in range(2, E + 1)))

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from fedstale.core import Floats
 from fedstale.tasks.losses import answer
-from fedstale.tasks.split import Split, mapped
+from fedstale.tasks.split import Lazy, Split, mapped
 
 ROUNDS = 200  # of L-BFGS: a linear model with ridge needs about 50
 
 
 def least_objectives(
-    make: Callable[[], nn.Module], train: Split, loss: Callable[[Any, Tensor], Tensor], ridge: float
+    make: Callable[[], nn.Module], train: Split | Lazy, loss: Callable[[Any, Tensor], Tensor], ridge: float
 ) -> Floats:
     """(n,) by L-BFGS in float64, from the model's own start: the optimum of a convex model, else near one."""
     ends = train.offsets.tolist()

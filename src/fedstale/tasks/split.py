@@ -1,19 +1,36 @@
 """The samples of all clients, in memory or fetched one by one, and how much each client counts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
-from fedstale.core import Floats, Ids, require
+from fedstale.core import BadInput, Floats, Ids, require
 
 Data = Tensor | npt.NDArray[Any]
 Inputs = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]  # with one first dimension: (b, …)
 InputData = Data | tuple[Data, ...] | Mapping[str, Data]
 Weighting = Callable[[Ids], npt.ArrayLike]  # training samples of each client (n,) -> (n,)
+
+
+@runtime_checkable
+class MapStyle(Protocol):
+    """A torch Dataset, or anything else with a length that gives sample number i, a pair (x, y)."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+@runtime_checkable
+class Fetches(Protocol):
+    """A dataset that gives several samples at once, as torch's Subset does."""
+
+    def __getitems__(self, indices: list[int], /) -> list[Any]: ...
 
 
 class Split(NamedTuple):
@@ -38,7 +55,10 @@ class Split(NamedTuple):
         """From one (x, y) pair per client."""
         require(len(clients) > 0, "a task needs at least one client, got none")
         odd = next((c for c in clients if not (isinstance(c, tuple | list) and len(c) == 2)), None)
-        require(odd is None, f"samples must be one (x, y) pair per client, got {type(odd).__name__} in its place")
+        require(
+            odd is None,
+            f"samples must be one (x, y) pair per client, or one Dataset with a length, got {type(odd).__name__}",
+        )
         xs, ys = [mapped(_inputs, x) for x, _ in clients], [_targets(y) for _, y in clients]
         sizes = [rows_of(x) for x in xs]
         for i, (m, y) in enumerate(zip(sizes, ys, strict=True)):
@@ -65,6 +85,56 @@ class Split(NamedTuple):
     def means(self, values: Floats) -> Floats:
         """(M,) values to their mean per client (n,): nan without samples."""
         return means(values, self.offsets)
+
+
+class Lazy(NamedTuple):
+    """Training or test samples that are fetched when they are needed, from one dataset per client."""
+
+    datasets: tuple[MapStyle, ...]  # n
+    offsets: Ids  # (n + 1,)
+    device: torch.device
+
+    @property
+    def sizes(self) -> Ids:
+        """(n,) samples of each client."""
+        return np.diff(self.offsets)
+
+    @property
+    def x(self) -> Any:
+        raise BadInput("this needs samples in memory: give (x, y) pairs of tensors, got datasets")
+
+    @property
+    def y(self) -> Any:
+        return self.x
+
+    def take(self, rows: Tensor) -> tuple[Any, Tensor]:
+        """Inputs and targets of some rows (b,), collated as torch's DataLoader does."""
+        clients = (np.searchsorted(self.offsets, rows.tolist(), "right") - 1).tolist()
+        samples: list[Any] = []
+        for client, group in groupby(zip(clients, rows.tolist(), strict=True), lambda pair: pair[0]):
+            indices, dataset = [row - int(self.offsets[client]) for _, row in group], self.datasets[client]
+            samples += (
+                dataset.__getitems__(indices) if isinstance(dataset, Fetches) else map(dataset.__getitem__, indices)
+            )
+        odd = next((s for s in samples if not (isinstance(s, tuple | list) and len(s) == 2)), None)
+        require(odd is None, f"a dataset must give pairs (x, y), got {type(odd).__name__}")
+        x, y = default_collate(samples)
+        x = mapped(_inputs, tuple(x) if isinstance(x, list) else x)
+        return mapped(lambda v: v.to(self.device), x), _targets(y).to(self.device)
+
+    def span(self, start: int, stop: int) -> tuple[Any, Tensor]:
+        """Inputs and targets of neighbouring rows."""
+        return self.take(torch.arange(start, stop))
+
+    def to(self, device: torch.device) -> "Lazy":
+        """The same datasets, whose samples are put on a device."""
+        return self._replace(device=device)
+
+
+def is_dataset(samples: object) -> bool:
+    """Whether this is a dataset of one client, not its samples."""
+    held = isinstance(samples, tuple | list | Mapping | Tensor | np.ndarray | str)
+    return isinstance(samples, MapStyle) and not held
 
 
 def mapped(f: Callable[[Any], Any], x: Any) -> Any:

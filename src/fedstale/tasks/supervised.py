@@ -33,9 +33,10 @@ from fedstale.tasks.losses import (
 from fedstale.tasks.models import dense_sizes
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.quadratic import normalised
-from fedstale.tasks.split import Data, InputData, Split, Weighting, even, leaves, mapped
+from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting, even, is_dataset, leaves, mapped
 
-Samples = Split | Sequence[tuple[InputData, Data]]
+Samples = Split | Lazy | Sequence[tuple[InputData, Data]] | Sequence[MapStyle]
+Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
 OURS = ("accuracy", "loss", "objective")  # scores whose names a metric may not take
 
 
@@ -52,9 +53,14 @@ class Supervised:
     `model` is a function without arguments that makes an nn.Module: each run starts from fresh weights,
     drawn from its seed. A module in its place is copied, and every run starts from its weights. Trained
     are the float32 parameters that require a gradient; the others and all buffers are constants, the
-    same in every run. Training and test samples are one (x, y) pair per client, or a Split, which
-    is not copied. x may be a tuple of tensors, passed to the model by position, or a dict, passed by
-    keyword. `weights` is one number per client, or `even` or `by_samples`.
+    same in every run.
+
+    Training and test samples are one (x, y) pair per client, or a Split, which is not copied. A client's
+    pair may also be a map-style torch Dataset of (x, y) samples, which are fetched and collated when a
+    batch needs them; what it draws from torch comes from the seed of the batch. x may be a tuple of
+    tensors, passed to the model by position, or a dict, passed by keyword. `transform(x, generator)`
+    changes the inputs of every training batch (augmentation); the generator is seeded by the batch.
+    `weights` is one number per client, or `even` or `by_samples`.
 
     `loss(outputs, targets)` is cross entropy of class numbers by default, for outputs (b, classes) or
     (b, t, classes). Any other, such as `nn.MSELoss()`, may give a value per sample or one for the batch,
@@ -77,11 +83,12 @@ class Supervised:
         weights: npt.ArrayLike | Weighting = even,
         loss: Loss = cross_entropy,
         metrics: Mapping[str, Metric] | None = None,
+        transform: Transform | None = None,
         ridge: float = 0.0,
         device: str = "cpu",
     ) -> None:
         require(ridge >= 0, f"ridge must be at least 0, got {ridge}")
-        self.metrics = dict(metrics or {})
+        self.metrics, self.transform = dict(metrics or {}), transform
         taken = [name for name in OURS if name in self.metrics]
         require(not taken, f"metrics must have other names than {', '.join(OURS)}, got {taken}")
         self.loss, self.ridge, self.device = loss, ridge, _usable(device)
@@ -96,8 +103,8 @@ class Supervised:
         self._make = partial(copy.deepcopy, copy.deepcopy(model)) if isinstance(model, nn.Module) else model
         self.slots = slots(self.module())
         self.d = self.slots[-1].where.stop
-        self.stochastic = self._probe()
-        flat = self.has_cross_entropy and isinstance(self.train.x, Tensor)
+        self.stochastic = self._probe() or transform is not None
+        flat = self.has_cross_entropy and isinstance(self.train, Split) and isinstance(self.train.x, Tensor)
         # (inputs, hidden …, classes) of a linear model or an MLP, else None
         self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
 
@@ -133,6 +140,8 @@ class Supervised:
         flat.grad.zero_()
         with nullcontext() if batch.seed is None else seeded(batch.seed, self.device):
             x, y = self.train.take(batch.rows)
+            if self.transform is not None and batch.seed is not None:
+                x = self.transform(x, torch.Generator().manual_seed(draw(stream(batch.seed, "transform"))))
             loss = self.batch_loss(answer(flat.module, x), y)
             loss.backward()  # type: ignore[no-untyped-call]
         value = self.reported(loss, len(y)).item()
@@ -175,7 +184,7 @@ class Supervised:
         return self._scores(params, self.train, {}, {})["loss"] + self._penalty(params)
 
     def _scores(
-        self, params: Array, split: Split, each: Mapping[str, PerSample], whole: Mapping[str, Metric]
+        self, params: Array, split: Split | Lazy, each: Mapping[str, PerSample], whole: Mapping[str, Metric]
     ) -> dict[str, Floats]:
         """(n,) by name, the loss among them; every sample passes through the model once."""
         self._flat.load(params)
@@ -184,7 +193,7 @@ class Supervised:
             whole = {"loss": lambda outputs, y: self.reported(self.loss(outputs, y), len(y)), **whole}
         else:
             each = {**each, "loss": self._sample_losses}
-        with torch.inference_mode(), few_threads(self):
+        with torch.inference_mode(), few_threads(self), seeded(0) if self.stochastic else nullcontext():
             return client_scores(self._answers(params, split), split.offsets, each, whole)
 
     def _sample_losses(self, said: Any, y: Tensor) -> Tensor:
@@ -194,7 +203,7 @@ class Supervised:
         losses = (cross_entropy if self.has_cross_entropy else self.loss)(outputs_of(said), y)
         return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
 
-    def _answers(self, params: Array, split: Split) -> Iterator[tuple[Any, Tensor]]:
+    def _answers(self, params: Array, split: Split | Lazy) -> Iterator[tuple[Any, Tensor]]:
         """What the model says of all samples in their order, and their targets, batch by batch."""
         every = self._linear_outputs(params, split)
         if every is not None:
@@ -204,9 +213,11 @@ class Supervised:
             x, y = split.span(start, stop)
             yield answer(self._flat.module, x), y
 
-    def _linear_outputs(self, params: Array, split: Split) -> Tensor | None:
+    def _linear_outputs(self, params: Array, split: Split | Lazy) -> Tensor | None:
         """(M, classes) of a linear model, which torch multiplies slowly because it is so thin."""
         if self.dense is None or len(self.dense) != 2 or self.device.type != "cpu" or not load("linear"):
+            return None
+        if isinstance(split, Lazy):
             return None
         inputs, classes = self.dense
         w, bias = params[: inputs * classes].reshape(classes, inputs), params[inputs * classes :]
@@ -215,7 +226,7 @@ class Supervised:
     def _penalty(self, params: Array) -> float:
         return self.ridge / 2 * float(params.astype(np.float64) @ params) if self.ridge else 0.0
 
-    def _average(self, values: Floats, split: Split) -> float:
+    def _average(self, values: Floats, split: Split | Lazy) -> float:
         known = split.sizes > 0
         a = self.weights[known].astype(np.float64)
         return float(a @ values[known] / a.sum()) if a.sum() > 0 else float("nan")
@@ -223,12 +234,11 @@ class Supervised:
     def _probe(self) -> bool:
         """Whether the model draws random numbers; refuses one that cannot be trained here."""
         module, ends = self.module(), [0, self.train.offsets[-1] - 1]  # two samples, if need be one twice
-        x, y = self.train.take(torch.tensor(ends, device=self.device))
-        x, y = mapped(Tensor.cpu, x), y.cpu()
         before = {name: buffer.clone() for name, buffer in module.named_buffers()}
         with seeded(0):
             fresh = torch.get_rng_state()
-            said = _said(module, x)
+            x, y = self.train.take(torch.tensor(ends, device=self.device))
+            said, y = _said(module, mapped(Tensor.cpu, x)), y.cpu()
             drew = not torch.equal(fresh, torch.get_rng_state())
         changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
         require(
@@ -266,8 +276,14 @@ class Supervised:
         return {name: value for name, value in self.__dict__.items() if name != "_flat"}  # made anew where needed
 
 
-def _split(samples: Samples) -> Split:
-    return Split.of(*samples) if isinstance(samples, Split) else Split.joined(samples)
+def _split(samples: Samples) -> Split | Lazy:
+    if isinstance(samples, Split):
+        return Split.of(*samples)
+    if isinstance(samples, Lazy):
+        return samples
+    if len(samples) and all(map(is_dataset, samples)):
+        return Lazy(tuple(samples), np.cumsum([0, *map(len, samples)]), torch.device("cpu"))
+    return Split.joined(samples)  # type: ignore[arg-type]
 
 
 def _check_sizes(sizes: Ids) -> None:
@@ -276,9 +292,9 @@ def _check_sizes(sizes: Ids) -> None:
     require(not none, f"every client must have a training sample, got {len(none)} of {len(sizes)} without: {few}")
 
 
-def _check_classes(outputs: Tensor, *splits: Split) -> None:
+def _check_classes(outputs: Tensor, *splits: Split | Lazy) -> None:
     shape = tuple(outputs.shape)
-    for y in (split.y for split in splits if len(split.y)):
+    for y in (split.y for split in splits if isinstance(split, Split) and len(split.y)):
         ok = outputs.ndim == 2 or outputs.ndim == y.ndim + 1 > 2
         require(ok, f"the model must give (b, classes) for cross entropy, or (b, t, classes), got {shape}")
         counted = y if y.ndim == 1 else y[y != IGNORED]

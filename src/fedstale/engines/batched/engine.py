@@ -19,6 +19,7 @@ from fedstale.engines.machine import runs_that_fit
 from fedstale.engines.serial import Serial, cut
 from fedstale.kernels import load
 from fedstale.tasks.local import one_thread
+from fedstale.tasks.split import Split
 from fedstale.tasks.supervised import Supervised
 
 MOST_RUNS = 64  # runs in step: more gain nothing
@@ -62,6 +63,8 @@ class Batched:
         require(isinstance(task, Supervised), f"engine 'batched' needs a torch model, got {kind}; {ADVICE}")
         own = [name for name in BYPASSED if getattr(task, name) != MethodType(vars(Supervised)[name], task)]
         require(not own, f"engine 'batched' would ignore what {kind} does in {' and '.join(own)}; {ADVICE}")
+        require(isinstance(task.train, Split), f"engine 'batched' needs samples in memory, got datasets; {ADVICE}")
+        require(task.transform is None, f"engine 'batched' cannot apply a transform; {ADVICE}")
         require(not task.stochastic, f"engine 'batched' cannot repeat what a model draws (dropout); {ADVICE}")
         self._try()
 
