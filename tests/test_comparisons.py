@@ -1,5 +1,6 @@
 """Comparisons of tasks made in Python: stored, resumed to the same bits, and known by their content."""
 
+import functools
 import importlib
 import json
 import os
@@ -150,6 +151,16 @@ def test_a_version_stands_for_data_that_are_not_read(task: fs.Quadratic, tmp_pat
     assert name(task, "") != name(other, "")
 
 
+class Keeps:
+    @functools.cached_property
+    def value(self) -> float:
+        return 1.0
+
+
+class Kept(Keeps):
+    pass
+
+
 def test_checksums_see_arrays_closures_and_settings_but_not_identity() -> None:
     def made(width: int) -> Any:
         return lambda: width
@@ -161,6 +172,10 @@ def test_checksums_see_arrays_closures_and_settings_but_not_identity() -> None:
     assert digest(np.arange(3)) != digest(np.arange(3.0)) != digest(np.arange(3.0).reshape(3, 1))
     assert digest({"a": [1, 2]}) == digest({"a": [1, 2]}) != digest({"a": [1, 3]})
     assert digest(fs.FedStale(0.5)) == digest(fs.FedStale(0.5)) != digest(fs.FedStale(0.4))
+    kept = Kept()
+    before = digest(kept)
+    assert kept.value
+    assert digest(kept) == before  # also where it is inherited
     with open(os.devnull) as file:
         assert digest(file)  # what cannot be pickled counts by its class
 

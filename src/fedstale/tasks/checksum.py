@@ -99,7 +99,11 @@ def _parts(value: Any) -> Iterable[Any]:
         return [kept]
     make, arguments, state, *items = (*kept, None)[:5]
     if isinstance(state, dict):
-        cached = {key for key in state if isinstance(vars(type(value)).get(key), functools.cached_property)}
+        cached = {
+            key
+            for key in state
+            if isinstance(inspect.getattr_static(type(value), str(key), None), functools.cached_property)
+        }
         state = {key: inner for key, inner in state.items() if key not in cached}
     return [make, arguments, state, *(list(of) for of in items if of is not None)]
 
