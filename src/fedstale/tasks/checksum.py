@@ -104,7 +104,7 @@ def _parts(value: Any) -> Iterable[Any]:
             for key in state
             if isinstance(inspect.getattr_static(type(value), str(key), None), functools.cached_property)
         }
-        state = {key: inner for key, inner in state.items() if key not in cached}
+        state = {key: inner for key, inner in state.items() if key not in cached} or None
     return [make, arguments, state, *(list(of) for of in items if of is not None)]
 
 
