@@ -55,8 +55,10 @@ def test_copies_of_a_part_are_equal(name: str, table: object) -> None:
 
 
 def test_an_unknown_setting_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(BadInput, match="Local setting 'epochs' is unknown; known: lr, steps, batch, decay, prox"):
-        Local(lr=0.1, epochs=3)  # type: ignore[call-arg]
+    with pytest.raises(
+        BadInput, match=r"Local setting 'epoch' is unknown; did you mean 'epochs'\? known: lr, steps,"
+    ):
+        Local(lr=0.1, epoch=3)  # type: ignore[call-arg]
     with pytest.raises(BadInput, match="Thing setting 'tabel' is unknown; did you mean 'table'"):
         Thing("a", tabel=3)  # type: ignore[call-arg]
 
@@ -154,3 +156,23 @@ def test_a_sentence_is_one_line_and_not_endless() -> None:
 def test_the_types_of_settings_are_checked(make: Callable[[], object], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         make()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"steps": 3, "epochs": 1}, "steps and epochs contradict each other: give one of them"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"drop_last": True}, "drop_last needs epochs: steps use full batches"),
+        ({"nesterov": True}, "nesterov needs a momentum above 0, got 0"),
+        ({"momentum": 1.0}, "momentum must be at least 0 and below 1, got 1.0"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0 and finite, got -1.0"),
+        ({"clip_norm": 0.0}, "clip_norm must be above 0 and finite, got 0.0"),
+        ({"optimizer": "adagrad"}, "optimizer must be 'sgd', 'adam', 'adamw'"),
+        ({"optimizer": "adam", "momentum": 0.9}, "momentum is a setting of optimizer 'sgd', got 'adam'"),
+        ({"schedule": 3}, "schedule must be Schedule"),
+    ],
+)
+def test_local_settings_that_make_no_sense_are_refused(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        Local(0.1, **settings)  # type: ignore[arg-type]

@@ -338,7 +338,7 @@ def test_a_run_may_have_its_own_local_settings() -> None:
     rule = Listening(FedAvg())
     list(together(engine, [play(Run(engine, rule, Bernoulli(1.0), rounds=2, local=local))]))
     assert [job.local for job in engine.jobs] == [local, local]
-    assert [r.total_lr for r in rule.rounds] == pytest.approx([4 * 0.2 / 1.5, 4 * 0.2 / 2])
+    assert [float(r.work.rates[0]) for r in rule.rounds if r.work] == pytest.approx([4 * 0.2 / 1.5, 4 * 0.2 / 2])
 
 
 def test_the_belief_of_a_round_is_from_the_rounds_before() -> None:

@@ -26,6 +26,7 @@ from fedstale.participation import *  # noqa: F403
 from fedstale.registry import Recipe, recipe
 from fedstale.rng import stream
 from fedstale.runs.frames import metrics, runs
+from fedstale.schedules import Cosine, StepDecay, UniformSteps, Warmup
 from fedstale.servers import Adam, Momentum, Projection, Sgd, Yogi
 from fedstale.simulate import Diverged, Run, play, simulate, together
 from fedstale.strategies import *  # noqa: F403
@@ -33,9 +34,9 @@ from fedstale.tasks.quadratic import Quadratic
 
 from fedstale.core import (  # isort: skip
     Array, Availability, BadInput, BindsTask, Checkpoint, Closes, CountsSamples, DividesByProbability, Drifts,
-    EstimatesMixing, ExplainsItself, Floats, HasBeta, HasClusters, HasDevice, HasOptima, Ids, Job, Local, Mask,
-    Mixes, Reply, Round, SavesItself, ScoresClients, Selects, Snapshot, StepsTogether, WarmsUp, WithTruth,
-    Wraps, part,
+    EstimatesMixing, ExplainsItself, Floats, HasBeta, HasClusters, HasDevice, HasOptima, HasSlots, Ids, Job, Local,
+    Mask, Mixes, Reply, Round, SavesItself, Schedule, ScoresClients, Selects, Snapshot, StepsTogether, WarmsUp,
+    WithTruth, Work, Workload, Wraps, part,
 )  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
@@ -84,15 +85,16 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
 
 __all__ = [  # and all names of the rooms below
     "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "BindsTask", "Checkpoint",
-    "Closes", "Comparison", "CountsSamples", "Diverged", "DividesByProbability", "Drifts", "EarlyExit",
-    "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats",
-    "HasBeta", "HasClusters", "HasDevice", "HasOptima", "Ids", "Int8", "Intervals", "Job", "Known", "Local", "Mask",
-    "Memory", "Mixes", "Momentum", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run",
-    "RunFolder", "SavesItself", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split",
-    "StepsTogether", "Supervised", "Transitions", "WarmsUp", "WithTruth", "Wraps", "Yogi", "compare",
-    "data", "early_exit_task", "engine", "execute", "fed_cis", "image_task", "metrics", "models", "part", "plan",
-    "play", "plot", "read_experiment", "recipe", "registry", "runs", "simulate", "stream", "synthetic", "testing",
-    "theory", "together",
+    "Closes", "Comparison", "Cosine", "CountsSamples", "Diverged", "DividesByProbability", "Drifts",
+    "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself", "Float16",
+    "Float32", "Floats", "HasBeta", "HasClusters", "HasDevice", "HasOptima", "HasSlots", "Ids", "Int8",
+    "Intervals", "Job", "Known", "Local", "Mask", "Memory", "Mixes", "Momentum", "Pool", "Projection",
+    "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder", "SavesItself", "Schedule",
+    "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split", "StepDecay", "StepsTogether",
+    "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work", "Workload", "Wraps",
+    "Yogi", "compare", "data", "early_exit_task", "engine", "execute", "fed_cis", "image_task", "metrics",
+    "models", "part", "plan", "play", "plot", "read_experiment", "recipe", "registry", "runs", "simulate",
+    "stream", "synthetic", "testing", "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__

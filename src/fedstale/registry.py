@@ -1,7 +1,8 @@
 """The one place where a name becomes a part.
 
 There is a table for every kind of part: RECIPES (algorithms), STRATEGIES, PARTICIPATION, ESTIMATORS, CHANNELS,
-SERVERS, MEMORIES, DATASETS, PARTITIONS, SWAPS, MODELS, EXIT_MODELS, WEIGHTINGS, ENGINES. TABLES holds them all.
+SERVERS, SCHEDULES, WORKLOADS, MEMORIES, DATASETS, PARTITIONS, SWAPS, MODELS, EXIT_MODELS, WEIGHTINGS, ENGINES.
+TABLES holds them all.
 
     STRATEGIES["fedstale"]                              the class; what needs torch is imported on first use
     STRATEGIES.find("fedstale", "strategy.kind")        the same; an unknown name is answered with the nearest
@@ -24,7 +25,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from fedstale import channels, data, engines, estimators, fed_cis, memory, participation, servers, strategies
+from fedstale import (
+    channels,
+    data,
+    engines,
+    estimators,
+    fed_cis,
+    memory,
+    participation,
+    schedules,
+    servers,
+    strategies,
+)
 from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
 
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:Name
@@ -139,6 +151,10 @@ SERVERS = Names("server", {
     "sgd": servers.Sgd, "momentum": servers.Momentum, "adam": servers.Adam, "yogi": servers.Yogi,
     "projection": servers.Projection,
 }, ("init", "apply"))  # fmt: skip
+SCHEDULES = Names("schedule", {
+    "cosine": schedules.Cosine, "step-decay": schedules.StepDecay, "warmup": schedules.Warmup,
+}, ("factor",))  # fmt: skip
+WORKLOADS = Names("workload", {"uniform": schedules.UniformSteps}, ("steps",))
 MEMORIES = Names("memory coding", {
     "float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8,
 }, ("scales", "encode", "decode"))  # fmt: skip
@@ -165,7 +181,8 @@ DATASETS = Names("dataset", data.DATASETS)
 ENGINES = Names("engine", engines.ENGINES)
 TABLES = {
     "recipes": RECIPES, "strategies": STRATEGIES, "participation": PARTICIPATION, "estimators": ESTIMATORS,
-    "channels": CHANNELS, "servers": SERVERS, "memories": MEMORIES, "engines": ENGINES, "datasets": DATASETS,
+    "channels": CHANNELS, "servers": SERVERS, "schedules": SCHEDULES, "workloads": WORKLOADS,
+    "memories": MEMORIES, "engines": ENGINES, "datasets": DATASETS,
     "partitions": PARTITIONS, "swaps": SWAPS, "models": MODELS, "exit-models": EXIT_MODELS,
     "weightings": WEIGHTINGS,
 }  # fmt: skip

@@ -229,8 +229,8 @@ def _play(run: Run, now: Checkpoint) -> Play:
         clients, losses, refused = trained[keep], reply.losses[keep], trained[heard & ~finite]
         if len(refused) > 1 and len(clients) == 0:
             raise Diverged(f"round {t}: all updates are not finite; a smaller learning rate may help")
-        total_lr = local.steps * local.rate(t)
-        r = Round(t, params, clients, reply.updates[keep], arrived[keep], losses, weights, probs, total_lr)
+        work = reply.work and reply.work.of(keep)
+        r = Round(t, params, clients, reply.updates[keep], arrived[keep], losses, weights, probs, work)
         idle = np.setdiff1d(available, chosen, assume_unique=True) if selecting else available[:0]
         step, now = close_round(strategy, server, estimator, now._replace(channel=link), r, idle)
         yield Snapshot(t, now.params, step, available, chosen, clients, refused, losses, probs, now)

@@ -137,9 +137,16 @@ def check_engine(
             for job, before, reply, due in zip(jobs, given, kept, wanted, strict=True):
                 where = f"(round {t}, {len(job.clients)} clients)"
                 _same(who, job, before, "train must not change its jobs")
-                _near(who, reply, due, tolerance, f"{like} {where}")
-                _near(who, engine.train([job])[0], due, tolerance, f"{like} also one job at a time {where}")
-                _near(who, [engine.losses(job)], due[1:], tolerance, f"losses() must be those of training {where}")
+                _near(who, reply[:2], due[:2], tolerance, f"{like} {where}")
+                _same(who, [reply.work], [due.work], f"a reply must count the work of its clients {where}")
+                _near(who, engine.train([job])[0][:2], due[:2], tolerance, f"{like} also one job at a time {where}")
+                _near(
+                    who,
+                    [engine.losses(job)],
+                    [due.losses],
+                    tolerance,
+                    f"losses() must be those of training {where}",
+                )
             for reply, copied in zip(replies, kept, strict=True):
                 _same(who, reply, copied, "a reply must stay as it is when the engine goes on")
             params = params + wanted[0].updates.mean(axis=0)
@@ -159,7 +166,8 @@ def _script(n: int, d: int, *, rounds: int, seed: int = 0, hole: float = np.nan,
         numbers = rng.standard_normal((n + 1, d)).astype(np.float32)[:, order]
         updates = np.where(arrived, numbers[1:], np.float32(hole))
         losses, probs = rng.random(n).astype(np.float32), np.linspace(0.3, 1, n).astype(np.float32)
-        script.append(Round(t, numbers[0], available, updates, arrived, losses, weights, probs, total_lr=0.5))
+        work = core.Work(np.full(n, 5), np.full(n, 160), np.full(n, 0.5))
+        script.append(Round(t, numbers[0], available, updates, arrived, losses, weights, probs, work))
     return script
 
 
@@ -178,7 +186,7 @@ def _steps(strategy: Strategy, script: list[Round], again: Copy, beside: Sequenc
 def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, State]:
     """One round, as the simulation plays it."""
     who, (n, d) = type(strategy).__name__, everybody.updates.shape
-    t, _, ids, updates, arrived, losses, weights, probs, _ = everybody
+    t, _, ids, updates, arrived, losses, weights, probs, work = everybody
     available = ids
     if selecting := core.selects(strategy):
         mixing = np.linspace(0, 0.9, n).astype(np.float32)
@@ -188,7 +196,9 @@ def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, St
     if drifting := core.drifts(strategy):
         pull = drifting.drift(state, ids)
         _array(who, "the drift", pull, np.float32, [(len(ids), d)], np.isfinite(pull))
-    r = everybody._replace(clients=ids, updates=updates[ids], arrived=arrived[ids], losses=losses[ids])
+    r = everybody._replace(
+        clients=ids, updates=updates[ids], arrived=arrived[ids], losses=losses[ids], work=work and work.of(ids)
+    )
     given = copy.deepcopy(r)
     with _works(who, f"aggregate in a round of {len(ids)} clients"):
         step, state = strategy.aggregate(state, r)
@@ -220,7 +230,8 @@ def _through(channel: Channel, n: int, d: int, rounds: int, clients: Ids, again:
 def _jobs(engine: Engine, params: Array, t: int) -> list[Job]:
     """Everybody; some with other settings and a drift; one alone; nobody."""
     n, d, local = engine.task.n, engine.task.d, engine.local
-    other = dataclasses.replace(local, lr=local.lr / 2, steps=local.steps + 1, prox=0.1, decay=0.5)
+    more: dict[str, Any] = {"steps": local.steps + 1} if local.steps else {}
+    other = dataclasses.replace(local, lr=local.lr / 2, prox=0.1, decay=0.5, **more)
     drift = 0.1 * stream(0, "drift").standard_normal((n, d)).astype(np.float32)
     return [
         Job(params, np.arange(n), 0, t, local),
@@ -274,6 +285,9 @@ def _array(who: str, name: str, x: Any, dtype: type, shapes: list[tuple[Any, ...
 
 def _same(who: str, xs: Sequence[Any], ys: Sequence[Any], promise: str) -> None:
     for k, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        if isinstance(x, core.Work):
+            _same(who, x, y, promise)
+            continue
         arrays = isinstance(x, np.ndarray)
         same = np.array_equal(x, y, equal_nan=x.dtype.kind == "f") if arrays else x == y
         _hold(same, who, promise, f"{_shown(x)} and {_shown(y)} (no. {k})")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedstale.channels import Loss, Packets
-from fedstale.core import BadInput, Local, Round
+from fedstale.core import BadInput, Local, Round, Work
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli
 from fedstale.rng import stream
@@ -83,7 +83,17 @@ def test_the_mean_control_is_the_mean_of_the_controls_and_losses_do_no_harm(chan
 def test_what_did_not_arrive_changes_no_control_and_is_not_looked_at():
     ones, arrived = np.ones(2, np.float32), np.array([[True, False, True]])
     updates = np.array([[1, np.nan, 2]], np.float32)
-    r = Round(1, np.zeros(3, np.float32), np.array([1]), updates, arrived, ones[:1], ones / 2, ones, total_lr=0.5)
+    r = Round(
+        1,
+        np.zeros(3, np.float32),
+        np.array([1]),
+        updates,
+        arrived,
+        ones[:1],
+        ones / 2,
+        ones,
+        work=Work(np.array([1]), np.array([1]), np.array([0.5])),
+    )
     step, state = Scaffold().aggregate(Scaffold().init(2, 3), r)
     np.testing.assert_allclose(step, [1, 0, 2])
     np.testing.assert_allclose(state.rows, [[0, 0, 0], [-2, 0, -4]])
@@ -119,5 +129,7 @@ def test_resumed():
 def test_a_round_that_does_not_say_how_far_clients_went_is_refused():
     ones = np.ones(2, np.float32)
     r = Round(1, ones, np.array([0]), ones[None], np.array([[True]]), ones[:1], ones, ones)
-    with pytest.raises(BadInput, match=r"^Scaffold needs a total_lr \(K lr\) above 0 in every Round, got nan$"):
+    with pytest.raises(
+        BadInput, match=r"^Scaffold needs the sum of the local rates \(K lr\) of each client in Round.work$"
+    ):
         Scaffold().aggregate(Scaffold().init(2, 2), r)

@@ -1,6 +1,6 @@
 """Abilities: what a part may have beyond its protocol. They are asked for once, when a run is made."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from fedstale.core.records import Array, Availability, Belief, Ids, Mask, State
 
 __all__ = [
     "BindsTask", "Closes", "CountsSamples", "DividesByProbability", "Drifts", "EstimatesMixing",
-    "ExplainsItself", "HasBeta", "HasClusters", "HasDevice", "HasOptima", "Mixes", "SavesItself",
+    "ExplainsItself", "HasBeta", "HasClusters", "HasDevice", "HasOptima", "HasSlots", "Mixes", "SavesItself",
     "ScoresClients", "Selects", "StepsTogether", "WarmsUp", "WithTruth", "Wraps", "divides", "drifts",
     "selects",
 ]  # fmt: skip
@@ -120,6 +120,14 @@ class CountsSamples(Protocol):
 
     @property
     def samples(self) -> Ids: ...
+
+
+@runtime_checkable
+class HasSlots(Protocol):
+    """A task whose flat vector is made of a model's parameters, each with a `shape` and its slice `where`."""
+
+    @property
+    def slots(self) -> Sequence[Any]: ...
 
 
 @runtime_checkable

@@ -99,6 +99,7 @@ def part(cls: type[T]) -> type[T]:
 
     def __hash__(self: Any) -> int:
         plain = ((v.shape, *v.ravel().tolist()) if isinstance(v, np.ndarray) else v for v in values(self))
+        plain = (repr(v) if isinstance(v, dict) else v for v in plain)
         return hash((type(self).__name__, *plain))
 
     made.__init__ = __init__  # type: ignore[method-assign]
@@ -141,6 +142,8 @@ _PLAIN: dict[Any, tuple[str, Any]] = {
 def _fits(hint: Any, value: Any) -> bool:
     """Whether a value is what a type hint says; a list is as good as a tuple."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is collections.abc.Callable:
+        return callable(value)
     if any(typing.get_origin(kind) is os.PathLike for kind in inner):
         return True  # a table or the file that holds it: the part reads and checks it
     if {*inner} >= _ARRAY:
@@ -196,4 +199,6 @@ def _words(hint: Any) -> str:
         return f"a list of {_words(inner[0]).removeprefix('a ')}s"
     if origin is typing.Literal:
         return " or ".join(map(repr, inner))
+    if origin is collections.abc.Callable:
+        return "a function"
     return _PLAIN[hint][0] if hint in _PLAIN else f"{(origin or hint).__name__}()"

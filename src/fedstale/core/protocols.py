@@ -5,7 +5,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedstale.core.records import Array, Belief, Ids, Job, Local, Mask, Reply, Round, State, Streams
+from fedstale.core.local import Ids, Local
+from fedstale.core.records import Array, Belief, Job, Mask, Reply, Round, State, Streams
 
 __all__ = [
     "Channel", "Engine", "Estimator", "Participation", "Server", "Strategy", "Task",

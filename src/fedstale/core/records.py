@@ -9,16 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core.parts import BadInput, part, require
+from fedstale.core.local import Floats, Ids, Local, Work
+from fedstale.core.parts import BadInput
 
 __all__ = [
-    "Array", "Availability", "Belief", "Checkpoint", "Floats", "Ids", "Job", "Local", "Mask", "Reply",
+    "Array", "Availability", "Belief", "Checkpoint", "Floats", "Ids", "Job", "Mask", "Reply",
     "Round", "Snapshot", "State", "Streams", "weighted_sum",
 ]  # fmt: skip
 
 Array = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 State = Any  # plain arrays and numbers in tuples, lists, dicts or dataclasses
 Belief = Any  # the same, of an estimator
@@ -57,7 +56,7 @@ class Round(NamedTuple):
     losses: Array  # (m,)   local loss at the parameters sent
     weights: Array  # (n,)   a_i, sums to 1
     probs: Array  # (n,)   belief that a coordinate of client i's update is here
-    total_lr: float = float("nan")  # Σ lr over the local steps: -update / total_lr is a mean gradient
+    work: Work | None = None  # how much each client heard from has trained, if the engine says so
 
     def __repr__(self) -> str:
         return _brief(self)
@@ -86,31 +85,6 @@ class Availability(NamedTuple):
     mixing: Array  # (n,) belief about λ_i, how much a round's presence says of the next; 0 where there is none
 
 
-@part
-class Local:
-    """Local training: `steps` SGD steps on batches of `batch` samples at rate lr / (1 + decay·t).
-
-    `prox` is FedProx's μ: every gradient gets μ (w - w_sent), which holds clients near what was sent.
-    """
-
-    lr: float
-    steps: int = 5
-    batch: int = 32
-    decay: float = 0.0
-    prox: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(0 < self.lr < float("inf"), f"lr must be above 0 and finite, got {self.lr}")
-        require(self.steps >= 1, f"steps must be at least 1, got {self.steps}")
-        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
-        for name, value in (("decay", self.decay), ("prox", self.prox)):
-            require(0 <= value < float("inf"), f"{name} must be at least 0 and finite, got {value}")
-
-    def rate(self, t: int) -> float:
-        """The learning rate of round t."""
-        return self.lr / (1.0 + self.decay * t)
-
-
 class Job(NamedTuple):
     """The local training of one run in one round."""
 
@@ -127,6 +101,7 @@ class Reply(NamedTuple):
 
     updates: Array  # (m, d) local minus sent
     losses: Array  # (m,)   loss of the first batch, at the parameters sent
+    work: Work | None = None  # how much each client has trained; strategies such as Scaffold need it
 
 
 class Checkpoint(NamedTuple):

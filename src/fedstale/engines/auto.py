@@ -7,7 +7,7 @@ from contextlib import suppress
 import numpy as np
 
 from fedstale.core import Array, BadInput, Engine, Job, Local, Reply, StepsTogether, Task
-from fedstale.engines.batched.engine import Batched
+from fedstale.engines.batched.engine import Batched, require_supported
 from fedstale.engines.machine import cores
 from fedstale.engines.processes.pool import Pool
 from fedstale.engines.serial import Serial
@@ -37,10 +37,20 @@ class Auto:
         self.width = self.engine.width if isinstance(self.engine, StepsTogether) else 1
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
-        return self.engine.train(jobs)
+        """The replies to all jobs; Serial trains the runs whose settings the chosen engine refuses."""
+        serial, refused = Serial(self.task, self.local), [self._refuses(job) for job in jobs]
+        others = iter(self.engine.train([job for job, no in zip(jobs, refused, strict=True) if not no]))
+        return [serial.train([job])[0] if no else next(others) for job, no in zip(jobs, refused, strict=True)]
 
     def losses(self, job: Job) -> Array:
-        return self.engine.losses(job)
+        return (Serial(self.task, self.local) if self._refuses(job) else self.engine).losses(job)
+
+    def _refuses(self, job: Job) -> bool:
+        try:
+            require_supported(job.local)
+        except BadInput:
+            return isinstance(self.engine, Batched)
+        return False
 
     def close(self) -> None:
         if isinstance(self.engine, Pool):

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Job, Local, Reply, part
-from fedstale.engines.serial import cut
+from fedstale.engines.serial import Serial, cut
 from fedstale.rng import stream
 from fedstale.tasks.quadratic import Quadratic
 
@@ -24,10 +24,14 @@ class BatchedQuadratic:
     width: ClassVar[int] = 64
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
+        """The replies to all jobs, in their order; what is not plain SGD with equal steps is left to Serial."""
         replies: dict[int, Reply] = {}
-        for steps in sorted({job.local.steps for job in jobs}):
-            alike = {k: job for k, job in enumerate(jobs) if job.local.steps == steps}
-            replies |= zip(alike, self._train(list(alike.values()), steps), strict=True)
+        counts = [(job.local.steps or 0) if job.local.plain else 0 for job in jobs]
+        for steps in sorted({*counts}):
+            alike = {k: job for k, job in enumerate(jobs) if counts[k] == steps}
+            some = list(alike.values())
+            done = self._train(some, steps) if steps else Serial(self.task, self.local).train(some)
+            replies |= zip(alike, done, strict=True)
         return [replies[k] for k in range(len(jobs))]
 
     def losses(self, job: Job) -> Array:
@@ -51,7 +55,7 @@ class BatchedQuadratic:
             losses = losses if step else _half(gap, pull)
             gradient = (pull + noise).astype(np.float32) + prox * (w - sent) + drift
             w -= rate * gradient
-        return cut(jobs, w - sent, losses)
+        return cut(self.task, jobs, w - sent, losses)
 
     def _noise(self, jobs: Sequence[Job], steps: int) -> Floats:
         """(steps, R, d); jobs of one seed share it."""

@@ -2,19 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedstale.core import Array, Job, Local, Reply, Task, part, require
+from fedstale.core import Array, HasSlots, Job, Local, Reply, Task, part, require
 from fedstale.rng import stream
-from fedstale.tasks.local import few_threads
+from fedstale.tasks.local import few_threads, settled, work_of
+
+if TYPE_CHECKING:
+    from fedstale.engines.optimizers import Optimizer
 
 
-def cut(jobs: Sequence[Job], updates: Array, losses: Array) -> list[Reply]:
+def cut(task: Task, jobs: Sequence[Job], updates: Array, losses: Array) -> list[Reply]:
     """The reply to each job, from the rows (R, d) and (R,) of all clients of all jobs, in their order."""
     stops = np.cumsum([len(job.clients) for job in jobs])[:-1]
-    return [Reply(u, f) for u, f in zip(np.split(updates, stops), np.split(losses, stops), strict=True)]
+    rows = zip(jobs, np.split(updates, stops), np.split(losses, stops), strict=True)
+    return [Reply(u, f, work_of(task, job)) for job, u, f in rows]
 
 
 def answer(task: Task, job: Job, training: bool) -> Reply:
@@ -27,7 +31,10 @@ def answer(task: Task, job: Job, training: bool) -> Reply:
 
 @part
 class Serial:
-    """K steps of SGD per client on the batches of its own named stream."""
+    """The local steps of one client after the other, on the batches of each client's own named stream.
+
+    Plain SGD is computed in numpy; every other setting of `Local` by an optimizer of torch, fresh in every round.
+    """
 
     task: Task
     local: Local
@@ -43,6 +50,7 @@ class Serial:
         lr, prox = np.float32(local.rate(job.t)), np.float32(local.prox)
         for k, client in enumerate(job.clients.tolist()):
             w = job.params.copy()
+            optimizer = None if local.plain else self._optimizer(w, job)
             for step, batch in enumerate(self._batches(job, client)):
                 loss, gradient = self.task.gradient(w, client, batch)
                 if step == 0:
@@ -51,9 +59,17 @@ class Serial:
                     gradient = gradient + prox * (w - job.params)
                 if job.drift is not None:
                     gradient = gradient + job.drift[k]
-                w -= lr * gradient
+                if optimizer:
+                    optimizer.step(gradient)
+                else:
+                    w -= lr * gradient
             updates[k] = w - job.params
-        return Reply(updates, losses)
+        return Reply(updates, losses, work_of(self.task, job))
+
+    def _optimizer(self, w: Array, job: Job) -> "Optimizer":
+        from fedstale.engines.optimizers import Optimizer  # torch is slow to load
+
+        return Optimizer(w, self.task.slots if isinstance(self.task, HasSlots) else (), job.local, job.t)
 
     def losses(self, job: Job) -> Array:
         """(m,) the loss of each client's first batch of this round, without training."""
@@ -63,7 +79,7 @@ class Serial:
 
     def _batches(self, job: Job, client: int) -> Iterator[Any]:
         """The client's batches of this round, at least one."""
-        batches = iter(self.task.batches(client, job.local, stream(job.seed, "local", job.t, client)))
+        batches = iter(self.task.batches(client, settled(job, client), stream(job.seed, "local", job.t, client)))
         first = list(islice(batches, 1))
         require(len(first) == 1, f"a client that trains must have a batch, got none for client {client}")
         return chain(first, batches)

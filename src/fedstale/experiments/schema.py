@@ -91,10 +91,23 @@ class Model(Section):
 
 class Training(Section):
     lr: Annotated[float, Field(gt=0)]  # η_c, the client learning rate
-    steps: Annotated[int, Field(ge=1)] = 5  # K, SGD steps per round
+    steps: Annotated[int, Field(ge=1)] | None = None  # K, local steps per round; 5 unless epochs or work are given
+    epochs: Annotated[int, Field(ge=1)] | None = None  # instead of steps: passes over the client's samples
+    drop_last: bool = False  # with epochs: leave out the samples that do not fill a batch
     batch: Annotated[int, Field(ge=1)] = 32  # samples of a step
     decay: Annotated[float, Field(ge=0)] = 0.0  # the rate in round t is lr / (1 + decay · t)
     prox: Annotated[float, Field(ge=0)] = 0.0  # FedProx's μ: adds μ (w - w_sent) to every gradient
+    optimizer: Spec = (
+        "sgd"  # sgd, adam, adamw or an optimizer of torch such as "torch.optim:RMSprop"; settings beside kind
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of optimizer sgd
+    nesterov: bool = False  # Nesterov's momentum
+    weight_decay: Annotated[float, Field(ge=0)] = (
+        0.0  # adds weight_decay · w to every gradient; as adamw does there
+    )
+    clip_norm: Annotated[float, Field(gt=0)] | None = None  # longest gradient; a longer one is scaled down
+    schedule: Spec | None = None  # factor of the learning rate in each round
+    work: Spec | None = None  # instead of steps: a number of steps for each client and round
 
 
 class Warmup(Training):

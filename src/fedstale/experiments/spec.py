@@ -18,7 +18,10 @@ Table = dict[str, Any]
 Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
 NESTED: Mapping[Any, registry.Names] = {
     core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS, Float32: registry.MEMORIES,
+    core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS,
 }  # by type hint  # fmt: skip
+LOCAL_ALWAYS = ("lr", "steps", "batch", "decay", "prox")  # in every run's key
+AMOUNTS = {"steps", "epochs", "work"}  # one of them says how much a client trains
 PARTS = {"estimator": registry.ESTIMATORS, "server": registry.SERVERS, "channel": registry.CHANNELS}
 LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
 
@@ -37,7 +40,14 @@ class Algorithm(NamedTuple):
         """The settings of all parts, for a run's key."""
         tables = {"strategy": registry.STRATEGIES, **PARTS}
         parts = {key: describe(getattr(self, key), names) for key, names in tables.items()}
-        return {"label": self.label, **parts, "local": dataclasses.asdict(self.local)}
+        return {"label": self.label, **parts, "local": describe_local(self.local)}
+
+
+def describe_local(local: Local) -> Table:
+    """The table that builds these settings again: of the later settings only those that are not the default."""
+    fields = {f.name: (getattr(local, f.name), f.default) for f in dataclasses.fields(local)}
+    kept = {key: value for key, (value, default) in fields.items() if key in LOCAL_ALWAYS or value != default}
+    return {key: _plain(value) for key, value in kept.items()}
 
 
 def algorithm(
@@ -70,8 +80,18 @@ def algorithm(
     require(isinstance(label, str), f"{where}.label must be a text, got {shown(label)}")
     parts = {"channel": "lossless"} | parts | {key: entry[key] for key in parts if key in entry}
     built = {key: build(parts[key], names, key) for key, names in PARTS.items()}
-    training = make(Local, local | {key: entry[key] for key in LOCAL_KEYS if key in entry}, where)
+    training = _local(local, {key: entry[key] for key in LOCAL_KEYS if key in entry}, where)
     return Algorithm(label, strategy, **built, local=training)
+
+
+def _local(local: Table, own: Table, where: str) -> Local:
+    """Local training as the file says, changed by the settings of one entry."""
+    other = AMOUNTS if AMOUNTS & {*own} else set()
+    made: Local = make(Local, {key: value for key, value in local.items() if key not in other} | own, where)
+    kind = made.optimizer.get("kind") if isinstance(made.optimizer, Mapping) else made.optimizer
+    if registry.OWN.fullmatch(str(kind)):
+        registry.own_object(str(kind), f"{where}.optimizer")
+    return made
 
 
 def _recipe(entry: Table, where: str) -> registry.Recipe:

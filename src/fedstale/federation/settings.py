@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from fedstale.core import BadInput, Local, WithTruth, require
+from fedstale.core import BadInput, Local, WithTruth, drifts, require
 from fedstale.experiments.schema import Section, Training, load, validated
 from fedstale.experiments.spec import Algorithm, Spec, algorithm, as_table
 from fedstale.federation.state.server_state import Rules
@@ -113,4 +113,6 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     a = algorithm(entry, "strategy", local=local, estimator="intervals", server=file.server, channel=None)
     ok = not (isinstance(a.estimator, WithTruth) and a.estimator.needs_truth)
     require(ok, 'estimator "known" needs p, one probability per client: a real federation does not know them')
+    ok = drifts(a.strategy) is None or a.local.steps is not None
+    require(ok, f"{a.label} needs local.steps: a server does not know the epochs or the work of its clients")
     return Settings(folder, file, Rules(a.strategy, a.estimator, a.server), a)

@@ -161,20 +161,26 @@ def _move(w: Any, bias: Any, x: Any, batch: Any, g: Any, rate: Any, keep: Any) -
 @fast  # type: ignore[untyped-decorator]
 def linear(
     x: Any, y: Any, samples: Any, sizes: Any, sharers: Any, training: Any,
-    rows: Any, job: Any, params: Any, rate: Any, keep: Any, shift: Any, updates: Any, losses: Any,
+    rows: Any, job: Any, params: Any, rate: Any, keep: Any, shift: Any, momentum: Any,
+    updates: Any, losses: Any,
 ) -> None:  # fmt: skip
-    """A chunk of linear models: its row k = g·J + j trains on the samples of draw g, times `keep`, plus `shift`."""
+    """A chunk of linear models: its row k = g·J + j trains on the samples of draw g, times `keep`, plus `shift`.
+
+    With `momentum` (R,) this change is added to a speed, which moves the weights; without, it is empty.
+    """
     (steps, G, b), wide = samples.shape, x.shape[1]
     outs, padded = params.shape[1] // (wide + 1), (b + 3) // 4 * 4
     z, w = np.zeros((outs, padded), np.float32), np.empty((outs, wide), np.float32)
     top, total, entropy = np.empty(padded, np.float32), np.empty(padded, np.float32), np.empty(b, np.float32)
     bias, labels = np.empty(outs, np.float32), np.empty(b, np.int64)
+    speed, bias_speed = np.empty_like(w), np.empty_like(bias)
     for k in range(G * sharers):
         g, row = k // sharers, rows[k]
         size, sent, out = sizes[g], params[job[row]], updates[row]
         for o in range(outs):
             w[o] = sent[o * wide : (o + 1) * wide]
             bias[o] = sent[outs * wide + o]
+        speed[:], bias_speed[:] = 0, 0
         for step in range(steps if training else 1):
             batch = samples[step, g, :size]
             for s in range(size):
@@ -185,10 +191,19 @@ def linear(
                 losses[row] = (entropy[:size] + np.log(total[:size])).mean()
             if training:
                 z[:, size:] = 0
-                _move(w, bias, x, batch, z, rate[row] / f32(size), keep[k])
+                if len(momentum):
+                    _move(speed, bias_speed, x, batch, z, rate[row] / f32(size), momentum[row])
+                    speed += (keep[k] - f32(1)) * w
+                    bias_speed += (keep[k] - f32(1)) * bias
+                else:
+                    _move(w, bias, x, batch, z, rate[row] / f32(size), keep[k])
                 if len(shift):
-                    w += shift[k, : outs * wide].reshape(outs, wide)
-                    bias += shift[k, outs * wide :]
+                    moved, bias_moved = (speed, bias_speed) if len(momentum) else (w, bias)
+                    moved += shift[k, : outs * wide].reshape(outs, wide)
+                    bias_moved += shift[k, outs * wide :]
+                if len(momentum):
+                    w += speed
+                    bias += bias_speed
         if training:
             for o in range(outs):
                 for c in range(wide):

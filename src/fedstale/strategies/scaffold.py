@@ -36,13 +36,16 @@ class Scaffold:
         return (state.mean - state.rows[clients]).astype(np.float32)  # (m, d) c - c_i
 
     def aggregate(self, state: Controls, r: Round) -> tuple[Array, Controls]:
-        require(r.total_lr > 0, f"Scaffold needs a total_lr (K lr) above 0 in every Round, got {r.total_lr}")
+        require(r.work is not None, "Scaffold needs the sum of the local rates (K lr) of each client in Round.work")
+        rates = r.work.rates if r.work else np.empty(0)
         a, rows, c = r.weights[r.clients], state.rows, state.mean
         present = weighted_sum(a, r.arrived.astype(np.float32))  # (d,) or (1,): Σ a_i of what arrived
         step = weighted_sum(a, r.received()) / np.where(present > 0, present, 1.0)
         mean = c.copy()
-        for i, a_i, Δ, arrived in zip(r.clients.tolist(), a.tolist(), r.received(), r.arrived, strict=True):
-            c_i = np.where(arrived, rows[i] - c - Δ / r.total_lr, rows[i]).astype(np.float32)
+        heard = zip(r.clients.tolist(), a.tolist(), rates.tolist(), r.received(), r.arrived, strict=True)
+        for i, a_i, total, Δ, arrived in heard:
+            moved = arrived & (total > 0)  # at rate 0 nothing was learned
+            c_i = np.where(moved, rows[i] - c - Δ / (total or 1.0), rows[i]).astype(np.float32)
             mean += a_i * (c_i.astype(np.float64) - rows[i])
             rows[i] = c_i
         return step.astype(np.float32), Controls(rows, mean)

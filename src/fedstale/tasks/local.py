@@ -1,11 +1,15 @@
-"""How a client trains: which samples its steps use, and how many threads a step may take. Without torch."""
+"""How a client trains: which samples its steps use, how much work that is, and how many threads a step may take.
+
+Without torch.
+"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 
-from fedstale.core import HasDevice, Ids, Local, Task
+from fedstale.core import CountsSamples, HasDevice, Ids, Job, Local, Task, Work
+from fedstale.rng import stream
 
 SMALL = 1 << 16  # parameters below which a second thread gains little, and costs 9 to 20 times on a busy machine
 
@@ -14,12 +18,51 @@ def minibatches(size: int, local: Local, rng: np.random.Generator) -> Ids:
     """(steps, b) samples of a client that holds `size` of them, b = min(local.batch, size).
 
     One shuffle after the other, cut in equal batches: no sample comes again before all have come, and
-    an epoch may end inside a batch.
+    an epoch may end inside a batch. With `epochs`, every epoch is a shuffle of its own: it needs `drop_last`
+    here, so that all batches are equal; `batches_of` also cuts the smaller last ones.
     """
+    drawn, sizes = batches_of(size, local, rng)
+    return drawn.reshape(len(sizes), -1)
+
+
+def batches_of(size: int, local: Local, rng: np.random.Generator) -> tuple[Ids, list[int]]:
+    """The samples of all batches of a client, one after the other, and how many of them each batch has."""
     b = min(local.batch, size)
-    epochs = -(-local.steps * b // size)
-    drawn = np.concatenate([rng.permutation(size) for _ in range(epochs)])
-    return drawn[: local.steps * b].reshape(local.steps, b)
+    if local.epochs is None:
+        assert local.steps is not None, "the work of a client is settled before it draws"
+        shuffles, sizes = -(-local.steps * b // size), [b] * local.steps
+        return np.concatenate([rng.permutation(size) for _ in range(shuffles)])[: sum(sizes)], sizes
+    full, rest = divmod(size, b)
+    once = [b] * full + ([rest] if rest and not local.drop_last else [])
+    drawn = [rng.permutation(size)[: sum(once)] for _ in range(local.epochs)]
+    return np.concatenate(drawn), once * local.epochs
+
+
+def settled(job: Job, client: int) -> Local:
+    """The settings of one client of a job, with the number of steps that its workload gives it."""
+    return job.local.alone(client, job.t, stream(job.seed, "work", job.t, client)) if job.local.work else job.local
+
+
+def steps_of(job: Job, sizes: Ids) -> Ids:
+    """(m,) the steps of the clients of a job, which hold so many samples."""
+    local = job.local
+    if local.epochs is not None:
+        return local.epochs * local.per_epoch(sizes)
+    if local.work is None:
+        return np.full(len(job.clients), local.steps)
+    return np.array([settled(job, i).steps or 0 for i in job.clients.tolist()], np.int64)
+
+
+def work_of(task: Task, job: Job) -> Work | None:
+    """How much the clients of a job train; None for epochs of a task that does not count its samples."""
+    local, counts = job.local, isinstance(task, CountsSamples)
+    if local.epochs and not counts:
+        return None
+    sizes = task.samples[job.clients] if isinstance(task, CountsSamples) else np.full(len(job.clients), local.batch)
+    steps = steps_of(job, sizes)
+    whole = local.epochs is not None and not local.drop_last
+    samples = (local.epochs or 0) * sizes if whole else steps * np.minimum(sizes, local.batch)
+    return Work(steps, samples, steps * np.float64(local.rate(job.t)))
 
 
 @contextmanager

@@ -45,7 +45,8 @@ class Quadratic:
 
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Floats]:
         """The noise of each step."""
-        for _ in range(local.steps):
+        require(local.steps is not None, "a quadratic has no samples to count epochs by: give steps instead")
+        for _ in range(local.steps or 0):
             yield np.multiply(self.noise, rng.standard_normal(self.d))
 
     def gradient(self, params: Array, client: int, batch: Floats) -> tuple[float, Array]:

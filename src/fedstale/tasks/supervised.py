@@ -16,7 +16,7 @@ from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric, PerSample, client_scores, spans
 from fedstale.tasks.flat import Flat, draw, seeded, slots, trained, vector
-from fedstale.tasks.local import few_threads, minibatches
+from fedstale.tasks.local import batches_of, few_threads
 from fedstale.tasks.losses import (
     IGNORED,
     HasLoss,
@@ -128,9 +128,9 @@ class Supervised:
 
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Batch]:
         start, stop = self.train.offsets[client : client + 2].tolist()
-        rows = torch.from_numpy(start + minibatches(stop - start, local, rng)).to(self.device)
-        seeds = [draw(rng) if self.stochastic else None for _ in range(local.steps)]
-        return map(Batch, rows, seeds)
+        drawn, sizes = batches_of(stop - start, local, rng)
+        rows = torch.from_numpy(start + drawn).to(self.device)
+        return map(Batch, torch.split(rows, sizes), [draw(rng) if self.stochastic else None for _ in sizes])
 
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
         flat = self._flat

@@ -2,17 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedstale.core import Array, Ids, Job, Local
 from fedstale.kernels import load
 from fedstale.rng import key, stream
-from fedstale.tasks.local import minibatches
+from fedstale.tasks.local import minibatches, steps_of
 
-Key = tuple[int, int, int, int]  # seed, t, batch, steps: jobs with the same draw the same samples
+Key = tuple[Any, ...]  # seed, t, batch, steps, epochs, workload: jobs with the same draw the same samples
 Room = Callable[[int, int], int]  # b, J -> draws that a chunk may hold
 Wide = Callable[[int, int], int]  # samples of a draw, batch -> b, the padded batch size
 WORTH = 8  # a chunk that fills less than 1/8 of its room is not divided between two threads
@@ -27,6 +28,7 @@ class Draw(NamedTuple):
     client: int
     size: int  # min(batch, samples of the client)
     wide: int  # b, the padded batch size
+    steps: int
     rows: Ids  # (J,) ascending, counted over the clients of all jobs
 
 
@@ -53,15 +55,16 @@ class Chunk(NamedTuple):
 
     def samples(self) -> Ids:
         """(steps, G, b) rows of the training split; a draw is padded with a sample of the same client."""
-        steps, clients = self.draws[0].local.steps, np.array([draw.client for draw in self.draws])
-        samples = np.zeros((steps, len(clients), self.draws[0].wide), np.int64)
+        clients, like = np.array([draw.client for draw in self.draws]), self.draws[0]
+        samples = np.zeros((like.steps, len(clients), like.wide), np.int64)
         first, held = self.offsets[clients], self.offsets[clients + 1] - self.offsets[clients]
-        if fused := load("linear"):
+        if (fused := load("linear")) and like.local.epochs is None:
             keys = b"".join(key(draw.seed, "local", draw.t, draw.client) for draw in self.draws)
             fused.draw(np.frombuffer(keys, np.uint64).reshape(-1, 2), held, self.sizes, samples)
         else:
-            for g, (seed, t, local, client, size, _, _) in enumerate(self.draws):
-                samples[:, g, :size] = minibatches(int(held[g]), local, stream(seed, "local", t, client))
+            for g, (seed, t, local, client, size, _, steps, _) in enumerate(self.draws):
+                own = local if local.work is None else replace(local, steps=steps, work=None)
+                samples[:, g, :size] = minibatches(int(held[g]), own, stream(seed, "local", t, client))
         samples += first[:, None]
         return samples
 
@@ -77,7 +80,7 @@ def chunks(jobs: Sequence[Job], offsets: Ids, room: Room, wide: Wide) -> Iterato
     Chunks are about equal and come in pairs, for threads to share, unless there is too little for two. They
     do not depend on the number of threads.
     """
-    for (_, sharers, b), draws in _grouped(jobs, np.diff(offsets), wide).items():
+    for (_, _, sharers, b), draws in _grouped(jobs, np.diff(offsets), wide).items():
         m, most = len(draws), room(b, sharers)
         parts = 1 if WORTH * m < most else min(m, 2 * -(-m // (2 * most)))
         for begin, end in pairwise(m * k // parts for k in range(parts + 1)):
@@ -96,22 +99,25 @@ def filled(size: int, batch: int) -> int:
     return max(wide, 2)
 
 
-def _grouped(jobs: Sequence[Job], sizes: Ids, wide: Wide) -> dict[tuple[int, int, int], list[Draw]]:
-    """The draws of all jobs by (steps, J, b)."""
+def _grouped(jobs: Sequence[Job], sizes: Ids, wide: Wide) -> dict[tuple[bool, int, int, int], list[Draw]]:
+    """The draws of all jobs by (whether steps are counted in epochs, steps, J, b)."""
     first = np.cumsum([0, *(len(job.clients) for job in jobs)])
     same: dict[Key, list[int]] = defaultdict(list)
     for k, job in enumerate(jobs):
         if len(job.clients):
-            same[job.seed, job.t, job.local.batch, job.local.steps].append(k)
-    groups: dict[tuple[int, int, int], list[Draw]] = defaultdict(list)
-    for name, members in same.items():
+            local = job.local
+            same[job.seed, job.t, local.batch, local.steps, local.epochs, local.work].append(k)
+    groups: dict[tuple[bool, int, int, int], list[Draw]] = defaultdict(list)
+    for members in same.values():
         clients = np.concatenate([jobs[k].clients for k in members])
         rows = np.concatenate([np.arange(first[k], first[k + 1]) for k in members])
         rows = rows[np.argsort(clients, kind="stable")]
         who, begin = np.unique(np.sort(clients), return_index=True)
-        local = jobs[members[0]].local
+        job = jobs[members[0]]._replace(clients=who)
+        local, steps = job.local, steps_of(job, sizes[who])
         drawn, cuts = np.minimum(local.batch, sizes[who]).tolist(), [*begin.tolist(), len(rows)]
-        for client, size, cut in zip(who.tolist(), drawn, pairwise(cuts), strict=True):
+        for client, size, k, cut in zip(who.tolist(), drawn, steps.tolist(), pairwise(cuts), strict=True):
             group, b = rows[slice(*cut)], wide(size, local.batch)
-            groups[local.steps, len(group), b].append(Draw(*name[:2], local, client, size, b, group))
+            draw = Draw(job.seed, job.t, local, client, size, b, k, group)
+            groups[local.epochs is not None, k, len(group), b].append(draw)
     return groups

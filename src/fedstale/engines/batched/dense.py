@@ -21,18 +21,29 @@ CACHE = 4 << 20  # bytes of matrices in a chunk: measured, larger ones fall out 
 
 
 class Moving(NamedTuple):
-    """Parameters (R, out, in) and what moves them besides the loss: ridge, prox and drift."""
+    """Parameters (R, out, in) and what moves them besides the loss: ridge, prox, weight decay, drift, momentum."""
 
     values: Tensor
     decay: Tensor | None  # (R, 1, 1)
     shift: Tensor | None  # like the values
+    momentum: Tensor | None  # (R, 1, 1)
+    speed: Tensor | None  # like the values, if there is a momentum
 
-    def drift(self) -> None:
-        """Move the values by everything but the loss."""
+    def begin(self) -> Tensor:
+        """What the step along the loss is added to, the values or their speed, after everything else."""
+        moved = self.values
+        if self.speed is not None and self.momentum is not None:
+            moved = self.speed.mul_(self.momentum)
         if self.decay is not None:
-            self.values.addcmul_(self.values, self.decay)
+            moved.addcmul_(self.values, self.decay)
         if self.shift is not None:
-            self.values.add_(self.shift)
+            moved.add_(self.shift)
+        return moved
+
+    def end(self) -> None:
+        """Move the values by their speed."""
+        if self.speed is not None:
+            self.values.add_(self.speed)
 
 
 class Layer(NamedTuple):
@@ -95,12 +106,15 @@ class Dense:
     def _load(self, rows: Rows, index: Tensor, b: int) -> list[Layer]:
         jobs, decay, shift, layers = rows.job[index], rows.decay(index), rows.shift(index), []
         decay = None if decay is None else decay[:, None, None]
+        momentum = None if rows.momentum is None else rows.momentum[index, None, None]
         for k, (i, o) in enumerate(pairwise(self.sizes)):
             both: list[Moving] = []
             for where, shape in zip(self.where[2 * k : 2 * k + 2], ((o, i), (o, 1)), strict=True):
                 w = self._keep(f"{where}", len(index), *shape)
                 torch.index_select(rows.params[:, where], 0, jobs, out=w.flatten(1))
-                both.append(Moving(w, decay, None if shift is None else shift[:, where].view(-1, *shape)))
+                moved = None if shift is None else shift[:, where].view(-1, *shape)
+                speed = None if momentum is None else self._keep(f"speed {where}", *w.shape).zero_()
+                both.append(Moving(w, decay, moved, momentum, speed))
             out, grad = (self._keep(f"{name} {k}", len(index), o, b) for name in ("out", "grad"))
             layers.append(Layer(both[0], both[1], out, grad))
         return layers
@@ -139,7 +153,8 @@ def _backward(layers: list[Layer], inputs: Tensor) -> None:
             torch.bmm(w.values.transpose(1, 2), grad, out=below.grad)
             torch.ops.aten.threshold_backward.grad_input(below.grad, below.out, 0, grad_input=below.grad)
         came = layers[k - 1].out.transpose(1, 2) if k else inputs  # (·, b, in)
-        w.drift()
-        w.values.view(len(came), -1, came.shape[-1]).baddbmm_(grad.view(len(came), -1, grad.shape[-1]), came)
-        bias.drift()
-        bias.values.add_(grad.sum(-1, keepdim=True))
+        moved = w.begin().view(len(came), -1, came.shape[-1])
+        moved.baddbmm_(grad.view(len(came), -1, grad.shape[-1]), came)
+        w.end()
+        bias.begin().add_(grad.sum(-1, keepdim=True))
+        bias.end()

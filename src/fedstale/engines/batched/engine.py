@@ -43,6 +43,17 @@ class Kernel(Protocol):
         ...
 
 
+def require_supported(local: Local) -> None:
+    """Refuse local training that no kernel can do."""
+    uneven = local.epochs is not None and not local.drop_last
+    refused = {
+        f"optimizer {local.optimizer!r}": local.optimizer != "sgd", "nesterov": local.nesterov,
+        "clip_norm": local.clip_norm is not None, "epochs without drop_last": uneven,
+    }  # fmt: skip
+    asked = " and ".join(what for what, wanted in refused.items() if wanted)
+    require(not asked, f"engine 'batched' trains by SGD in equal batches, got {asked}; {ADVICE}")
+
+
 @part
 class Batched:
     """All clients of all jobs at once, with the numbers of Serial up to the order of float32 sums.
@@ -65,6 +76,7 @@ class Batched:
         require(not own, f"engine 'batched' would ignore what {kind} does in {' and '.join(own)}; {ADVICE}")
         require(isinstance(task.train, Split), f"engine 'batched' needs samples in memory, got datasets; {ADVICE}")
         require(task.transform is None, f"engine 'batched' cannot apply a transform; {ADVICE}")
+        require_supported(self.local)
         require(not task.stochastic, f"engine 'batched' cannot repeat what a model draws (dropout); {ADVICE}")
         self._try()
 
@@ -74,7 +86,12 @@ class Batched:
         return runs_that_fit(self.task, MOST_RUNS)
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
-        return self._run(jobs, training=True) if jobs else []
+        replies: dict[int, Reply] = {}
+        for fast in (False, True):  # momentum changes how numbers are rounded: jobs with and without do not mix
+            alike = {k: job for k, job in enumerate(jobs) if (job.local.momentum > 0) == fast}
+            if alike:
+                replies |= zip(alike, self._run(list(alike.values()), training=True), strict=True)
+        return [replies[k] for k in range(len(jobs))]
 
     def losses(self, job: Job) -> Array:
         return self._run([job], training=False)[0].losses
@@ -85,6 +102,8 @@ class Batched:
         So the numbers do not depend on how many there are, and no thread waits for another one within a
         product, which costs dearly where cores are shared.
         """
+        for job in jobs:
+            require_supported(job.local)
         rows, kernel = Rows.of(jobs, self.task), self._kernel
         work = chunks(jobs, self.task.train.offsets, kernel.room, kernel.wide)
         with one_thread() as threads:
@@ -97,7 +116,7 @@ class Batched:
                 pool = self._pools[threads]
                 for done in [pool.submit(self._compute, chunk, rows, training) for chunk in work]:
                     done.result()
-        return cut(jobs, rows.updates.cpu().numpy(), rows.losses.cpu().numpy())
+        return cut(self.task, jobs, rows.updates.cpu().numpy(), rows.losses.cpu().numpy())
 
     def _compute(self, chunk: Chunk, rows: Rows, training: bool) -> None:
         try:

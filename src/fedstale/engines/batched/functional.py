@@ -52,7 +52,8 @@ class Functional:
         samples = torch.from_numpy(chunk.samples()[:, which // chunk.sharers]).to(device)  # (steps, R, b)
         decay, shift, rate = rows.decay(index), rows.shift(index), rows.rate[index, None]
         sent = rows.params[rows.job[index]]
-        w = sent.clone()
+        w, momentum = sent.clone(), None if rows.momentum is None else rows.momentum[index, None]
+        speed = torch.zeros_like(w)
         for step, batch in enumerate(samples if training else samples[:1]):
             x = mapped(lambda v: v[batch], self.train.x)  # noqa: B023
             grad, loss = self.gradients(w, x, self.train.y[batch])
@@ -61,6 +62,7 @@ class Functional:
             change = grad.mul_(-rate)
             if decay is not None:
                 change.addcmul_(w, decay[:, None])
-            w.add_(change if shift is None else change.add_(shift))
+            change = change if shift is None else change.add_(shift)
+            w.add_(change if momentum is None else speed.mul_(momentum).add_(change))
         if training:
             rows.updates[index] = w.sub_(sent)

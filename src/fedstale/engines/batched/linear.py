@@ -35,6 +35,7 @@ class Linear:
             index.numpy(), rows.job.numpy(), rows.params.numpy(), rows.rate.numpy(),
             np.ones(len(index), np.float32) if decay is None else 1 + decay.numpy(),
             np.empty((0, self.d), np.float32) if shift is None else shift.numpy(),
+            np.empty(0, np.float32) if rows.momentum is None else rows.momentum.numpy(),
             rows.updates.numpy(), rows.losses.numpy(),
         )  # fmt: skip
         rows.losses[index] += rows.penalty[index]

@@ -20,6 +20,8 @@ class Rows(NamedTuple):
     rate: Tensor  # (R,) learning rate
     ridge: float
     prox: Tensor | None  # (R,)
+    weight_decay: Tensor | None  # (R,)
+    momentum: Tensor | None  # (R,)
     drift: Tensor | None  # (R, d)
     updates: Tensor  # (R, d) local minus sent, to be written
     losses: Tensor  # (R,) likewise
@@ -32,6 +34,10 @@ class Rows(NamedTuple):
         def each(values: list[float]) -> Tensor:
             return torch.from_numpy(np.repeat(np.array(values, np.float32), counts)).to(device)
 
+        def setting(name: str) -> Tensor | None:
+            values = [getattr(job.local, name) for job in jobs]
+            return each(values) if any(values) else None
+
         params = np.stack([job.params for job in jobs])
         drifts = [job.drift for job in jobs]
         return cls(
@@ -40,17 +46,20 @@ class Rows(NamedTuple):
             job=torch.from_numpy(np.repeat(np.arange(len(jobs)), counts)).to(device),
             rate=each([job.local.rate(job.t) for job in jobs]),
             ridge=task.ridge,
-            prox=each([job.local.prox for job in jobs]) if any(job.local.prox for job in jobs) else None,
+            prox=setting("prox"),
+            weight_decay=setting("weight_decay"),
+            momentum=setting("momentum"),
             drift=None if all(drift is None for drift in drifts) else _stacked(drifts, counts, task),
             updates=torch.empty(sum(counts), task.d, device=device),
             losses=torch.empty(sum(counts), device=device),
         )
 
     def decay(self, index: Tensor) -> Tensor | None:
-        """(r,) minus the rate times what multiplies w in the gradient: ridge + prox."""
-        if self.prox is not None:
-            return -self.rate[index] * (self.ridge + self.prox[index])
-        return -self.rate[index] * self.ridge if self.ridge else None
+        """(r,) minus the rate times what multiplies w in the gradient: ridge + prox + weight decay."""
+        pull: Tensor | float = self.ridge
+        for more in (self.prox, self.weight_decay):
+            pull = pull if more is None else pull + more[index]
+        return -self.rate[index] * pull if isinstance(pull, Tensor) or pull else None
 
     def shift(self, index: Tensor) -> Tensor | None:
         """(r, d) what every step adds besides the gradient: rate · (prox · sent - drift)."""

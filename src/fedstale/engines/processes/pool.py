@@ -101,7 +101,7 @@ class Pool:
         except BaseException:
             _stop(self._workers)  # or they would go on writing into the next round
             raise
-        return cut(jobs, updates.copy() if training else updates[:, :0], losses.copy())
+        return cut(self.task, jobs, updates.copy() if training else updates[:, :0], losses.copy())
 
     def _run(self, waiting: deque[Unit]) -> None:
         deaths: Counter[int] = Counter()

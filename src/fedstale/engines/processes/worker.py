@@ -16,6 +16,7 @@ import numpy as np
 from fedstale.core import Array, BadInput, CountsSamples, Ids, Job, Local, Task
 from fedstale.engines.processes.shared import Shared, load
 from fedstale.engines.serial import answer
+from fedstale.tasks.local import work_of
 
 IMPORTABLE = (
     "the processes of engine 'pool' must be able to load the task: keep models in a module, start scripts under "
@@ -69,7 +70,8 @@ def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> dequ
     together = max(1, board.rows // (workers * SHARES))
     found: list[tuple[int, Unit]] = []
     for k, job in enumerate(jobs):
-        effort = job.local.steps * np.minimum(sizes[job.clients], job.local.batch)
+        work = work_of(task, job)
+        effort = work.samples if work else sizes[job.clients]
         order = np.argsort(-effort, kind="stable")
         for some in (order[i : i + together] for i in range(0, len(order), together)):
             rows, clients = first[k] + some, job.clients[some]
@@ -110,7 +112,7 @@ def _answer(unit: Unit, task: Task, shared: Shared) -> Exception | None:
         drift = drifts[unit.rows] if unit.board.drifts else None
         job = Job(params[unit.job], unit.clients, unit.seed, unit.t, unit.local, drift)
         reply = answer(task, job, unit.training)
-        updates[unit.rows, : reply.updates.shape[1]], losses[unit.rows] = reply
+        updates[unit.rows, : reply.updates.shape[1]], losses[unit.rows] = reply[:2]
     except Exception as error:
         return error
     return None

@@ -73,10 +73,10 @@ class Ray:
             return params[unit.job], None if drift is None else drift[unit.rows - first[unit.job]]
 
         def take(unit: Unit, reply: Reply) -> None:
-            updates[unit.rows], losses[unit.rows] = reply
+            updates[unit.rows], losses[unit.rows] = reply[:2]
 
         self._team.run(units(self.task, jobs, self.workers, training), inputs, take)
-        return cut(jobs, updates, losses)
+        return cut(self.task, jobs, updates, losses)
 
 
 def needed(task: Task) -> dict[str, int]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Array, Job, Local, Task
+from fedstale.core import Array, HasSlots, Job, Local, Task
 from fedstale.engines.serial import answer
 from fedstale.federation.protocol.link import Body, Order
 from fedstale.federation.protocol.validation import STYPE
@@ -17,6 +17,7 @@ class OneClient:
     def __init__(self, task: Task, client: int = 0) -> None:
         self.task, self.client, self.n, self.d = task, client, 1, task.d
         self.weights = np.ones(1, np.float32)
+        self.slots = task.slots if isinstance(task, HasSlots) else ()
 
     def init(self, seed: int) -> Array:
         return self.task.init(seed)
@@ -35,7 +36,7 @@ def train_on_order(task: Task, order: Order) -> Body:
     """The reply to an order; the batches are those of the stream of (seed, round, client)."""
     drift = None if order.drift is None else order.drift[None]
     job = Job(order.params, np.array([order.client]), order.seed, order.t, order.local, drift)
-    updates, losses = answer(task, job, order.train)
+    updates, losses = answer(task, job, order.train)[:2]
     update, loss = updates[0], float(losses[0])
     data = update.astype("<f4").tobytes()
     return Body(order.t, order.client, order.token, order.run, loss, "float32", update.shape, STYPE, data)

@@ -1,12 +1,13 @@
 """Orders and replies as Flower records. Arrays travel as raw little-endian float32."""
 
-import dataclasses
+import json
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedstale import core
+from fedstale.experiments.spec import describe_local, make
 from fedstale.federation.protocol.link import Body, Order
 from fedstale.federation.protocol.validation import STYPE
 
@@ -19,7 +20,7 @@ def pack_order(order: Order) -> RecordDict:
     """An order as the content of a message."""
     about = {name: getattr(order, name) for name in ABOUT} | {"seed": order.seed}
     arrays = {"params": _array(order.params)} | ({} if order.drift is None else {"drift": _array(order.drift)})
-    config = ConfigRecord(about | dataclasses.asdict(order.local))
+    config = ConfigRecord(about | {"local": json.dumps(describe_local(order.local))})
     return RecordDict({"order": config, "arrays": ArrayRecord(arrays)})
 
 
@@ -27,7 +28,10 @@ def unpack_order(content: RecordDict, kind: str, node: int) -> Order:
     """The order in a message; raises if the server sends something else."""
     config: Any = content.config_records["order"]
     arrays = content.array_records["arrays"]
-    local = core.Local(**{field.name: config[field.name] for field in dataclasses.fields(core.Local)})
+    core.require(
+        "local" in config, "the server runs another version of fedstale: its orders have no settings `local`"
+    )
+    local = make(core.Local, json.loads(str(config["local"])), "local")
     return Order(
         node, int(config["client"]), int(config["t"]), str(config["token"]), str(config["run"]),
         int(config["seed"]), local, _vector(arrays["params"]),

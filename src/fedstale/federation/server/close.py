@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Local, Round
+from fedstale.core import Array, Ids, Local, Round, Work
 from fedstale.experiments.tracer import Traced
 from fedstale.federation.protocol.exchange import Outcome
 from fedstale.federation.protocol.validation import largest_norm, recent_norms
@@ -40,13 +40,21 @@ def close(
     heard, arrived = state.positions(replies.outcome.accepted), np.ones((len(accepted), 1), np.bool_)
     updates = _gathered([a.update for a in accepted], len(now.params))
     losses = np.array([a.loss for a in accepted], np.float32)
-    probs, total_lr = rules.estimator.probs(now.belief), local.steps * local.rate(t)
-    r = Round(t, now.params, heard, updates, arrived, losses, replies.weights, probs, total_lr)
+    probs, m = rules.estimator.probs(now.belief), len(accepted)
+    r = Round(t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m))
     step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, replies.idle)
     norms = recent_norms(state.norms, [a.norm for a in accepted])
     state = state._replace(checkpoint=after, norms=norms)
     _count(state, replies, heard)
     return state, _line(state, replies, r, step)
+
+
+def _work(local: Local, t: int, m: int) -> Work | None:
+    """How much the clients trained, where their orders say it: the server does not count a client's samples."""
+    if local.steps is None:
+        return None
+    K, rates = local.steps, np.full(m, local.steps * local.rate(t))
+    return Work(np.full(m, K), np.full(m, K * local.batch), rates)
 
 
 def _gathered(updates: list[Array], d: int) -> Array:

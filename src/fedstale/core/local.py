@@ -1,0 +1,136 @@
+"""How a client trains: the settings of local training, and the record of the work that was done."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core.parts import part, require
+
+__all__ = ["Local", "Schedule", "Work", "Workload"]
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+OPTIMIZERS = ("sgd", "adam", "adamw")
+OPTIMIZER = "'sgd', 'adam', 'adamw', \"package.module:Class\" or a table with one of these as kind"
+STEPS = 5  # of a round, if neither steps nor epochs are given
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """How the learning rate changes from round to round."""
+
+    def factor(self, t: int) -> float:
+        """What the learning rate of round t is multiplied by."""
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """How many local steps each client takes in each round."""
+
+    def steps(self, client: int, t: int, rng: np.random.Generator) -> int:
+        """The steps of a client in round t, at least 1; `rng` is the client's own stream of the round."""
+
+
+class Work(NamedTuple):
+    """How much each of m clients has trained in a round."""
+
+    steps: Ids  # (m,) local steps
+    samples: Ids  # (m,) samples that these steps used; a sample that was used twice counts twice
+    rates: Floats  # (m,) sum of the learning rates of the steps: -update / rates is a mean gradient of plain SGD
+
+    def of(self, keep: Any) -> "Work":
+        """The work of some of the clients."""
+        return Work(*(values[keep] for values in self))
+
+
+@part
+class Local:
+    """Local training: what a client does with the parameters that it is sent, and a fresh optimizer every round.
+
+    A client takes `steps` steps (5 if nothing is said), or passes `epochs` times over its samples in batches of
+    `batch`; with `drop_last` an epoch leaves out the samples that do not fill a batch. The learning rate of round t
+    is lr / (1 + decay·t), times the schedule's factor. `prox` is FedProx's μ: every gradient gets μ (w - w_sent).
+    `optimizer` is "sgd", "adam", "adamw", an optimizer class of torch as "package.module:Class", or a table with
+    one of these as `kind` and its settings; a function (params, lr=…) in Python. `work` gives clients different
+    numbers of steps. Plain SGD needs no torch.
+    """
+
+    lr: float
+    steps: int | None = None
+    batch: int = 32
+    decay: float = 0.0
+    prox: float = 0.0
+    epochs: int | None = None
+    drop_last: bool = False
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    optimizer: str | Mapping[str, Any] | Callable[..., Any] = "sgd"
+    schedule: Schedule | Callable[[int], float] | None = None
+    work: Workload | Callable[[int, int, np.random.Generator], int] | None = None
+
+    def __post_init__(self) -> None:
+        require(0 < self.lr < math.inf, f"lr must be above 0 and finite, got {self.lr}")
+        require(self.steps is None or self.steps >= 1, f"steps must be at least 1, got {self.steps}")
+        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
+        require(self.epochs is None or self.epochs >= 1, f"epochs must be at least 1, got {self.epochs}")
+        for name in ("decay", "prox", "weight_decay"):
+            value = getattr(self, name)
+            require(0 <= value < math.inf, f"{name} must be at least 0 and finite, got {value}")
+        require(0 <= self.momentum < 1, f"momentum must be at least 0 and below 1, got {self.momentum}")
+        clip = self.clip_norm
+        require(clip is None or 0 < clip < math.inf, f"clip_norm must be above 0 and finite, got {clip}")
+        self._check_together()
+        if self.steps is None and self.epochs is None and self.work is None:
+            object.__setattr__(self, "steps", STEPS)
+
+    def _check_together(self) -> None:
+        """Refuse settings that contradict each other."""
+        given = [name for name in ("steps", "epochs", "work") if getattr(self, name) is not None]
+        require(len(given) < 2, f"{' and '.join(given)} contradict each other: give one of them")
+        require(self.epochs is not None or not self.drop_last, "drop_last needs epochs: steps use full batches")
+        require(self.momentum > 0 or not self.nesterov, "nesterov needs a momentum above 0, got 0")
+        for name, value in (("schedule", self.schedule), ("work", self.work)):
+            require(not isinstance(value, type), f"{name} must be an object or a function, got the class {value}")
+        kind = self.optimizer.get("kind") if isinstance(self.optimizer, Mapping) else self.optimizer
+        own = callable(kind) or (isinstance(kind, str) and ":" in kind)
+        require(own or kind in OPTIMIZERS, f"optimizer must be {OPTIMIZER}, got {self.optimizer!r}")
+        sgd = not self.momentum or self.optimizer == "sgd"
+        require(sgd, f"momentum is a setting of optimizer 'sgd', got {self.optimizer!r}; give its own settings")
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is w - rate · gradient and nothing else."""
+        return self.optimizer == "sgd" and not (self.momentum or self.weight_decay or self.clip_norm)
+
+    def rate(self, t: int) -> float:
+        """The learning rate of round t."""
+        rate = self.lr / (1.0 + self.decay * t)
+        if self.schedule is None:
+            return rate
+        factor = self.schedule.factor(t) if isinstance(self.schedule, Schedule) else self.schedule(t)
+        require(
+            0 <= factor < math.inf, f"a schedule's factor must be at least 0 and finite, got {factor} in round {t}"
+        )
+        return rate * float(factor)
+
+    def alone(self, client: int, t: int, rng: np.random.Generator) -> "Local":
+        """The settings of one client in round t: with the steps that `work` gives it."""
+        if self.work is None:
+            return self
+        count = self.work.steps if isinstance(self.work, Workload) else self.work
+        steps = int(count(client, t, rng))
+        require(
+            steps >= 1, f"a client's work must be at least 1 step, got {steps} for client {client} in round {t}"
+        )
+        return dataclasses.replace(self, steps=steps, work=None)
+
+    def per_epoch(self, sizes: Ids) -> Ids:
+        """(m,) the batches of one epoch of clients with so many samples, at least one."""
+        b = np.minimum(self.batch, sizes)
+        return sizes // b if self.drop_last else -(-sizes // b)

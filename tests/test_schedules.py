@@ -1,0 +1,38 @@
+"""Schedules of the learning rate and workloads."""
+
+import numpy as np
+import pytest
+
+from fedstale.core import BadInput, Local
+from fedstale.rng import stream
+from fedstale.schedules import Cosine, StepDecay, UniformSteps, Warmup
+
+
+def rates(schedule: object, rounds: int) -> list[float]:
+    local = Local(2.0, schedule=schedule)  # type: ignore[arg-type]
+    return [local.rate(t) for t in range(1, rounds + 1)]
+
+
+def test_a_cosine_falls_from_one_to_its_floor_and_stays_there() -> None:
+    assert rates(Cosine(5, floor=0.2), 7) == pytest.approx([2, 1.7656854, 1.2, 0.6343146, 0.4, 0.4, 0.4])
+
+
+def test_steps_and_warmup() -> None:
+    assert rates(StepDecay(2, 0.5), 5) == [2, 2, 1, 1, 0.5]
+    assert rates(Warmup(4), 6) == [0.5, 1, 1.5, 2, 2, 2]
+    assert rates(Warmup(2, then=StepDecay(1, 0.5)), 5) == [1, 2, 2, 1, 0.5]
+
+
+def test_a_function_is_a_schedule_and_multiplies_the_decay() -> None:
+    local = Local(1.0, decay=1.0, schedule=lambda t: 0.5)
+    assert [local.rate(t) for t in (1, 3)] == [0.25, 0.125]
+    with pytest.raises(BadInput, match=r"^a schedule's factor must be at least 0 and finite, got nan in round 1$"):
+        Local(1.0, schedule=lambda t: float("nan")).rate(1)
+
+
+def test_work_below_one_step_is_refused() -> None:
+    with pytest.raises(BadInput, match="at least 1 step, got 0 for client 4 in round 2"):
+        Local(1.0, work=lambda client, t, rng: 0).alone(4, 2, stream(0, "work"))
+    with pytest.raises(BadInput, match="1 ≤ low ≤ high, got 3 and 2"):
+        UniformSteps(3, 2)
+    assert Local(1.0, work=UniformSteps(3, 3)).alone(0, 1, np.random.default_rng()) == Local(1.0, steps=3)
