@@ -97,14 +97,10 @@ class Training(Section):
     batch: Annotated[int, Field(ge=1)] = 32  # samples of a step
     decay: Annotated[float, Field(ge=0)] = 0.0  # the rate in round t is lr / (1 + decay · t)
     prox: Annotated[float, Field(ge=0)] = 0.0  # FedProx's μ: adds μ (w - w_sent) to every gradient
-    optimizer: Spec = (
-        "sgd"  # sgd, adam, adamw or an optimizer of torch such as "torch.optim:RMSprop"; settings beside kind
-    )
+    optimizer: Spec = "sgd"  # sgd, adam, adamw, or one of torch such as "torch.optim:RMSprop"; settings beside kind
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of optimizer sgd
     nesterov: bool = False  # Nesterov's momentum
-    weight_decay: Annotated[float, Field(ge=0)] = (
-        0.0  # adds weight_decay · w to every gradient; as adamw does there
-    )
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0  # adds weight_decay · w to every gradient (not in adamw)
     clip_norm: Annotated[float, Field(gt=0)] | None = None  # longest gradient; a longer one is scaled down
     schedule: Spec | None = None  # factor of the learning rate in each round
     work: Spec | None = None  # instead of steps: a number of steps for each client and round
