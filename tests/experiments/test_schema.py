@@ -8,11 +8,13 @@ import pytest
 
 import fedstale as fs
 from fedstale import registry as recipes
-from fedstale.core import BadInput
+from fedstale.core import BadInput, Local
 from fedstale.experiments import build as catalogue
 from fedstale.experiments.plan import algorithm, plan
 from fedstale.experiments.schema import check, read
-from fedstale.experiments.spec import build, describe
+from fedstale.experiments.spec import algorithm as parts_of
+from fedstale.experiments.spec import build, describe, describe_local, make
+from fedstale.schedules import Cosine, UniformSteps
 
 BASE: dict[str, Any] = {
     "name": "t",
@@ -153,3 +155,25 @@ def test_a_division_that_leaves_clients_empty_says_what_to_do() -> None:
     sentence = r"Dirichlet\(alpha=0.05\) leaves 16 of 100 clients without .*: take a larger alpha, fewer clients"
     with pytest.raises(BadInput, match=sentence):
         catalogue.divide(check(BASE | {"data": data}).data)
+
+
+def test_an_entry_replaces_the_amount_of_work_and_the_optimizer_of_the_file() -> None:
+    """Also with what belongs to them: drop_last to epochs, momentum to the optimizer."""
+    local = {"lr": 0.1, "epochs": 2, "drop_last": True, "momentum": 0.9, "weight_decay": 5e-4}
+    for own, due in (
+        ({}, Local(0.1, epochs=2, drop_last=True, momentum=0.9, weight_decay=5e-4)),
+        ({"steps": 3}, Local(0.1, steps=3, momentum=0.9, weight_decay=5e-4)),
+        ({"optimizer": "adam"}, Local(0.1, epochs=2, drop_last=True, optimizer="adam", weight_decay=5e-4)),
+        (
+            {"work": {"kind": "uniform", "low": 1, "high": 4}, "schedule": {"kind": "cosine", "rounds": 9}},
+            Local(0.1, work=UniformSteps(1, 4), schedule=Cosine(9), momentum=0.9, weight_decay=5e-4),
+        ),
+    ):
+        made = parts_of({"kind": "fedavg", **own}, "algorithms.0", local=local, estimator="known").local
+        assert made == due
+        assert make(Local, describe_local(made), "local") == made
+
+
+def test_new_settings_of_local_training_are_in_a_key_only_where_they_are_set() -> None:
+    assert describe_local(Local(0.1)) == {"lr": 0.1, "steps": 5, "batch": 32, "decay": 0.0, "prox": 0.0}
+    assert describe_local(Local(0.1, momentum=0.9))["momentum"] == 0.9

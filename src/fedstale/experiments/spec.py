@@ -86,7 +86,8 @@ def algorithm(
 
 def _local(local: Table, own: Table, where: str) -> Local:
     """Local training as the file says, changed by the settings of one entry."""
-    other = AMOUNTS if AMOUNTS & {*own} else set()
+    other = {*AMOUNTS, "drop_last"} if AMOUNTS & {*own} else set()
+    other |= {"momentum", "nesterov"} if "optimizer" in own else set()  # they are settings of the file's optimizer
     made: Local = make(Local, {key: value for key, value in local.items() if key not in other} | own, where)
     kind = made.optimizer.get("kind") if isinstance(made.optimizer, Mapping) else made.optimizer
     if registry.OWN.fullmatch(str(kind)):
