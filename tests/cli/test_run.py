@@ -129,7 +129,7 @@ def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Pa
 
 
 NONSENSE = [
-    (["-c", "algorithms.1.beta=1.5"], "beta must be a number in [0, 1], got 1.5"),
+    (["-c", "algorithms.1.beta=1.5"], "beta must be in [0, 1], got 1.5"),
     (["-c", "participation.p_min=0.0"], "is 0 for 4 of 8 clients"),
     (["-c", "rounds=0"], "rounds should be greater than or equal to 1, got 0"),
     (["-c", "data.dataset=mnits"], "did you mean 'mnist'?"),

@@ -75,9 +75,9 @@ def test_without_names_the_number_of_clients_is_drawn() -> None:
 
 
 def test_a_new_metric_has_a_panel_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(drawn(recall=0.5).axes) == 3
-    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, Metric("recall", "recall of rare classes")))
-    assert [axes.get_ylabel() for axes in drawn(recall=0.5).axes][2] == "recall of rare classes"
+    assert len(drawn(coverage=0.5).axes) == 3
+    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, Metric("coverage", "coverage of rare classes")))
+    assert [axes.get_ylabel() for axes in drawn(coverage=0.5).axes][2] == "coverage of rare classes"
 
 
 def test_a_run_with_damaged_metrics_is_named_and_left_out(tmp_path: Path) -> None:
