@@ -45,7 +45,7 @@ def main(mark: Path) -> None:
         bits += rounds
         thief.join()
         print("same bits" if bits == wanted else "other bits")
-        print("one lost" if [errand.unit for errand in engine._team.busy.values()] == [None] else "none lost")
+        print("one lost" if [unit for _, unit in engine._team.busy.values()] == [None] else "none lost")
         nodes.add_node(num_cpus=1)
         end = time.monotonic() + 60.0
         while engine._team.busy and time.monotonic() < end:
