@@ -254,7 +254,7 @@ def close_round(
     present = np.zeros(len(r.weights), np.bool_)
     present[r.clients] = present[idle] = True
     belief = estimator.observe(now.belief, present)
-    return step, Checkpoint(r.t, params, state, belief, momentum, now.channel)
+    return step, now._replace(t=r.t, params=params, state=state, belief=belief, server=momentum)
 
 
 def _finite(reply: Reply, m: int, d: int) -> Mask:

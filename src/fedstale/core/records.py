@@ -1,9 +1,9 @@
 """The records of a round: what is sent, what comes back, and what a simulation yields.
 
-Shapes: n clients, m heard from, d parameters.
+Shapes: n clients, m heard from, d parameters, b numbers in the model's buffers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,6 +94,8 @@ class Job(NamedTuple):
     t: int
     local: Local
     drift: Array | None = None  # (m, d) added to every gradient of the client (SCAFFOLD)
+    buffers: Floats | None = None  # (b,) what the model's buffers begin with, if training changes them
+    states: Mapping[int, State] | None = None  # what clients of the job have kept from earlier rounds, by client
 
 
 class Reply(NamedTuple):
@@ -102,6 +104,8 @@ class Reply(NamedTuple):
     updates: Array  # (m, d) local minus sent
     losses: Array  # (m,)   loss of the first batch, at the parameters sent
     work: Work | None = None  # how much each client has trained; strategies such as Scaffold need it
+    buffers: Floats | None = None  # (m, b) the model's buffers after training, if training changes them
+    states: Mapping[int, State] | None = None  # what the clients keep for later rounds, by client
 
 
 class Checkpoint(NamedTuple):
@@ -113,6 +117,8 @@ class Checkpoint(NamedTuple):
     belief: Belief  # the estimator's
     server: State
     channel: State
+    buffers: Floats | None = None  # (b,) the model's buffers that training changes: averaged, never stepped
+    clients: Mapping[int, State] | None = None  # what each client keeps from round to round, by client
 
     def __repr__(self) -> str:
         return _brief(self)
