@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, Mask, part, require
+from fedstale.core import Floats, Mask, normalised, part, require
 
 
 class Spread(NamedTuple):
@@ -271,14 +271,6 @@ def _present(p: npt.ArrayLike) -> Spread:
     found = spread(p)
     require(found.p_min > 0, f"every p must be above 0, got {found.p_min}")
     return found
-
-
-def normalised(weights: npt.ArrayLike | None, n: int) -> Floats:
-    """(n,) weights a_i that sum to 1; equal ones if none are given."""
-    a = np.ones(n) if weights is None else np.asarray(weights, np.float64)
-    ok = a.shape == (n,) and bool((a >= 0).all()) and 0 < float(a.sum()) < math.inf
-    require(ok, f"weights must be {n} numbers of at least 0, not all 0, got {a.size}: {a.ravel()[:5].tolist()}")
-    return np.asarray(a / a.sum())
 
 
 def _matrix(matrix: npt.ArrayLike) -> Mask:

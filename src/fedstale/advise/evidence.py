@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, require
+from fedstale.core import BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, normalised, require
 from fedstale.experiments import build as catalogue
 from fedstale.experiments import schema
 from fedstale.experiments.schema import Experiment
@@ -21,7 +21,6 @@ from fedstale.registry import CHANNELS, ESTIMATORS, PARTICIPATION
 from fedstale.rng import stream
 from fedstale.runs.query import AWAY, recorded_presence
 from fedstale.runs.store import RunFolder
-from fedstale.theory import normalised
 
 INDEPENDENT = (Bernoulli, TwoGroups, LabelTied, Markov, MarkovClasses)  # clients come independently of each other
 DRAWN = 20_000  # most rounds that are simulated of any other participation

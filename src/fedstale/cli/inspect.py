@@ -12,7 +12,7 @@ from rich.table import Table
 from fedstale import theory
 from fedstale.advise.evidence import read_numbers, read_trace
 from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, out_option, print_json, print_table, screen
-from fedstale.core import Floats, Mask
+from fedstale.core import Floats, Mask, normalised
 from fedstale.runs.store import write_csv
 
 WATCHED = 5
@@ -65,7 +65,7 @@ def per_client(here: Mask, seen: theory.Summary, weights: npt.ArrayLike | None) 
         "share": seen.marginals,
         "mixing": seen.mixing,
         "longest_absence": seen.longest_absence,
-        "weight": theory.normalised(weights, n),
+        "weight": normalised(weights, n),
         "plain_weight": theory.plain_weights(here, weights),
     }
     return [

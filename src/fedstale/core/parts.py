@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "BadInput", "check_types", "keep", "known", "part", "per_client", "require", "shown",
+    "BadInput", "check_types", "keep", "known", "normalised", "part", "per_client", "require", "shown",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -50,6 +50,17 @@ def per_client(values: npt.ArrayLike, n: int, what: str) -> npt.NDArray[np.float
     x = np.asarray(values, np.float64)
     require(x.ndim == 0 or len(x) == n, f"{n} clients need {n} {what}, got {x.size}")
     return np.broadcast_to(x, n)
+
+
+def normalised(weights: npt.ArrayLike | None, n: int) -> npt.NDArray[np.float64]:
+    """(n,) weights a_i that sum to 1; equal ones if none are given."""
+    try:
+        a = np.ones(n) if weights is None else np.asarray(weights, np.float64)
+    except (TypeError, ValueError):  # words, or rows that differ in length
+        a = np.zeros(0)
+    ok = a.shape == (n,) and bool((a >= 0).all()) and 0 < float(a.sum()) < np.inf
+    require(ok, f"weights must be {n} numbers of at least 0, not all 0, got {shown(weights)}")
+    return np.asarray(a / a.sum())
 
 
 def known(name: object, table: Mapping[str, Any], what: str) -> str:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedstale.core import Array, BadInput, Floats, Ids, Local, require
+from fedstale.core import Array, BadInput, Floats, Ids, Local, normalised, require
 from fedstale.data.federated import Federated
 from fedstale.fed_cis.exits import Exit, exit_of, flops, gradient_variances
 from fedstale.fed_cis.inference import Requests, normalised_entropy, own, serve, served_mean
@@ -26,7 +26,6 @@ from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
 from fedstale.tasks.images import splits
 from fedstale.tasks.local import few_threads
 from fedstale.tasks.losses import cross_entropy
-from fedstale.tasks.quadratic import normalised
 from fedstale.tasks.split import Split
 from fedstale.tasks.supervised import Batch, Samples
 
@@ -61,7 +60,8 @@ class EarlyExitTask:
         self.n, self.samples = len(self.pairs), self.train.sizes[np.asarray(self.pairs)[:, 0]]  # of the pair's node
         self.requests = requests(tree, self.test.sizes) if len(self.test.y) else np.zeros((nodes, 0))
         self.exit_weights = weighting.weights(Exits(tree.rates(E), self.flops, self.variances))  # Λ̃ (E,)
-        self.weights = normalised(_pair_weights(self.pairs, self.train.sizes, self.exit_weights), self.n)
+        a = _pair_weights(self.pairs, self.train.sizes, self.exit_weights)
+        self.weights = normalised(a, self.n).astype(np.float32)
 
     def module(self) -> EarlyExit:
         """A fresh copy of the whole network, with the constants that all runs share."""

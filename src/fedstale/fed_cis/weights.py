@@ -7,9 +7,7 @@ weight on noisy exits makes training faster (theorem 5.3.1).
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
-from fedstale.core import Floats, part, require
+from fedstale.core import Floats, normalised, part, require
 
 
 class Exits(NamedTuple):
@@ -33,7 +31,7 @@ class Equal:
     """Λ̃_e = 1 / E: every exit counts the same, however many requests it will serve."""
 
     def weights(self, exits: Exits) -> Floats:
-        return normalised(np.ones(len(exits.rates)))
+        return normalised(None, len(exits.rates))
 
 
 @part
@@ -41,7 +39,7 @@ class FlopsProportional:
     """Λ̃_e ∝ the FLOPs of an answer by exit e: good where the deepest exits serve most, bad elsewhere."""
 
     def weights(self, exits: Exits) -> Floats:
-        return normalised(exits.flops())
+        return normalised(exits.flops(), len(exits.rates))
 
 
 @part
@@ -49,7 +47,7 @@ class ServingRate:
     """Λ̃ = Λ: trains for what will be asked; best with enough data and rounds."""
 
     def weights(self, exits: Exits) -> Floats:
-        return normalised(exits.rates)
+        return normalised(exits.rates, len(exits.rates))
 
 
 @part
@@ -62,9 +60,4 @@ class Balanced:
     def weights(self, exits: Exits) -> Floats:
         σ2 = exits.variances()
         require(bool((σ2 > 0).all()), f"gradient variances must be above 0 to be inverted, got {σ2}")
-        return (normalised(exits.rates) + normalised(1 / σ2)) / 2
-
-
-def normalised(values: Floats) -> Floats:
-    """The values divided by their sum."""
-    return np.asarray(values / values.sum(), np.float64)
+        return (normalised(exits.rates, len(σ2)) + normalised(1 / σ2, len(σ2))) / 2

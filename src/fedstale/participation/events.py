@@ -6,7 +6,7 @@ upon Large-Scale Smartphone Data (FLASH), WWW 2021.
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, keep, part, require, shown
+from fedstale.core import Mask, keep, part, require, shown
 from fedstale.participation.files import EVENT, read_arrays, read_events, reading
 from fedstale.participation.trace import first_available, of_width, replay, shares
 
@@ -51,11 +51,7 @@ class Events:
         require(bool({*states} & {*self.on}), f"on must name a state of the events, {states}, got {[*self.on]}")
         first_available(self._table, self.clients)
 
-    def probs(self, n: int) -> Array:
-        return shares(self.recording(n))
-
-    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        return replay(self.recording(n))
+    probs, rows = shares, replay
 
     def recording(self, n: int | None = None) -> Mask:
         """(rounds, n) the state of each device when a round starts; all devices if n is left out."""
@@ -103,11 +99,7 @@ class Grid:
         keep(self, "grid", grid.astype(np.int8))
         first_available(self._table, self.clients)
 
-    def probs(self, n: int) -> Array:
-        return shares(self.recording(n))
-
-    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        return replay(self.recording(n))
+    probs, rows = shares, replay
 
     def recording(self, n: int | None = None) -> Mask:
         """(rounds, n) who is available; all devices if n is left out."""

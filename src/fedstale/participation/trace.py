@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -18,6 +19,17 @@ class Recorded(Protocol):
     """A participation that replays a table, (rounds, n)."""
 
     def recording(self, n: int | None = None) -> Mask: ...
+
+
+def shares(part: Recorded, n: int) -> Array:
+    """The `probs` of a recording, (n,): the share of the rounds that each client was there."""
+    return np.asarray(part.recording(n).mean(axis=0), np.float32)
+
+
+def replay(part: Recorded, n: int, rng: np.random.Generator) -> Iterator[Mask]:
+    """The `rows` of a recording: its rounds in order; after the last the first follows again."""
+    table = part.recording(n)
+    return (row.copy() for _ in count() for row in table)
 
 
 @part
@@ -38,11 +50,7 @@ class Trace:
         table = _table(read_table(Path(given)) if isinstance(given, str | os.PathLike) else given)
         keep(self, "matrix", table)
 
-    def probs(self, n: int) -> Array:
-        return shares(self.recording(n))
-
-    def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        return replay(self.recording(n))
+    probs, rows = shares, replay
 
     def recording(self, n: int | None = None) -> Mask:
         """The table as rounds × clients; without n the second side is the clients, or as the setting says."""
@@ -91,19 +99,7 @@ def of_width(table: Mask, n: int | None) -> Mask:
     return table
 
 
-def shares(table: Mask) -> Array:
-    """(n,) the share of the rounds that each client was there."""
-    return np.asarray(table.mean(axis=0), np.float32)
-
-
 def recorded_kinds(table: Mask) -> Iterator[Kind]:
     """Each round is a kind of its own."""
     for row in table:
         yield Kind(1 / len(table), np.array([0.0, 1.0]), row.astype(np.int64))
-
-
-def replay(table: Mask) -> Iterator[Mask]:
-    """The rounds in order; after the last the first follows again."""
-    while True:
-        for row in table:
-            yield row.copy()

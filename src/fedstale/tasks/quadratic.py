@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Local, require
+from fedstale.core import Array, Floats, Local, normalised, require
 from fedstale.rng import stream
 
 
@@ -36,7 +36,7 @@ class Quadratic:
         self.curvature = A
         require(noise >= 0, f"noise must be at least 0, got {noise}")
         self.noise = noise
-        self.weights = normalised(weights, self.n)
+        self.weights = normalised(weights, self.n).astype(np.float32)
         self._start = np.zeros(self.d) if start is None else np.array(start, np.float64)
         require(self._start.shape == (self.d,), f"start must be ({self.d},), got {self._start.shape}")
 
@@ -88,14 +88,3 @@ class Quadratic:
         require(n >= 1 and d >= 1, f"n and d must be at least 1, got {n} and {d}")
         rng = stream(seed, "quadratic")
         return cls(spread * rng.standard_normal((n, d)), rng.uniform(0.5, 2.0, (n, d)), noise=noise)
-
-
-def normalised(weights: npt.ArrayLike | None, n: int) -> Array:
-    """Client weights a_i (n,) that sum to 1; uniform where none are given."""
-    try:
-        a = np.ones(n) if weights is None else np.array(weights, np.float64)
-    except (TypeError, ValueError):  # words, or rows that differ in length
-        a = np.zeros(0)
-    ok = a.shape == (n,) and bool((a >= 0).all()) and 0 < a.sum() < np.inf
-    require(ok, f"weights must be {n} numbers of at least 0, not all 0, got {weights!r}")
-    return np.asarray(a / a.sum(), np.float32)

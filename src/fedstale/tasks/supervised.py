@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import Array, BadInput, Floats, Ids, Local, require
+from fedstale.core import Array, BadInput, Floats, Ids, Local, normalised, require
 from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric, PerSample, client_scores, spans
@@ -32,7 +32,6 @@ from fedstale.tasks.losses import (
 )  # fmt: skip
 from fedstale.tasks.models import dense_sizes
 from fedstale.tasks.optima import least_objectives
-from fedstale.tasks.quadratic import normalised
 from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting, even, is_dataset, leaves, mapped
 
 Samples = Split | Lazy | Sequence[tuple[InputData, Data]] | Sequence[MapStyle]
@@ -99,7 +98,8 @@ class Supervised:
         none = Split(torch.empty(0), torch.empty(0), np.zeros(self.n + 1, np.int64))
         self.test = none if test is None else _split(test).to(self.device)
         require(len(self.test.sizes) == self.n, f"test must have {self.n} clients, got {len(self.test.sizes)}")
-        self.weights = normalised(weights(self.train.sizes) if callable(weights) else weights, self.n)
+        a = normalised(weights(self.train.sizes) if callable(weights) else weights, self.n)
+        self.weights: Array = a.astype(np.float32)
         self._make = partial(copy.deepcopy, copy.deepcopy(model)) if isinstance(model, nn.Module) else model
         self.slots = slots(self.module())
         self.d = self.slots[-1].where.stop
