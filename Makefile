@@ -1,6 +1,7 @@
 # make demo | test | check | format | bench | docs | setup       in .venv
 # make federation | test-flower, test-ray                        with Flower or Ray, each in an environment of its own
-# make test-browser, test-wheel                                  in .venv: the report in Chromium; the built package
+# make test-browser, test-wheel, test-examples                   in .venv: the report in Chromium; the built package;
+#                                                                examples that need other packages
 # make test-all                                                  every test there is
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +15,7 @@ LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
 INSTALL = pip install --quiet --constraint constraints.txt --editable
 
 .PHONY: setup demo test check format bench docs federation test-flower test-ray test-browser test-wheel \
-        test-others test-all chromium clean
+        test-examples test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
 
@@ -22,7 +23,7 @@ $(VENV)/.ready-$(LOCK):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedstale needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/$(INSTALL) '.[dev,report]'
-	rm -f $(VENV)/.ready-* $(VENV)/.docs-* $(VENV)/.browser-* && touch $@
+	rm -f $(VENV)/.ready-* $(VENV)/.docs-* $(VENV)/.browser-* $(VENV)/.examples-* && touch $@
 
 demo: setup
 	$(BIN)/fedstale run experiments/demo.toml $(DEMO)
@@ -84,7 +85,14 @@ test-browser: $(VENV)/.browser-$(LOCK) chromium
 test-wheel: setup
 	$(BIN)/pytest -m wheel tests/packaging -rs $(TESTS)
 
-test-others: test-wheel docs test-browser test-ray test-flower
+$(VENV)/.examples-$(LOCK): $(VENV)/.ready-$(LOCK)
+	$(BIN)/$(INSTALL) '.[examples]'
+	touch $@
+
+test-examples: $(VENV)/.examples-$(LOCK)
+	$(BIN)/pytest tests/test_examples.py -rs $(TESTS)
+
+test-others: test-wheel test-examples docs test-browser test-ray test-flower
 
 test-all: test test-others
 
