@@ -58,8 +58,20 @@ def test_a_new_metric_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "best"), [("accuracy", 0.9), ("distance", 0.1), ("objective", 0.1), ("loss", 0.1)]
-)
+    ("name", "best"),
+    [
+        ("accuracy", 0.9), ("distance", 0.1), ("objective", 0.1), ("loss", 0.1), ("validation_loss", 0.1),
+        ("validation_accuracy", 0.9), ("held_out_loss", 0.1), ("held_out_accuracy", 0.9), ("held_out_mse", 0.1),
+        ("validation_own", 0.9),
+    ],
+)  # fmt: skip
 def test_more_is_better_of_an_accuracy_and_less_of_a_loss(name: str, best: float) -> None:
     assert metric(name).best([0.1, 0.9]) == best
     assert metric(name).score(best) > metric(name).score(0.5)
+
+
+def test_scores_of_other_samples_have_labels_and_only_held_out_accuracy_is_shown() -> None:
+    assert metric("validation_mse") == metric("mse")._replace(name="validation_mse", label="validation mse")
+    assert metric("held_out_accuracy").text(0.5) == metric("validation_accuracy").text(0.5) == "50.00 %"
+    names = ["validation_accuracy", "validation_loss", "held_out_loss", "held_out_accuracy", "accuracy"]
+    assert [m.name for m in metrics.shown(names)] == ["accuracy", "held_out_accuracy"]

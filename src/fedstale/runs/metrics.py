@@ -13,6 +13,10 @@ WINDOWS = {"final": "last round", "last10": "mean of the last 10", "best": "best
 
 LISTED = 1024  # clients up to which every round names those heard from, and each is evaluated at the end
 TRACED = 256  # clients up to which realised weights are recorded: they cost n × n
+PREFIXES = {
+    "validation_": "validation",
+    "held_out_": "held-out",
+}  # of scores of other samples than the test samples
 
 
 class Metric(NamedTuple):
@@ -56,17 +60,26 @@ class Metric(NamedTuple):
 
 METRICS = (
     Metric("accuracy", "test accuracy", higher_is_better=True, percent=True),
+    Metric("held_out_accuracy", "accuracy on held-out clients", higher_is_better=True, percent=True),
     *(Metric(name, name, higher_is_better=True) for name in ("f1", "auc", "precision", "recall", "r2")),
     *(Metric(name, name) for name in ("mse", "rmse", "mae", "perplexity")),
     Metric("distance", "distance to the optimum"),
     Metric(OBJECTIVE, "training objective"),
     Metric("loss", "test loss", shown=False),
+    Metric("held_out_loss", "loss on held-out clients", shown=False),
+    Metric("validation_accuracy", "validation accuracy", higher_is_better=True, percent=True, shown=False),
+    Metric("validation_loss", "validation loss", shown=False),
     Metric("variance", "variance", shown=False),
 )
 
 
 def metric(name: str) -> Metric:
     """The metric called `name`; `accuracy_exit_2` is an accuracy, and of an unknown one more is better."""
+    known = {m.name for m in METRICS}
+    prefix = next((p for p in PREFIXES if name.startswith(p) and name not in known), "")
+    if prefix:  # a metric of one's own, of other samples
+        inner = metric(name.removeprefix(prefix))
+        return inner._replace(name=name, label=f"{PREFIXES[prefix]} {inner.label}")
     base, exit_, number = name.partition("_exit_")
     found = next(
         (m for m in METRICS if m.name == base), Metric(base, base.replace("_", " "), higher_is_better=True)

@@ -2,19 +2,35 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedstale.core import Floats, Ids
+from fedstale.core import Array, Floats, Ids
 from fedstale.tasks.losses import outputs_of
-from fedstale.tasks.split import means
+from fedstale.tasks.split import Lazy, Split, means
 
 EVALUATION_BATCH = 256  # measured on CPU: larger batches fall out of the cache, smaller ones pay per call
 PerSample = Callable[[Any, Tensor], Tensor]  # answer, targets (b, …) -> (b,)
 Metric = Callable[[Tensor, Tensor], Any]  # all outputs and targets of a client -> a number, or one per sample
+
+
+class Scored(NamedTuple):
+    """Samples that an evaluation scores, client by client; a central test set is that of one client."""
+
+    prefix: str  # of the names of its scores
+    split: Split | Lazy
+    weights: Array | Floats  # how much each of its clients counts
+    of_clients: bool = True  # whether its clients are those that train
+
+
+def average(values: Floats, sizes: Ids, weights: Array | Floats) -> float:
+    """The weighted mean over the clients that have samples: nan if none has."""
+    known = sizes > 0
+    a = weights[known].astype(np.float64)
+    return float(a @ values[known] / a.sum()) if a.sum() > 0 else float("nan")
 
 
 def client_scores(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedstale.core import Array, BadInput, Floats, Ids, Local, normalised, require
 from fedstale.kernels import load
 from fedstale.rng import stream
-from fedstale.tasks.evaluation import Metric, PerSample, client_scores, spans
+from fedstale.tasks.evaluation import Metric, PerSample, Scored, average, client_scores, spans
 from fedstale.tasks.flat import Flat, draw, seeded, slots, trained, vector
 from fedstale.tasks.local import batches_of, few_threads
 from fedstale.tasks.losses import (
@@ -71,6 +71,10 @@ class Supervised:
     Accuracy is reported where targets are class numbers and there is an output for each class.
     `metrics` are more scores of the test samples: functions of all outputs and targets of a client that
     return a number, or one per sample.
+
+    `central_test` is one (x, y) pair, or one Dataset, instead of test samples of every client: all of its samples
+    count alike. `validation` are samples of the training clients that are used for neither training nor testing;
+    `held_out` are those of clients that never train. Their scores are `validation_loss`, `held_out_accuracy`, ….
     """
 
     def __init__(
@@ -79,6 +83,9 @@ class Supervised:
         train: Samples,
         test: Samples | None = None,
         *,
+        central_test: tuple[InputData, Data] | MapStyle | None = None,
+        validation: Samples | None = None,
+        held_out: Samples | None = None,
         weights: npt.ArrayLike | Weighting = even,
         loss: Loss = cross_entropy,
         metrics: Mapping[str, Metric] | None = None,
@@ -91,15 +98,23 @@ class Supervised:
         taken = [name for name in OURS if name in self.metrics]
         require(not taken, f"metrics must have other names than {', '.join(OURS)}, got {taken}")
         self.loss, self.ridge, self.device = loss, ridge, _usable(device)
-        self.train = _split(train).to(self.device)
+        self.train = self._split(train)
         self.samples = self.train.sizes  # (n,)
         self.n = len(self.samples)
         _check_sizes(self.samples)
-        none = Split(torch.empty(0), torch.empty(0), np.zeros(self.n + 1, np.int64))
-        self.test = none if test is None else _split(test).to(self.device)
-        require(len(self.test.sizes) == self.n, f"test must have {self.n} clients, got {len(self.test.sizes)}")
         a = normalised(weights(self.train.sizes) if callable(weights) else weights, self.n)
         self.weights: Array = a.astype(np.float32)
+        require(test is None or central_test is None, "give test or central_test, got both")
+        self.test = self._of_clients("test", test)
+        self.scored = [Scored("", self.test, self.weights)]
+        if central_test is not None:
+            self.scored = [Scored("", self._split([central_test]), np.ones(1), False)]
+        if validation is not None:
+            self.scored.append(Scored("validation_", self._of_clients("validation", validation), self.weights))
+        if held_out is not None:
+            others = self._split(held_out)
+            a = normalised((weights if callable(weights) else even)(others.sizes), len(others.sizes))
+            self.scored.append(Scored("held_out_", others, a, False))
         self._make = partial(copy.deepcopy, copy.deepcopy(model)) if isinstance(model, nn.Module) else model
         self.slots = slots(self.module())
         self.d = self.slots[-1].where.stop
@@ -107,6 +122,17 @@ class Supervised:
         flat = self.has_cross_entropy and isinstance(self.train, Split) and isinstance(self.train.x, Tensor)
         # (inputs, hidden …, classes) of a linear model or an MLP, else None
         self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
+
+    def _split(self, samples: Samples) -> Split | Lazy:
+        return _split(samples).to(self.device)
+
+    def _of_clients(self, what: str, samples: Samples | None) -> Split | Lazy:
+        """Samples of the clients that train; no rows for each of them if none are given."""
+        if samples is None:
+            return Split(torch.empty(0), torch.empty(0), np.zeros(self.n + 1, np.int64))
+        split = self._split(samples)
+        require(len(split.sizes) == self.n, f"{what} must have {self.n} clients, got {len(split.sizes)}")
+        return split
 
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""
@@ -163,22 +189,34 @@ class Supervised:
         return {**self.test_scores(params), "objective": self.objective(params)}
 
     def test_scores(self, params: Array) -> dict[str, float]:
-        """Σ a_i · accuracy, and loss, of client i on its own test samples, over the clients that have any."""
-        return {name: self._average(values, self.test) for name, values in self._tested(params).items()}
+        """Σ a_i · accuracy, and loss, of client i on its own test samples, over the clients that have any.
+
+        Of a central test set, the mean over its samples. Validation samples and held-out clients are scored too.
+        """
+        return {
+            name: average(values, s.split.sizes, s.weights)
+            for s in self.scored
+            for name, values in self._tested(params, s).items()
+        }
 
     def objective(self, params: Array) -> float:
         """F(w) = Σ a_i F_i(w), over all training samples."""
-        return self._average(self._objectives(params), self.train)
+        return average(self._objectives(params), self.train.sizes, self.weights)
 
     def per_client(self, params: Array) -> dict[str, Floats]:
-        """What `evaluate` averages, (n,) each: nan where a client has no test samples."""
-        return {**self._tested(params), "objective": self._objectives(params)}
+        """What `evaluate` averages over the clients that train, (n,) each: nan where one has no test samples."""
+        own = (self._tested(params, s) for s in self.scored if s.of_clients)
+        return {
+            **{name: values for scores in own for name, values in scores.items()},
+            "objective": self._objectives(params),
+        }
 
-    def _tested(self, params: Array) -> dict[str, Floats]:
-        if not self.test.offsets[-1]:
+    def _tested(self, params: Array, tests: Scored) -> dict[str, Floats]:
+        if not tests.split.offsets[-1]:
             return {}
         accuracy: dict[str, PerSample] = {"accuracy": lambda said, y: correct(outputs_of(said), y)}
-        return self._scores(params, self.test, accuracy if self.classifies else {}, self.metrics)
+        found = self._scores(params, tests.split, accuracy if self.classifies else {}, self.metrics)
+        return {tests.prefix + name: values for name, values in found.items()}
 
     def _objectives(self, params: Array) -> Floats:
         return self._scores(params, self.train, {}, {})["loss"] + self._penalty(params)
@@ -226,11 +264,6 @@ class Supervised:
     def _penalty(self, params: Array) -> float:
         return self.ridge / 2 * float(params.astype(np.float64) @ params) if self.ridge else 0.0
 
-    def _average(self, values: Floats, split: Split | Lazy) -> float:
-        known = split.sizes > 0
-        a = self.weights[known].astype(np.float64)
-        return float(a @ values[known] / a.sum()) if a.sum() > 0 else float("nan")
-
     def _probe(self) -> bool:
         """Whether the model draws random numbers; refuses one that cannot be trained here."""
         module, ends = self.module(), [0, self.train.offsets[-1] - 1]  # two samples, if need be one twice
@@ -254,7 +287,7 @@ class Supervised:
         outputs, self.computes_loss = outputs_of(said).detach(), isinstance(said, HasLoss) and said.loss is not None
         self.has_cross_entropy = not self.computes_loss and is_cross_entropy(self.loss, outputs, y)
         if self.has_cross_entropy:
-            _check_classes(outputs, self.train, self.test)
+            _check_classes(outputs, self.train, *(s.split for s in self.scored))
         self.classifies = classifies(outputs, y)
         self.one_value = not self.computes_loss and one_value(self.loss, outputs, y) and not self.has_cross_entropy
         self.sums = self.one_value and is_sum(self.loss, outputs, y)
