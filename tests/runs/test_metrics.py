@@ -36,6 +36,14 @@ def test_direction() -> None:
     assert [m.name for m in metrics.shown({"objective", "mse"})] == ["mse", "objective"]
 
 
+def test_numbers_of_unknown_name_are_shown_last_and_those_that_are_no_metrics_are_not() -> None:
+    line = {"round": 3, "train_loss": 1.0, "beta": 0.5, "coverage": 0.2, "objective": 1.0, "accuracy_exit_1": 0.3}
+    assert [m.name for m in metrics.shown(line)] == ["objective", "coverage"]
+    result = {"coverage": {}, "gap_error": {}, "rounds": 3, "fingerprint": "f", "rounds_per_second": 1.0}
+    assert [m.name for m in metrics.evaluated(result, {"gap_error": {}})] == ["gap_error"]
+    assert metric("gap_error").best([0.1, 0.9]) == metric("proxy_loss").best([0.1, 0.9]) == 0.1
+
+
 def test_an_exit_has_the_direction_of_its_metric() -> None:
     lines = [{"round": t, "accuracy_exit_2": a, "variance_exit_1": a} for t, a in ((1, 0.9), (2, 0.5))]
     found = summary(lines)

@@ -125,7 +125,7 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str,
 
 def table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """The rows as a table: three views of the main metric, the final value of the others, and the speed."""
-    found = metrics.shown([key.removesuffix("_final") for key in rows[0]])
+    found = metrics.shown([key.removesuffix("_final") for key in rows[0] if key.endswith("_final")])
     views = zip(found[:1] * 3, WINDOWS, ("final", "last 10", "best"), strict=False)
     columns = [*views, *((m, "final", m.name) for m in found[1:])]
     out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, show_edge=False,

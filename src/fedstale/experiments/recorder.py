@@ -17,12 +17,10 @@ from fedstale.core import Array, BadInput, Checkpoint, HasBeta, Ids, ScoresClien
 from fedstale.experiments.plan import Planned
 from fedstale.experiments.spec import Table
 from fedstale.experiments.tracer import Traced
-from fedstale.runs.metrics import LISTED, metric
+from fedstale.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.runs.store import fingerprint, write_json
 from fedstale.simulate import Run, first
 
-ROUND_KEYS = ("round", "available", "participants", "refused", "train_loss", "step_norm", "staleness", "heard",
-              "spared", "beta", "weights")  # of a line of metrics; the other keys are evaluated  # fmt: skip
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
 LAST = 10  # the last rounds are all evaluated, for the mean of the last 10
 

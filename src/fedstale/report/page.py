@@ -64,7 +64,8 @@ def _setting(s: Setting, name: str) -> Part:
     table, best = tables.final(s.groups)
     caption = "How it ended: mean ± standard deviation over the seeds"
     above = markup.table(table, caption, best) if table.rows else ""
-    found = [curves(shown, m, looks) for m in metrics.METRICS if m.shown]
+    names = dict.fromkeys(key for group in shown for lines in group.seeds for key in lines[-1])
+    found = [curves(shown, m, looks) for m in metrics.shown(names)]
     found += [served(shown, looks), realised(shown, looks), curves(shown, BETA, looks)]
     plots, ways = [p for p in found if p], alike(shown)
     plots += [p for names, group in ways[:WAYS] for p in (raster(names, group), staleness(names, group))]

@@ -1,11 +1,11 @@
 """The metrics of a run: their names, labels, units and directions, the most important one first.
 
-To add a metric, return it from a task's `evaluate` and add a line to METRICS: tables, pictures, the report and
-`fedstale compare` show it from then on.
+Tables, pictures, the report and `fedstale compare` show every number that a task's `evaluate` returns. A line in
+METRICS says how: its label, unit and direction, and its place among the others.
 """
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 OBJECTIVE = "objective"  # F(w) = Σ a_i F_i(w): learning rates are chosen, and rules ranked, by the least of it
@@ -70,28 +70,41 @@ METRICS = (
     Metric("validation_accuracy", "validation accuracy", higher_is_better=True, percent=True, shown=False),
     Metric("validation_loss", "validation loss", shown=False),
     Metric("variance", "variance", shown=False),
+    *(Metric(name, name, shown=False) for name in ("w1", "w2")),  # where a run of two parameters is
 )
+ROUND_KEYS = ("round", "available", "participants", "refused", "train_loss", "step_norm", "staleness", "heard",
+              "spared", "beta", "weights")  # of a line of metrics; the other keys are evaluated  # fmt: skip
+RESULT_KEYS = ("rounds", "refused", "fingerprint", "seconds", "rounds_per_second")  # likewise of a result
 
 
 def metric(name: str) -> Metric:
-    """The metric called `name`; `accuracy_exit_2` is an accuracy, and of an unknown one more is better."""
+    """The metric called `name`; `accuracy_exit_2` is an accuracy, and of an unknown one more is better.
+
+    Less is better where the name ends in `loss` or `error`.
+    """
     known = {m.name for m in METRICS}
     prefix = next((p for p in PREFIXES if name.startswith(p) and name not in known), "")
     if prefix:  # a metric of one's own, of other samples
         inner = metric(name.removeprefix(prefix))
         return inner._replace(name=name, label=f"{PREFIXES[prefix]} {inner.label}")
     base, exit_, number = name.partition("_exit_")
-    found = next(
-        (m for m in METRICS if m.name == base), Metric(base, base.replace("_", " "), higher_is_better=True)
-    )
+    unknown = Metric(base, base.replace("_", " "), higher_is_better=not base.endswith(("loss", "error")))
+    found = next((m for m in METRICS if m.name == base), unknown)
     return found._replace(name=name, label=f"{found.label}, exit {number}") if exit_ else found
 
 
-def evaluated(*results: Container[str]) -> list[Metric]:
-    """The metrics that all of the results (or lines of metrics) have, the most important first."""
-    return [m for m in METRICS if results and all(m.name in result for result in results)]
+def evaluated(*results: Collection[str]) -> list[Metric]:
+    """The metrics that all of the results (or lines of metrics) have, the most important first.
+
+    Those of unknown name come last; the accuracies of single exits are left out.
+    """
+    names = {m.name: m for m in METRICS}
+    first = dict.fromkeys(results[0] if results else ())
+    others = [k for k in first if k not in (*names, *ROUND_KEYS, *RESULT_KEYS) and "_exit_" not in k]
+    found = [*METRICS, *map(metric, others)]
+    return [m for m in found if results and all(m.name in result for result in results)]
 
 
-def shown(*results: Container[str]) -> list[Metric]:
+def shown(*results: Collection[str]) -> list[Metric]:
     """Those of them that belong in tables and pictures; the first is the main one."""
     return [m for m in evaluated(*results) if m.shown]
