@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fedstale as fs
-from fedstale.tasks.checksum import Content
+from fedstale.runs import query
+from fedstale.tasks.checksum import Content, describe_task
 
 LOCAL = fs.Local(lr=0.1)
 PROGRAM = """
@@ -184,9 +186,46 @@ def test_results_of_another_version_are_returned_with_a_warning(task: fs.Quadrat
     settings: dict[str, Any] = {"rounds": 2, "local": LOCAL, "out": tmp_path / "runs"}
     found = fs.compare(task, ["fedavg"], fs.Bernoulli(1.0), **settings)
     place = found.runs[0].path / "environment.json"
-    place.write_text(place.read_text().replace(f'"fedstale": "{fs.__version__}"', '"fedstale": "0.0.1"'))
-    with pytest.warns(UserWarning, match=f"computed by fedstale 0.0.1, this is {fs.__version__}; --again"):
+    made = json.loads(place.read_text())
+    assert made["packages"]["fedstale"].startswith(f"{fs.__version__} (")  # and a hash of the code
+    made["packages"] |= {"fedstale": "0.0.1", "numpy": "1.0"}
+    place.write_text(json.dumps(made))
+    sentence = rf"1 stored run was computed with fedstale 0.0.1, now {fs.__version__} \(.* and numpy 1.0, now"
+    with pytest.warns(UserWarning, match=sentence):
         fs.compare(task, ["fedavg"], fs.Bernoulli(1.0), **settings)
+
+
+def test_a_changed_strategy_is_another_run_of_its_own_alone(
+    task: fs.Quadratic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def names(factor: int) -> dict[str, str]:
+        text = "import fedstale as fs\n\ndef scaled(step):\n    return FACTOR * step\n\n@fs.part\nclass Mine:\n"
+        text += "    def init(self, n, d):\n        return ()\n"
+        text += "    def aggregate(self, state, r):\n        return scaled(r.received().mean(0)), state\n"
+        (tmp_path / f"mine_{factor}.py").write_text(f"FACTOR = {factor}\n" + text)
+        mine = importlib.import_module(f"mine_{factor}").Mine
+        monkeypatch.setattr(mine, "__module__", "mine_1")  # the same module, changed
+        algorithms = {"mine": mine(), "fedavg": "fedavg"}
+        found = fs.compare(task, algorithms, fs.Bernoulli(1.0), rounds=2, local=LOCAL, out=tmp_path / "runs")
+        assert len(query.settings(found.runs)) == 1
+        return {run.config()["label"]: run.path.name for run in found.runs}
+
+    one, other = names(1), names(2)
+    assert one["mine"] != other["mine"]
+    assert one["fedavg"] == other["fedavg"]
+
+
+def test_metrics_are_known_by_their_source_also_with_a_version() -> None:
+    x, y = np.ones((4, 3), np.float32), np.array([0, 1, 0, 1])
+
+    def code(value: float) -> dict[str, str]:
+        metrics = {"mine": lambda outputs, y: value}
+        task = fs.Supervised(functools.partial(torch.nn.Linear, 3, 2), [(x, y)], [(x, y)], metrics=metrics)
+        return describe_task(task, "1")[1]
+
+    assert code(1.0) == code(1.0) != code(2.0)
 
 
 @pytest.mark.parametrize(

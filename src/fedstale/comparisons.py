@@ -77,10 +77,11 @@ def compare(
     shared = {"local": vars(local), "estimator": estimator, "server": server, "channel": channel}
     chosen = [_algorithm(entry, label, shared) for label, entry in _labelled(algorithms)]
     _check("participation", process)
-    code |= Content([process, *chosen]).code
+    code |= Content([process]).code
     experiment = _experiment(name, rounds, seeds, evaluate_every, engine, data, process, chosen)
     more = {"model": None} | ({"sources": code} if code else {})
-    planned = plan_parts(experiment, process, chosen, more, store.open_store(Path(out)))
+    own = {a.label: Content([a]).code for a in chosen}
+    planned = plan_parts(experiment, process, chosen, more, store.open_store(Path(out)), own)
     with _stop() as stop:
         played = execute(experiment, planned, task=task, resume=resume, again=again, stop=stop, say=say,
                          checkpoint_seconds=checkpoint_seconds)  # fmt: skip

@@ -9,7 +9,18 @@ from tests.cli.commands import fedstale
 
 
 @pytest.mark.parametrize(
-    "what", ["recipes", "strategies", "participation", "estimators", "channels", "datasets", "models", "partitions"]
+    "what",
+    [
+        "recipes",
+        "strategies",
+        "participation",
+        "estimators",
+        "channels",
+        "datasets",
+        "models",
+        "partitions",
+        "experiments",
+    ],
 )
 def test_lists_have_a_line_for_everything(what: str) -> None:
     rows = json.loads(fedstale("list", what, "--format", "json").stdout)[what]

@@ -14,6 +14,7 @@ import pytest
 from fedstale.cli.reproduce import listing, reproduce
 from fedstale.core import BadInput
 from fedstale.experiments import plan as planning
+from fedstale.experiments.recorder import packages
 from fedstale.papers import executors, results
 from fedstale.papers.figure import Cell, Figure, Scale, cells, figures, planned, read
 from fedstale.runs import store
@@ -212,5 +213,5 @@ def test_rounds_in_the_store_are_counted_also_of_runs_that_are_not_finished(tmp_
         p.folder.path.mkdir()
     (done.folder.path / "result.json").write_text('{"rounds": 150}')
     (half.folder.path / "metrics.jsonl").write_text("{}\n{}\n{}")
-    (diverged.folder.path / executors.DIVERGED).write_text("{}")
+    store.write_json(diverged.folder.path / "diverged.json", {"why": "", "code": packages()["fedstale"]})
     assert executors.rounds_left(found[0].runs[:4]) == 0 + 148 + 0 + 150

@@ -237,6 +237,12 @@ def test_a_run_that_diverges_says_so_and_the_others_finish(file: Path, tmp_path:
     assert done.returncode == 3
     assert "not finite" in done.stderr
     assert len(list((tmp_path / "runs").glob("mifa*/result.json"))) == 1
+    (lost,) = (tmp_path / "runs").glob("fedavg*")
+    before = (lost / "metrics.jsonl").stat().st_mtime_ns
+    known = fedstale(*done.args[3:])  # type: ignore[index]
+    assert known.returncode == 3
+    assert "known from before: --again tries again" in known.stderr
+    assert (lost / "metrics.jsonl").stat().st_mtime_ns == before
 
 
 def test_an_experiment_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

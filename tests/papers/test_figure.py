@@ -189,8 +189,16 @@ def test_a_rate_that_diverges_is_not_chosen_and_not_tried_again(tmp_path: Path) 
     assert {row.tuned["lr"] for row in rows} == {0.01}
     assert [t["training_objective"] for t in tuning if t["lr"] > 1] == [float("inf")] * 2
     only = figure.cells(example(grid={}, tune={"lr": [1e9]}))
-    lost, _ = rates.rows(figure.planned(only, tmp_path / "runs"), [])
+    planned = figure.planned(only, tmp_path / "runs")
+    lost, _ = rates.rows(planned, [])
     assert [row.diverged for row in lost] == [True] * 4
+    file = planned[0].runs[0].folder.path / "diverged.json"
+    file.write_text(file.read_text().replace('"code": "', '"code": "older '))
+    assert executors.waiting(planned[0]) == [planned[0].runs[0]]  # other code tries again
+    before = file.stat().st_mtime_ns
+    executors.compute(planned, jobs=1, resume=False, command="", say=lambda line: None, again=True)
+    assert file.stat().st_mtime_ns > before
+    assert not executors.waiting(planned[0])
 
 
 def test_rows_are_what_the_runs_hold(tmp_path: Path) -> None:

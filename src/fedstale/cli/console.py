@@ -44,6 +44,7 @@ Seeds = Annotated[
     str | None, typer.Option("--seeds", help="Comma-separated seeds instead of the file's, such as 1,2,3.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")]
+Again = Annotated[bool, typer.Option("--again", help="Delete stored results and compute them again.")]
 ClientsFirst = Annotated[
     bool, typer.Option("--clients-first", help="The trace has a row per client, not per round.")
 ]

@@ -7,6 +7,7 @@ import typer
 
 from fedstale.cli.console import AsFormat, Format, Store, print_json, print_table
 from fedstale.core import known
+from fedstale.experiments.plan import packaged
 from fedstale.registry import TABLES
 from fedstale.runs import store
 from fedstale.runs.query import run_row
@@ -15,18 +16,18 @@ from fedstale.runs.query import run_row
 def list_names(
     what: Annotated[
         str | None,
-        typer.Argument(help="One list, such as `strategies`, `models` or `runs`; all but runs if omitted."),
+        typer.Argument(help="One list, such as `strategies`, `experiments` or `runs`; all but runs if omitted."),
     ] = None,
     out: Store = Path("runs"),
     format: AsFormat = Format.text,
 ) -> None:
     """List the names that an experiment can use (recipes, strategies, models, …), or the stored runs."""
     if what is not None:
-        known(what, {**TABLES, "runs": None}, "the list")
+        known(what, dict.fromkeys([*TABLES, "experiments", "runs"]), "the list")
     if what == "runs":
         found = {what: [run_row(folder) for folder in store.runs(out)]}
     else:
-        found = {name: name_rows(name) for name in ([what] if what else TABLES)}
+        found = {name: name_rows(name) for name in ([what] if what else [*TABLES, "experiments"])}
     if format == Format.json:
         print_json(found)
         return
@@ -36,4 +37,7 @@ def list_names(
 
 def name_rows(what: str) -> list[dict[str, Any]]:
     """The rows of one list: name, settings with their defaults, one line of description."""
+    if what == "experiments":  # that come with the package; the first line of a file says what it is
+        lines = {name: path.read_text().partition("\n")[0].lstrip("# ") for name, path in packaged().items()}
+        return [{"name": name, "what": line} for name, line in lines.items()]
     return [{"name": name, "settings": settings, "what": about} for name, settings, about in TABLES[what].rows()]

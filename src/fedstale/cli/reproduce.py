@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedstale.cli.console import Config, Resume, Seeds, out_option, print_table, say, seeds_override
+from fedstale.cli.console import Again, Config, Resume, Seeds, out_option, print_table, say, seeds_override
 from fedstale.cli.run import command_line
 from fedstale.papers import results
 from fedstale.papers.executors import Executor, compute
@@ -38,6 +38,7 @@ def reproduce(
         Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")
     ] = Executor.processes,
     resume: Resume = False,
+    again: Again = False,
     out: Annotated[Path, out_option("Folder for figure, numbers and claims.")] = Path("reproduction"),
     runs: Annotated[Path | None, typer.Option(help="Folder that stores the runs (default: OUT/runs).")] = None,
     figure_format: Annotated[Picture, typer.Option(help="File format of the picture.")] = Picture.png,
@@ -54,8 +55,9 @@ def reproduce(
     folder = store.open_store(runs or out / "runs").resolve()  # workers on a cluster may be in another folder
     found = planned(cells(figure), folder)
     count, rounds = cost(found)
-    say(f"{figure.name} at scale {figure.scale}: {len(found)} cells, {count} runs, {rounds} rounds")
-    compute(found, jobs=jobs, resume=resume, command=command, say=say, executor=executor)
+    size = f"{len(found)} cell{'s' * (len(found) != 1)}, {count} runs, {rounds} rounds"
+    say(f"{figure.name} at scale {figure.scale}: {size}")
+    compute(found, jobs=jobs, resume=resume, command=command, say=say, executor=executor, again=again)
     verdicts = results.write(figure, found, out, figure_format.value)
     seconds = time.monotonic() - start
     results.write_record(figure, found, out, command, seconds)

@@ -18,7 +18,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from fedstale.cli import console
-from fedstale.cli.console import AsFormat, Config, Format, Resume, Seeds, Store, say
+from fedstale.cli.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say
 from fedstale.experiments import schema
 from fedstale.experiments.execute import Progress, Stop, execute
 from fedstale.experiments.plan import Planned, by_label, digest, find, plan, warmups
@@ -41,7 +41,7 @@ def run(
     seeds: Seeds = None,
     engine: Annotated[str | None, typer.Option(help="Engine instead of the file's, see `list engines`.")] = None,
     resume: Resume = False,
-    again: Annotated[bool, typer.Option("--again", help="Delete stored results and compute them again.")] = False,
+    again: Again = False,
     checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between two checkpoints.")] = 10.0,
     keep_checkpoints: Annotated[
         bool, typer.Option("--keep-checkpoints", help="Keep the last checkpoint of finished runs.")

@@ -8,7 +8,7 @@ import os
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,11 @@ from fedstale import core, engines
 from fedstale.core import Engine, Local, Snapshot, Strategy, Task, require
 from fedstale.experiments.build import make_task
 from fedstale.experiments.plan import Planned, warmups
-from fedstale.experiments.recorder import VERSION, Recorder, environment
+from fedstale.experiments.recorder import Recorder, environment, packages
 from fedstale.experiments.schema import Experiment
 from fedstale.experiments.tracer import Tracer
 from fedstale.memory import KeepsMemory
+from fedstale.runs import store
 from fedstale.runs.metrics import TRACED
 from fedstale.simulate import Diverged, Interrupted, Run, bound, checked, play, together
 
@@ -88,13 +89,16 @@ def execute(
     a finished run keeps its last one only if asked. `say` receives sentences for the user.
     """
     anew = again and not resume
-    stages = [[p for p in stage if anew or not p.folder.finished] for stage in (warmups(planned), planned)]
+    known = [] if anew else [why for p in planned if (why := diverged(p)) and not p.folder.finished]
+    stages = [[p for p in warmups(planned) if anew or not p.folder.finished]]
+    stages += [[p for p in planned if anew or not ended(p)]]
     waiting = [p for stage in stages for p in stage]
     folders = {p.folder for p in waiting}
-    for p in planned:
-        if p.folder not in folders:
-            yield Progress(p, p.config["rounds"], {}, p.folder.result(), reused=True)
-    _warn_of_versions([p for p in planned if p.folder not in folders])
+    finished = [p for p in planned if p.folder not in folders and p.folder.finished]
+    yield from (Progress(p, p.config["rounds"], {}, p.folder.result(), reused=True) for p in finished)
+    _warn_of_versions(finished)
+    if known and not waiting:
+        raise Diverged(f"{'; '.join(known)} (known from before: --again tries again)")
     if not waiting:
         return
     if not (resume or again):
@@ -105,7 +109,17 @@ def execute(
         say(engine.note if isinstance(engine, core.ExplainsItself) else "")
         where = environment(command) | {"engine": name}
         record = partial(Recorder, where=where, resume=resume, seconds=checkpoint_seconds, keep=keep_checkpoints)
-        yield from _compute(stages, engine, record, stop)
+        yield from _compute(stages, engine, record, stop, known)
+
+
+def diverged(p: Planned) -> str | None:
+    """Why a run cannot be finished, if that is known; another version of the code tries again."""
+    return p.folder.diverged(str(packages()["fedstale"]))
+
+
+def ended(p: Planned) -> bool:
+    """Whether a run is finished or known to diverge."""
+    return p.folder.finished or diverged(p) is not None
 
 
 def require_resumable(waiting: Sequence[Planned]) -> None:
@@ -122,12 +136,18 @@ def require_resumable(waiting: Sequence[Planned]) -> None:
 
 
 def _warn_of_versions(reused: Sequence[Planned]) -> None:
-    """Say which stored results another version of this package has computed."""
-    made = Counter(p.folder.environment().get("packages", {}).get("fedstale") or VERSION for p in reused)
-    for version, count in made.items():
-        if version != VERSION:
-            what = f"{count} stored run{'s were' if count > 1 else ' was'} computed by fedstale {version}"
-            warnings.warn(f"{what}, this is {VERSION}; --again (in Python again=True) computes anew", stacklevel=3)
+    """Say which stored results other versions of this package, numpy, torch or numba have computed."""
+    now = packages()
+    made = Counter(_others(p.folder.environment().get("packages", {}), now) for p in reused)
+    for others, count in made.items():
+        if others:
+            what = f"{count} stored run{'s were' if count > 1 else ' was'} computed with {others}"
+            warnings.warn(f"{what}; --again (in Python again=True) computes anew", stacklevel=3)
+
+
+def _others(then: Mapping[str, str | None], now: Mapping[str, str | None]) -> str:
+    changed = {name: version for name, version in then.items() if name in now and version != now[name]}
+    return " and ".join(f"{name} {version}, now {now[name]}" for name, version in changed.items())
 
 
 def _engine(
@@ -147,11 +167,12 @@ def _engine(
 
 
 def _compute(
-    stages: list[list[Planned]], engine: Engine, record: Callable[..., Recorder], stop: Callable[[], bool]
-) -> Iterator[Progress]:
+    stages: list[list[Planned]], engine: Engine, record: Callable[..., Recorder], stop: Callable[[], bool],
+    diverged: list[str],
+) -> Iterator[Progress]:  # fmt: skip
     """The stages one after the other, with as many runs in step as the engine takes."""
     runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
-    width, diverged = engine.width if isinstance(engine, core.StepsTogether) else 1, []
+    width = engine.width if isinstance(engine, core.StepsTogether) else 1
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
             for p in group:
@@ -202,6 +223,8 @@ def _recorded(r: Recorder, s: Snapshot) -> Progress:
 
 
 def _diverged(r: Recorder, error: Diverged) -> str:
-    """Which run diverged, and where its last good checkpoint is."""
+    """Which run diverged, and where its last good checkpoint is; its folder says so from now on."""
     last = f"the last good checkpoint is round {r.saved} in {r.folder.path}" if r.saved else "none was saved"
-    return f"{r.planned.algorithm.label}, seed {r.planned.seed}: {error}; {last}"
+    why = f"{r.planned.algorithm.label}, seed {r.planned.seed}: {error}; {last}"
+    store.write_json(r.folder.path / "diverged.json", {"why": why, "code": packages()["fedstale"]})
+    return why

@@ -1,7 +1,7 @@
 """Plan an experiment: every run with its parts, its configuration and its folder, before anything is computed."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,8 +59,12 @@ def plan_parts(
     algorithms: Sequence[Algorithm],
     more: dict[str, Any],
     folder: Path,
+    own: Mapping[str, dict[str, str]] = {},
 ) -> list[Planned]:
-    """The runs of parts that are made already; `more` belongs to the configuration of each."""
+    """The runs of parts that are made already; `more` belongs to the configuration of each.
+
+    `own` has, by label, the user's own code in an algorithm: a change of it concerns the runs of that one alone.
+    """
     _check_labels([a.label for a in algorithms])
     shared = {
         "rounds": experiment.rounds,
@@ -75,7 +79,8 @@ def plan_parts(
         warmup = _warmup(experiment, participation, shared, seed, folder)
         before = {"warmup": warmup.folder.path.name} if warmup else {}
         for chosen in algorithms:
-            config = _keyed(shared | chosen.described() | {"seed": seed} | before)
+            code = {"algorithm_sources": own[chosen.label]} if own.get(chosen.label) else {}
+            config = _keyed(shared | chosen.described() | {"seed": seed} | before | code)
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
             planned.append(Planned(chosen, participation, seed, config, run, warmup))
     return planned

@@ -1,5 +1,6 @@
 """Records a run: one line of metrics per round, the latest checkpoint, the final result."""
 
+import hashlib
 import json
 import os
 import platform
@@ -7,8 +8,10 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +25,7 @@ from fedstale.runs.store import fingerprint, write_json
 from fedstale.simulate import Run, first
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
+SHOWS = ("cli", "plots", "report", "papers", "advise", "federation", "flower")  # rooms that compute no run
 LAST = 10  # the last rounds are all evaluated, for the mean of the last 10
 
 
@@ -179,10 +183,21 @@ def environment(command: str) -> dict[str, Any]:
         "command": command,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": sys.version.split()[0],
-        "packages": {"fedstale": VERSION} | {name: _version(name) for name in ("numpy", "torch", "numba")},
+        "packages": packages(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "git": _git(),
     }
+
+
+@cache
+def packages() -> dict[str, str | None]:
+    """The versions that the numbers of a run depend on; of this package also a hash of the code that computes."""
+    root, code = Path(__file__).parents[1], hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        if file.relative_to(root).parts[0] not in SHOWS:
+            code.update(file.read_bytes())
+    ours = f"{VERSION} ({code.hexdigest()[:8]})"
+    return {"fedstale": ours} | {name: _version(name) for name in ("numpy", "torch", "numba")}
 
 
 def _version(package: str) -> str | None:

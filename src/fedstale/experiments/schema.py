@@ -116,7 +116,7 @@ class Experiment(Section):
     """One file: several algorithms × seeds over the same data and the same participation."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")]  # of the picture and the table; the file's name if left out
-    rounds: Annotated[int, Field(ge=1)]  # rounds of every run
+    rounds: Annotated[int, Field(ge=1, le=10**9)]  # rounds of every run
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1]  # one run of an algorithm each
     evaluate_every: Annotated[int, Field(ge=1)] | None = None  # rounds from one to the next; 50 a run if left out
     engine: str = "serial"  # how local training is executed

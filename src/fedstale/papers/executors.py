@@ -12,13 +12,11 @@ from enum import StrEnum
 from functools import partial
 
 from fedstale.core import require
-from fedstale.experiments.execute import Stop, execute, require_resumable
+from fedstale.experiments.execute import Stop, ended, execute, require_resumable
 from fedstale.experiments.plan import Planned, warmups
 from fedstale.papers.figure import Cell
-from fedstale.runs import store
 from fedstale.simulate import Diverged, Interrupted
 
-DIVERGED = "diverged.json"  # in the folder of a run that cannot be finished
 CHECKPOINT_SECONDS = 60.0  # from one checkpoint to the next
 REPORT_SECONDS = 10.0  # from one line about the progress to the next
 
@@ -28,11 +26,6 @@ class Executor(StrEnum):
 
     processes = "processes"
     ray = "ray"
-
-
-def ended(p: Planned) -> bool:
-    """Whether a run is finished or known to diverge."""
-    return p.folder.finished or (p.folder.path / DIVERGED).exists()
 
 
 def waiting(cell: Cell) -> list[Planned]:
@@ -48,8 +41,16 @@ def compute(
     command: str,
     say: Callable[[str], None],
     executor: Executor = Executor.processes,
+    again: bool = False,
 ) -> None:
-    """Compute all runs that have not ended; `say` gets a line about the progress every few seconds."""
+    """Compute all runs that have not ended; `say` gets a line about the progress every few seconds.
+
+    `again` forgets those that have ended first, unless an interrupted recomputation is resumed.
+    """
+    if again and not resume:
+        for p in (p for cell in cells for p in cell.runs):
+            with p.folder.locked():
+                p.folder.clear()
     todo = [cell for cell in cells if waiting(cell)]
     work = partial(_compute, resume=resume, command=command)
     try:
@@ -109,10 +110,8 @@ def _compute(cell: Cell, resume: bool, command: str, parent: int | None) -> None
         if parent:
             os._exit(130)  # or a worker would begin the next cell
         raise
-    except Diverged as error:  # the others are finished; these would diverge again
-        for p in todo:
-            if not p.folder.finished:
-                store.write_json(p.folder.path / DIVERGED, {"why": str(error)})
+    except Diverged:  # the others are finished; the folders of these say that they would diverge again
+        pass
 
 
 @contextmanager

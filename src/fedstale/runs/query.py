@@ -14,7 +14,8 @@ from fedstale.runs import metrics
 from fedstale.runs.metrics import OBJECTIVE, WINDOWS
 from fedstale.runs.store import MARKER, RunFolder, canonical, runs
 
-ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local")  # the rest is the setting
+ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local", "algorithm_sources")
+# the rest of a configuration is the setting
 HOW = ("seed", "warmup", "engine")  # but for these: an engine changes how a run is computed, not what
 KEYS = {"label": str, "seed": int, "rounds": int, "data": dict, "strategy": dict}  # that every configuration has
 AWAY, HEARD, NOT_SELECTED = 0, 1, 2  # what a client did in a round; not selected: there, but left out by the rule
@@ -113,7 +114,7 @@ def grouped(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
 
 def _run(folder: RunFolder) -> Run | None:
     try:
-        config, result = folder.config(), folder.result() if folder.finished else None
+        config, result = folder.config(), _result(folder)
         lacking = [key for key, kind in KEYS.items() if not isinstance(config.get(key), kind)]
         require(not lacking, f"{folder.path} is not a run: its config.json has no {' and no '.join(lacking)}")
         for m in metrics.evaluated(result or ()):
@@ -123,6 +124,14 @@ def _run(folder: RunFolder) -> Run | None:
     except BadInput as error:
         warnings.warn(f"a run is left out: {error}", stacklevel=3)
         return None
+
+
+def _result(folder: RunFolder) -> dict[str, Any] | None:
+    """The result of a finished run; of a damaged one none, and a warning."""
+    if not folder.finished and (folder.path / "result.json").exists():
+        what = f"{folder.path}/result.json cannot be read: the run counts as unfinished"
+        warnings.warn(f"{what}, and the command that made it computes it again with --resume", stacklevel=4)
+    return folder.result() if folder.finished else None
 
 
 def _setting(r: Run) -> dict[str, Any]:

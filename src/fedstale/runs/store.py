@@ -8,6 +8,7 @@
     STORE/RUN/params.npy           the final parameters
     STORE/RUN/clients.json         of each client its weight and how well the final parameters serve it
     STORE/RUN/result.json          written last: a run is finished when it is there
+    STORE/RUN/diverged.json        why the run cannot be finished, and the version of the code that says so
 
 A file is written beside its place and moved there, so that a kill at any moment leaves the old or the new one.
 """
@@ -116,11 +117,17 @@ class RunFolder:
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         return [metrics_line(path, k, line) for k, line in enumerate(lines, 1)]
 
+    def diverged(self, code: str) -> str | None:
+        """Why the run cannot be finished, if this code has found that out; other code may fare better."""
+        path = self.path / "diverged.json"
+        known = read_json(path) if path.exists() else {}
+        return str(known.get("why")) if known.get("code") == code else None
+
     def clear(self) -> None:
         """Delete what was computed, the result first: a kill in between leaves an unfinished run."""
         (self.path / "result.json").unlink(missing_ok=True)
         self.drop_checkpoint()
-        for name in ("clients.json", "params.npy", "metrics.jsonl"):
+        for name in ("clients.json", "params.npy", "metrics.jsonl", "diverged.json"):
             (self.path / name).unlink(missing_ok=True)
 
     def drop_checkpoint(self) -> None:

@@ -23,7 +23,8 @@ INSTALLED = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))  # be
 
 def describe_task(task: Task, version: str = "") -> tuple[dict[str, Any], dict[str, str]]:
     """Kind, size and checksum of a task, and the user's own code in it; with a `version` its data is not read."""
-    cls, made = type(task), [v for v in vars(task).values() if isinstance(v, (*NAMED, functools.partial))]
+    values = [inner for v in vars(task).values() for inner in (v.values() if isinstance(v, dict) else [v])]
+    cls, made = type(task), [v for v in values if isinstance(v, (*NAMED, functools.partial))]
     kind = cls.__name__ if cls.__module__.startswith("fedstale.") else f"{cls.__module__}:{cls.__qualname__}"
     found = Content([cls, *made] if version else [task])
     content = {"version": version} if version else {"content": found.digest()}
