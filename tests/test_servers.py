@@ -32,6 +32,20 @@ def test_sgd(given: list[float], lr: float) -> None:
     np.testing.assert_allclose(changes(Sgd(lr), given), [lr * g for g in given], rtol=1e-6, atol=1e-30)
 
 
+def test_weight_decay_of_sgd_is_torchs_and_a_step_of_zeros_changes_nothing() -> None:
+    import torch
+
+    server, w = Sgd(0.5, weight_decay=0.1), torch.tensor([1.0, -2.0, 0.0], requires_grad=True)
+    optimiser = torch.optim.SGD([w], lr=0.5, weight_decay=0.1)
+    for step in ([0.3, 0.0, 1.0], [-1.0, 2.0, 0.0]):
+        before, w.grad = w.detach().numpy().copy(), -torch.tensor(step)
+        optimiser.step()
+        change, _ = server.apply(None, before, np.array(step, np.float32))
+        np.testing.assert_allclose(before + change, w.detach().numpy(), rtol=1e-6)
+        assert change.dtype == np.float32
+    assert not server.apply(None, w.detach().numpy(), np.zeros(3, np.float32))[0].any()
+
+
 @given(steps, rates, shares)
 def test_momentum(given: list[float], lr: float, momentum: float) -> None:
     """change_t = lr Σ_s momentum^(t-s) step_s."""
@@ -65,6 +79,7 @@ def test_adam_of_one_step_by_hand() -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
+        (lambda: Sgd(1.0, weight_decay=-1e-4), "weight_decay must be at least 0 and finite, got -0.0001"),
         (lambda: Sgd(0), "lr must be above 0, got 0"),
         (lambda: Momentum(lr=-1), "lr must be above 0, got -1"),
         (lambda: Momentum(momentum=1.0), r"momentum must be in \[0, 1\), got 1.0"),

@@ -3,11 +3,13 @@
 Reddi et al., Adaptive Federated Optimization, ICLR 2021; with plain SGD and lr 1 the step is added as it is.
 """
 
+import math
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Server, State, part, require
+from fedstale.core import LATER, Array, Server, State, part, require
 
 
 def _check(lr: float, shares: dict[str, float], tau: float = 1.0) -> None:
@@ -20,17 +22,22 @@ def _check(lr: float, shares: dict[str, float], tau: float = 1.0) -> None:
 
 @part
 class Sgd:
-    """change = lr · step."""
+    """change = lr · (step - weight_decay · w). A step of zeros, as of a round without clients, changes nothing."""
 
     lr: float = 1.0
+    weight_decay: float = field(default=0.0, metadata=LATER)
 
     def __post_init__(self) -> None:
         _check(self.lr, {})
+        ok = 0 <= self.weight_decay < math.inf
+        require(ok, f"weight_decay must be at least 0 and finite, got {self.weight_decay}")
 
     def init(self, d: int) -> None:
         return None
 
     def apply(self, state: None, params: Array, step: Array) -> tuple[Array, None]:
+        if self.weight_decay and step.any():
+            step = step - np.float32(self.weight_decay) * params
         return np.float32(self.lr) * step, None
 
 

@@ -174,6 +174,13 @@ def test_an_entry_replaces_the_amount_of_work_and_the_optimizer_of_the_file() ->
         assert make(Local, describe_local(made), "local") == made
 
 
+def test_a_setting_that_came_later_is_in_a_key_only_where_it_is_set() -> None:
+    assert describe(fs.Sgd(0.5), recipes.SERVERS) == {"kind": "sgd", "lr": 0.5}
+    told = describe(fs.Projection(2.0, fs.Sgd(1.0, weight_decay=0.1)), recipes.SERVERS)
+    assert told["base"] == {"kind": "sgd", "lr": 1.0, "weight_decay": 0.1}
+    assert build(told, recipes.SERVERS, "server") == fs.Projection(2.0, fs.Sgd(1.0, weight_decay=0.1))
+
+
 def test_new_settings_of_local_training_are_in_a_key_only_where_they_are_set() -> None:
     assert describe_local(Local(0.1)) == {"lr": 0.1, "steps": 5, "batch": 32, "decay": 0.0, "prox": 0.0}
     assert describe_local(Local(0.1, momentum=0.9))["momentum"] == 0.9

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "BadInput", "check_types", "keep", "known", "normalised", "part", "per_client", "require", "shown",
+    "LATER", "BadInput", "check_types", "keep", "known", "normalised", "part", "per_client", "require", "shown",
 ]  # fmt: skip
 
 T = TypeVar("T")
+LATER = {"later": True}  # metadata of a field that came later: runs that have its default are known without it
 
 
 class BadInput(ValueError):
@@ -81,7 +82,7 @@ _QUOTE = reprlib.Repr()
 _QUOTE.maxstring = _QUOTE.maxother = _QUOTE.maxlong = 60
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def part(cls: type[T]) -> type[T]:
     """A frozen dataclass that checks the names and types of its settings; comparable even where one is an array."""
     made = dataclasses.dataclass(frozen=True, eq=False)(cls)

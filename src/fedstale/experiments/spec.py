@@ -145,8 +145,13 @@ def make(cls: Any, settings: Table, where: str) -> Any:
 
 
 def describe(part: Any, names: registry.Names) -> Table:
-    """The table that builds this part again; an array or a file is named by its content."""
-    fields = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.init}
+    """The table that builds this part again; an array or a file is named by its content.
+
+    A setting that came later (LATER) is left out where it has its default, so that stored runs stay valid.
+    """
+    told = [f for f in dataclasses.fields(part) if f.init]
+    told = [f for f in told if not ("later" in f.metadata and getattr(part, f.name) == f.default)]
+    fields = {f.name: getattr(part, f.name) for f in told}
     return {"kind": names.name_of(part)} | {key: _plain(value) for key, value in fields.items()}
 
 
