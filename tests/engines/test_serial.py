@@ -53,3 +53,8 @@ def test_small_models_use_one_thread(small: int, threads: int, monkeypatch: pyte
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_only_settings_of_training_are_taken_as_such() -> None:
+    with pytest.raises(BadInput, match=r"local must be Local\(\), got 0.1"):
+        Serial(Idle(np.zeros((3, 2))), 0.1)  # type: ignore[arg-type]

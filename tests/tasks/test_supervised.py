@@ -292,7 +292,12 @@ def test_unused_parameters_have_gradient_zero():
         ({"test": pairs((3, 3))}, "test must have 3 clients, got 2"),
         ({"ridge": -1}, "ridge must be at least 0, got -1"),
         ({"weights": [1, 2]}, "weights must be 3 numbers"),
-        ({"weights": "per-sample"}, "weights must be 3 numbers of at least 0, not all 0, got 'per-sample'"),
+        ({"weights": "per-samples"}, "weights 'per-samples' is unknown; did you mean 'per-sample'"),
+        ({"metrics": [squares]}, "metrics must be functions by name, such as .'mae': mae., got "),
+        ({"metrics": {"f1": "f1"}}, "metrics must be functions by name"),
+        ({"model": nn.Linear}, "model must be an nn.Module, or a function .* makes one, got: .*in_features"),
+        ({"model": None}, "model must be an nn.Module, or a function .* makes one, got None"),
+        ({"model": dict}, "model must be an nn.Module, or a function .* makes one, got one that makes {}"),
         ({"device": "abacus"}, "device must be one that torch can use here, such as cpu, got 'abacus'"),
         ({"model": nn.Linear(5, 3).double()}, "trained parameters must be float32, got .*float64"),
         ({"model": nn.Identity()}, "a model must have a parameter that requires a gradient, got none"),
@@ -314,6 +319,23 @@ def test_unused_parameters_have_gradient_zero():
 def test_what_cannot_work_is_refused_at_construction(change, sentence):
     with pytest.raises(BadInput, match=sentence):
         Supervised(**{"model": mlp, "train": pairs(SIZES), **change})
+
+
+def test_weights_have_the_names_that_files_use():
+    task = Supervised(mlp, pairs(SIZES), weights="per-sample")
+    np.testing.assert_allclose(task.weights, np.array(SIZES) / sum(SIZES))
+    assert repr(task) == f"Supervised(n={len(SIZES)}, d={task.d})"
+
+
+def test_clients_for_which_a_metric_is_not_defined_do_not_count():
+    def spread(outputs, targets):
+        return targets.float().std(correction=0) if len(targets) > 2 else float("nan")
+
+    train = pairs((4, 5, 1))
+    task = Supervised(mlp, train, train, metrics={"spread": spread})
+    scores, params = task.per_client(task.init(0))["spread"], task.init(0)
+    assert np.isnan(scores).tolist() == [False, False, True]
+    assert task.evaluate(params)["spread"] == pytest.approx(scores[:2].mean())
 
 
 def test_one_sample_is_enough():

@@ -175,7 +175,7 @@ def _fits(hint: Any, value: Any) -> bool:
             and isinstance(value, bool | np.bool_) == (hint is bool)
             and _sound(value)
         )
-    if isinstance(hint, type) and any(isinstance(member, property) for member in vars(hint).values()):
+    if getattr(hint, "_is_protocol", False) and any(isinstance(member, property) for member in vars(hint).values()):
         return True  # a task, say: to ask would be to compute its properties
     try:
         return isinstance(value, origin or hint) and not isinstance(value, type)

@@ -40,6 +40,9 @@ class Quadratic:
         self._start = np.zeros(self.d) if start is None else np.array(start, np.float64)
         require(self._start.shape == (self.d,), f"start must be ({self.d},), got {self._start.shape}")
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n={self.n}, d={self.d})"
+
     def init(self, seed: int) -> Array:
         return self._start.astype(np.float32)
 

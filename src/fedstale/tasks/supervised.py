@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import Array, BadInput, Floats, Ids, Local, normalised, require
+from fedstale.core import Array, BadInput, Floats, Ids, Local, known, normalised, require, shown
 from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric, PerSample, Scored, average, client_scores, spans
@@ -32,7 +32,19 @@ from fedstale.tasks.losses import (
 )  # fmt: skip
 from fedstale.tasks.models import dense_sizes
 from fedstale.tasks.optima import least_objectives
-from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting, even, is_dataset, leaves, mapped
+from fedstale.tasks.split import (
+    WEIGHTS,
+    Data,
+    InputData,
+    Lazy,
+    MapStyle,
+    Split,
+    Weighting,
+    even,
+    is_dataset,
+    leaves,
+    mapped,
+)  # fmt: skip
 
 Samples = Split | Lazy | Sequence[tuple[InputData, Data]] | Sequence[MapStyle]
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
@@ -59,7 +71,7 @@ class Supervised:
     batch needs them; what it draws from torch comes from the seed of the batch. x may be a tuple of
     tensors, passed to the model by position, or a dict, passed by keyword. `transform(x, generator)`
     changes the inputs of every training batch (augmentation); the generator is seeded by the batch.
-    `weights` is one number per client, or `even` or `by_samples`.
+    `weights` is one number per client, or "per-client" (all alike, the default) or "per-sample".
 
     `loss(outputs, targets)` is cross entropy of class numbers by default, for outputs (b, classes) or
     (b, t, classes). Any other, such as `nn.MSELoss()`, may give a value per sample or one for the batch,
@@ -86,7 +98,7 @@ class Supervised:
         central_test: tuple[InputData, Data] | MapStyle | None = None,
         validation: Samples | None = None,
         held_out: Samples | None = None,
-        weights: npt.ArrayLike | Weighting = even,
+        weights: npt.ArrayLike | Weighting | str = even,
         loss: Loss = cross_entropy,
         metrics: Mapping[str, Metric] | None = None,
         transform: Transform | None = None,
@@ -94,7 +106,10 @@ class Supervised:
         device: str = "cpu",
     ) -> None:
         require(ridge >= 0, f"ridge must be at least 0, got {ridge}")
-        self.metrics, self.transform = dict(metrics or {}), transform
+        metrics, weights = metrics or {}, _weighting(weights)
+        ok = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
+        require(ok, f"metrics must be functions by name, such as {{'mae': mae}}, got {shown(metrics)}")
+        self.metrics, self.transform = dict(metrics), transform
         taken = [name for name in OURS if name in self.metrics]
         require(not taken, f"metrics must have other names than {', '.join(OURS)}, got {taken}")
         self.loss, self.ridge, self.device = loss, ridge, _usable(device)
@@ -116,6 +131,7 @@ class Supervised:
             a = normalised((weights if callable(weights) else even)(others.sizes), len(others.sizes))
             self.scored.append(Scored("held_out_", others, a, False))
         self._make = partial(copy.deepcopy, copy.deepcopy(model)) if isinstance(model, nn.Module) else model
+        _check_model(self._make)
         self.slots = slots(self.module())
         self.d = self.slots[-1].where.stop
         self.stochastic = self._probe() or transform is not None
@@ -192,9 +208,11 @@ class Supervised:
         """Σ a_i · accuracy, and loss, of client i on its own test samples, over the clients that have any.
 
         Of a central test set, the mean over its samples. Validation samples and held-out clients are scored too.
+        A client whose metric is nan, because it is not defined there, does not count in this metric.
         """
+        own = {s.prefix + name for s in self.scored for name in self.metrics}
         return {
-            name: average(values, s.split.sizes, s.weights)
+            name: average(values, np.where(np.isnan(values) & (name in own), 0, s.split.sizes), s.weights)
             for s in self.scored
             for name, values in self._tested(params, s).items()
         }
@@ -305,6 +323,9 @@ class Supervised:
     def _flat(self) -> Flat:
         return Flat(self.module(), self.slots, self.device)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n={self.n}, d={self.d})"
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_flat"}  # made anew where needed
 
@@ -317,6 +338,22 @@ def _split(samples: Samples) -> Split | Lazy:
     if len(samples) and all(map(is_dataset, samples)):
         return Lazy(tuple(samples), np.cumsum([0, *map(len, samples)]), torch.device("cpu"))
     return Split.joined(samples)  # type: ignore[arg-type]
+
+
+def _weighting(weights: npt.ArrayLike | Weighting | str) -> npt.ArrayLike | Weighting:
+    return WEIGHTS[known(weights, WEIGHTS, "weights")] if isinstance(weights, str) else weights
+
+
+def _check_model(make: Any) -> None:
+    """Refuse what does not make an nn.Module when it is called without arguments."""
+    sentence = "model must be an nn.Module, or a function without arguments that makes one, got"
+    require(callable(make), f"{sentence} {shown(make)}")
+    try:
+        with seeded(0):
+            made = make()
+    except TypeError as error:
+        raise BadInput(f"{sentence}: {error}") from error
+    require(isinstance(made, nn.Module), f"{sentence} one that makes {shown(made)}")
 
 
 def _check_sizes(sizes: Ids) -> None:
