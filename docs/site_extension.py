@@ -6,6 +6,7 @@ converted before autodoc parses them.
 """
 
 import ast
+import dataclasses
 import importlib.util
 import inspect
 import json
@@ -23,6 +24,7 @@ from pydantic_core import PydanticUndefined
 
 import fedstale
 from fedstale.cli.app import command as command_line
+from fedstale.core import Local
 from fedstale.experiments import schema
 from fedstale.flower import HOMES
 from fedstale.registry import TABLES
@@ -41,7 +43,8 @@ ROOMS = {  # room → heading on the API page; the names of a room come from fed
     "fed_cis": "Fed-CIS",
 }
 OTHER = "Names, seeds, experiments and runs"
-LISTED = {"number": "numbers", "whole number": "whole numbers", "name, or table with `kind`": "names or tables"}
+SPEC = "name, or table with `kind`"
+LISTED = {"number": "numbers", "whole number": "whole numbers", SPEC: "names or tables"}
 MODULES = ("data", "models", "fed_cis", "theory", "testing")  # public modules with names of their own
 
 
@@ -166,10 +169,20 @@ def _fields(model: type[BaseModel]) -> str:
             default = f"`{json.dumps(field.default)}`"
         allowed = ", ".join(filter(None, [_type(field.annotation), *map(_limit, field.metadata)]))
         rows.append((f"`{name}`", comments[name], allowed, default))
+    rows += _settings(Local, {*model.model_fields}) if issubclass(model, schema.Training) else []
     return _table(("key", "meaning", "allowed", "default"), rows)
 
 
-def _comments(model: type[BaseModel]) -> dict[str, str]:
+def _settings(part: type, known: set[str]) -> list[tuple[str, str, str, str]]:
+    """The rows of a part's settings, without those that are known already."""
+    comments, hints = _comments(part), typing.get_type_hints(part)
+    fields = [f for f in dataclasses.fields(part) if f.name not in known]  # type: ignore[arg-type]
+    defaults = {f.name: "" if f.default is None else f"`{json.dumps(f.default)}`" for f in fields}
+    allowed = {name: SPEC if "Callable" in str(hint) else _type(hint) for name, hint in hints.items()}
+    return [(f"`{name}`", comments[name], allowed[name], default) for name, default in defaults.items()]
+
+
+def _comments(model: type) -> dict[str, str]:
     """The comment beside each field of a section, which is what the key means."""
     text = "".join(inspect.getsource(cls) for cls in model.__mro__ if cls.__module__ == model.__module__)
     return {m[1]: m[2] for m in re.finditer(r"^    (\w+): [^\n#]*# (.*)$", text, re.M)}
@@ -191,7 +204,7 @@ def _type(annotation: Any) -> str:
     if _models(annotation) or annotation == schema.Table:
         return "section"
     if annotation == schema.Spec:
-        return "name, or table with `kind`"
+        return SPEC
     if origin is typing.Literal:
         return " or ".join(f'`"{value}"`' for value in inner)
     if origin is list:

@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from fedstale.core import BadInput, Local
 from fedstale.experiments import schema
 from fedstale.experiments.plan import plan
@@ -126,7 +124,7 @@ def _damage(draw: Draw, raw: dict[str, Any]) -> None:
     for name in filter(None, section.split(".")):
         here = here.setdefault(name, {}) if isinstance(here, dict) else {}
     local = [f.name for f in dataclasses.fields(Local)]
-    keys = [*model.model_fields] if issubclass(model, BaseModel) else []
+    keys = [*model.model_fields, *(local if issubclass(model, schema.Training) else [])]
     listed = raw.get("algorithms")
     inside = [raw.get("local"), *(listed if isinstance(listed, list) else [])]
     place = draw.choice([here, here, *inside] if section == "" else [here])

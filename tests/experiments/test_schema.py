@@ -86,7 +86,7 @@ REFUSED = [
     ({"estimator": {"kind": "known", "bogus": 1}, "algorithms": ["fedau"]}, "estimator setting 'bogus' is unknown"),
     ({"algorithms": [{"kind": "fedavg", "label": 5}]}, "algorithms.0.label must be a text, got 5"),
     ({"engine": "batchd"}, "did you mean 'batched'"),
-    ({"local": {"lr": 0.1, "decay": float("inf")}}, "decay should be a finite number, got inf"),
+    ({"local": {"lr": 0.1, "decay": float("inf")}}, "local: decay must be at least 0 and finite, got inf"),
     ({"participation": {"kind": "bernoulli", "p": True}}, "p must be a number or an array of numbers, got true"),
     ({"participation": {"kind": "bernoulli", "p": [0.5, True]}}, "p must be a number or an array of numbers"),
     ({"data": {"dataset": "digits", "fraction": "0.5"}}, "data.fraction should be a valid number, got '0.5'"),

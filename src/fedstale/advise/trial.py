@@ -13,6 +13,7 @@ from fedstale.advise.rules import LEARNT, Advice
 from fedstale.core import BadInput, Local, require
 from fedstale.experiments.plan import Planned, by_label
 from fedstale.experiments.schema import Experiment
+from fedstale.experiments.spec import make
 from fedstale.runs import store
 from fedstale.runs.metrics import OBJECTIVE
 from fedstale.runs.statistics import difference, paired_test, spread
@@ -52,7 +53,7 @@ def fast_engine(e: Experiment) -> str:
     """The experiment's engine, or `batched` in place of `serial` where the model is small and it supports it."""
     if e.engine == "serial" and (task := task_of(e)).d <= BATCHED:
         with suppress(BadInput):  # not every model can be batched
-            engines.make("batched", task, Local(**e.local.model_dump()))
+            engines.make("batched", task, make(Local, e.local.settings(), "local"))
             return "batched"
     return e.engine
 

@@ -51,28 +51,24 @@ class Work(NamedTuple):
 class Local:
     """Local training: what a client does with the parameters that it is sent, and a fresh optimizer every round.
 
-    A client takes `steps` steps (5 if nothing is said), or passes `epochs` times over its samples in batches of
-    `batch`; with `drop_last` an epoch leaves out the samples that do not fill a batch. The learning rate of round t
-    is lr / (1 + decay·t), times the schedule's factor. `prox` is FedProx's μ: every gradient gets μ (w - w_sent).
     `optimizer` is "sgd", "adam", "adamw", an optimizer class of torch as "package.module:Class", or a table with
-    one of these as `kind` and its settings; a function (params, lr=…) in Python. `work` gives clients different
-    numbers of steps. Plain SGD needs no torch.
+    one of these as `kind` and its settings; a function (params, lr=…) in Python. Plain SGD needs no torch.
     """
 
-    lr: float
-    steps: int | None = None
-    batch: int = 32
-    decay: float = 0.0
-    prox: float = 0.0
-    epochs: int | None = None
-    drop_last: bool = False
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    clip_norm: float | None = None
-    optimizer: str | Mapping[str, Any] | Callable[..., Any] = "sgd"
-    schedule: Schedule | Callable[[int], float] | None = None
-    work: Workload | Callable[[int, int, np.random.Generator], int] | None = None
+    lr: float  # η_c, the client learning rate, above 0
+    steps: int | None = None  # K, local steps per round, at least 1; 5 unless epochs or work are given
+    batch: int = 32  # samples of a step
+    decay: float = 0.0  # the rate in round t is lr / (1 + decay · t)
+    prox: float = 0.0  # FedProx's μ: adds μ (w - w_sent) to every gradient
+    epochs: int | None = None  # instead of steps: passes over the client's samples
+    drop_last: bool = False  # with epochs: leave out the samples that do not fill a batch
+    momentum: float = 0.0  # of optimizer sgd, in [0, 1)
+    nesterov: bool = False  # Nesterov's momentum
+    weight_decay: float = 0.0  # adds weight_decay · w to every gradient (not in adamw)
+    clip_norm: float | None = None  # longest gradient; a longer one is scaled down
+    optimizer: str | Mapping[str, Any] | Callable[..., Any] = "sgd"  # sgd, adam, adamw or "torch.optim:RMSprop"
+    schedule: Schedule | Callable[[int], float] | None = None  # factor of the learning rate in each round
+    work: Workload | Callable[[int, int, np.random.Generator], int] | None = None  # steps of each client
 
     def __post_init__(self) -> None:
         require(0 < self.lr < math.inf, f"lr must be above 0 and finite, got {self.lr}")

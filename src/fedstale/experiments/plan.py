@@ -123,9 +123,8 @@ def _warmup(
     """The FedAvg run that comes first, with a seed of its own so that no random draw is used twice."""
     if experiment.warmup is None:
         return None
-    settings = experiment.warmup.model_dump()
-    rounds = settings.pop("rounds")
-    chosen = algorithm({"kind": "fedavg", "label": "warm-up", **settings}, experiment, "warmup")
+    rounds, alone = experiment.warmup.rounds, experiment.model_copy(update={"local": experiment.warmup})
+    chosen = algorithm({"kind": "fedavg", "label": "warm-up"}, alone, "warmup")
     own = int(stream(seed, "warmup").integers(2**31))
     config = _keyed(shared | chosen.described() | {"seed": own, "rounds": rounds})
     return Planned(
@@ -135,8 +134,7 @@ def _warmup(
 
 def algorithm(spec: Spec, e: Experiment, where: str) -> Algorithm:
     """The parts of an entry of `algorithms`; what it leaves out is taken from the experiment."""
-    local = e.local.model_dump()
-    return resolve(spec, where, local=local, estimator=e.estimator, server=e.server, channel=e.channel)
+    return resolve(spec, where, local=e.local.settings(), estimator=e.estimator, server=e.server, channel=e.channel)
 
 
 def _keyed(config: dict[str, Any]) -> dict[str, Any]:

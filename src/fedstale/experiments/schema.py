@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedstale.core import BadInput, known, require, shown
-from fedstale.experiments.spec import PARTS, Spec, Table, build, override
+from fedstale.core import BadInput, Local, known, require, shown
+from fedstale.experiments.spec import PARTS, Spec, Table, build, make, override
 from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
 
 S = TypeVar("S", bound="Section")
@@ -90,20 +90,14 @@ class Model(Section):
 
 
 class Training(Section):
+    """Local training: the settings of `Local`, which checks all but the learning rate."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
     lr: Annotated[float, Field(gt=0)]  # η_c, the client learning rate
-    steps: Annotated[int, Field(ge=1)] | None = None  # K, local steps per round; 5 unless epochs or work are given
-    epochs: Annotated[int, Field(ge=1)] | None = None  # instead of steps: passes over the client's samples
-    drop_last: bool = False  # with epochs: leave out the samples that do not fill a batch
-    batch: Annotated[int, Field(ge=1)] = 32  # samples of a step
-    decay: Annotated[float, Field(ge=0)] = 0.0  # the rate in round t is lr / (1 + decay · t)
-    prox: Annotated[float, Field(ge=0)] = 0.0  # FedProx's μ: adds μ (w - w_sent) to every gradient
-    optimizer: Spec = "sgd"  # sgd, adam, adamw, or one of torch such as "torch.optim:RMSprop"; settings beside kind
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of optimizer sgd
-    nesterov: bool = False  # Nesterov's momentum
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0  # adds weight_decay · w to every gradient (not in adamw)
-    clip_norm: Annotated[float, Field(gt=0)] | None = None  # longest gradient; a longer one is scaled down
-    schedule: Spec | None = None  # factor of the learning rate in each round
-    work: Spec | None = None  # instead of steps: a number of steps for each client and round
+
+    def settings(self) -> Table:
+        """The settings of Local that the section gives."""
+        return self.model_dump(exclude={"rounds"})
 
 
 class Warmup(Training):
@@ -162,6 +156,9 @@ def check(raw: Table) -> Experiment:
     require("dataset" in data, f"data.dataset is missing; known: {', '.join(DATA)}")
     kind = _section(data["dataset"])
     known(experiment.engine, ENGINES, "engine")
+    for key in ("local", "warmup"):
+        if section := getattr(experiment, key):
+            make(Local, section.settings(), key)
     for key, names in PARTS.items():
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     seeds = experiment.seeds

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedstale.core import BadInput, Local, WithTruth, drifts, require
 from fedstale.experiments.schema import Section, Training, load, validated
-from fedstale.experiments.spec import Algorithm, Spec, algorithm, as_table
+from fedstale.experiments.spec import Algorithm, Spec, algorithm, as_table, make
 from fedstale.federation.state.server_state import Rules
 from fedstale.registry import import_from, sources
 from fedstale.runs.store import canonical
@@ -109,8 +109,10 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     entry = as_table(file.strategy, "strategy")
     if file.estimator is not None:
         entry.setdefault("estimator", file.estimator)
-    local = file.local.model_dump()
-    a = algorithm(entry, "strategy", local=local, estimator="intervals", server=file.server, channel=None)
+    make(Local, file.local.settings(), "local")
+    a = algorithm(
+        entry, "strategy", local=file.local.settings(), estimator="intervals", server=file.server, channel=None
+    )
     ok = not (isinstance(a.estimator, WithTruth) and a.estimator.needs_truth)
     require(ok, 'estimator "known" needs p, one probability per client: a real federation does not know them')
     ok = drifts(a.strategy) is None or a.local.steps is not None
