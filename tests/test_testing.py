@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fedstale import testing
 from fedstale.channels import Lossless
@@ -22,6 +23,7 @@ from fedstale.rng import stream
 from fedstale.servers import Momentum
 from fedstale.strategies import MIFA, FedAvg, FedStale, FedVARP, Unbiased
 from fedstale.tasks.quadratic import Quadratic
+from fedstale.tasks.supervised import Supervised
 
 ENGINE = Serial(Quadratic.random(5, 4, seed=1, noise=0.1), Local(0.1, steps=3))
 TABLE = np.random.default_rng(0).random((50, 6)) < 0.4
@@ -669,6 +671,108 @@ def test_a_tolerance_is_relative() -> None:
     testing.check_engine(Sloppy(), tolerance=1e-4)
     caught(testing.check_engine, Sloppy(), "must train like Serial", tolerance=1e-6)
     testing.check_engine(Sloppy(), reference=Sloppy())
+
+
+class Plain(Quadratic):
+    """Three clients, two parameters, no noise: sound; the broken ones below change one thing each."""
+
+    def __init__(self) -> None:
+        super().__init__(np.eye(3, 2), start=[1, 2])
+
+
+class Lopsided(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = np.ones(3, np.float32)
+
+
+class Shares(Plain):
+    start = np.ones(2, np.float32)
+
+    def init(self, seed: int) -> Array:
+        self.start += 1
+        return self.start
+
+
+class OneBatch(Plain):
+    def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Any]:
+        return islice(super().batches(client, local, rng), 1)
+
+
+class Steps(Plain):
+    def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
+        found = super().gradient(params, client, batch)
+        params -= 1
+        return found
+
+
+class Double(Plain):
+    def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
+        loss, gradient = super().gradient(params, client, batch)
+        return loss, gradient.astype(np.float64)
+
+
+class Counts(Plain):
+    calls = 0
+
+    def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
+        self.calls += 1
+        loss, gradient = super().gradient(params, client, batch)
+        return loss + self.calls, gradient
+
+
+class Wipes(Plain):
+    def evaluate(self, params: Array) -> dict[str, float]:
+        params[:] = 0
+        return {}
+
+
+class Words(Plain):
+    def evaluate(self, params: Array) -> Any:
+        return {"accuracy": "good"}
+
+
+class Tires(Plain):
+    left = 1.0
+
+    def evaluate(self, params: Array) -> dict[str, float]:
+        self.left /= 2
+        return {"accuracy": self.left}
+
+
+class Total(Plain):
+    def per_client(self, params: Array) -> dict[str, Any]:
+        return {"accuracy": np.ones(1)}
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (Lopsided(), "weights must be float32 of shape"),
+        (Shares(), "init must give the same for the same seed"),
+        (OneBatch(), "batches must give 3 for as many steps; got 1"),
+        (Steps(), "gradient must not change its parameters"),
+        (Double(), "a gradient must be float32 of shape"),
+        (Counts(), "the same batches must give the same gradients"),
+        (Wipes(), "evaluate must not change its parameters"),
+        (Words(), "evaluate must give a number for each name"),
+        (Tires(), "evaluate must give the same again"),
+        (Total(), r"per_client must give \(3,\) of accuracy; got \(1,\)"),
+        (object(), "every method of its protocol must work"),
+    ],
+)
+def test_broken_tasks_are_caught(broken: Any, promise: str) -> None:
+    caught(testing.check_task, broken, promise)
+
+
+def test_sound_tasks_pass() -> None:
+    x, y = np.zeros((4, 2), np.float32), np.zeros(4, int)
+    for task in (
+        Plain(),
+        Quadratic.random(2, 3, noise=0.1),
+        Supervised(lambda: nn.Linear(2, 2), [(x, y)], [(x, y)]),
+    ):
+        testing.check_task(task)
 
 
 def test_checks_leave_the_part_as_it_was() -> None:

@@ -115,6 +115,51 @@ def check_server(server: core.Server, *, d: int = 6, rounds: int = 5) -> None:
         _repeatable(who, lambda again: list(changes(again)))
 
 
+def check_task(task: core.Task, local: core.Local = core.Local(lr=0.1, steps=3, batch=8)) -> None:
+    """Check a task: float32 vectors, losses and gradients that depend on nothing but seed, parameters and batch."""
+    who = type(task).__name__
+    with _works(who, "every method of its protocol"):
+        n, d, a = task.n, task.d, task.weights
+        _hold(n >= 1 and d >= 1, who, "n and d must be at least 1", f"{n} and {d}")
+        _array(who, "weights", a, np.float32, [(n,)], (a >= 0) & (abs(a.sum() - 1) < 1e-5))
+        params = task.init(0).copy()
+        _array(who, "init", params, np.float32, [(d,)], np.isfinite(params))
+        _same(who, [params], [task.init(0)], "init must give the same for the same seed")
+        trained, given = _descents(task, local, params), params.copy()
+        scores = dict(task.evaluate(given))
+        _same(who, [params], [given], "evaluate must not change its parameters")
+        ok = all(isinstance(v, float | np.floating) for v in scores.values())
+        _hold(ok, who, "evaluate must give a number for each name", repr(scores))
+        if isinstance(task, core.ScoresClients):
+            for name, values in task.per_client(params).items():
+                _hold(
+                    np.shape(values) == (n,), who, f"per_client must give ({n},) of {name}", str(np.shape(values))
+                )
+        _same(who, trained, _descents(task, local, params), "the same batches must give the same gradients")
+        first, second = ([*map(float, found.values())] for found in (scores, task.evaluate(params)))
+        _same(who, [np.array(first)], [np.array(second)], "evaluate must give the same again")
+
+
+def _descents(task: core.Task, local: core.Local, params: Array) -> list[Any]:
+    """The losses and gradients of some steps of the first and the last client."""
+    who, found = type(task).__name__, list[Any]()
+    for client in sorted({0, task.n - 1}):
+        batches = list(task.batches(client, local, stream(0, "local", 1, client)))
+        _hold(
+            len(batches) == local.steps,
+            who,
+            f"batches must give {local.steps} for as many steps",
+            str(len(batches)),
+        )
+        for batch in batches:
+            given = params.copy()
+            loss, gradient = task.gradient(given, client, batch)
+            _same(who, [params], [given], "gradient must not change its parameters")
+            _array(who, "a gradient", gradient, np.float32, [params.shape], np.isfinite(gradient))
+            found += [float(loss), gradient.copy()]
+    return found
+
+
 def check_engine(
     engine: Engine, reference: Engine | None = None, *, rounds: int = 3, tolerance: float = 0.0
 ) -> None:
