@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.data import DATASETS, formats, load, officials
-from fedstale.data.files import read
+from fedstale.data import DATASETS, formats, load
+from fedstale.data.files import official, read
 
 REAL = {  # shape, training samples, first label of the training and of the test set
     "mnist": ((70_000, 1, 28, 28), 60_000, 5, 7),
@@ -49,16 +49,16 @@ def test_every_entry_is_described_in_one_line():
 
 
 def test_torchvision_layouts_are_known():
-    assert all("MNIST/raw" in file.folders for file in officials.MNIST)
-    assert all("FashionMNIST/raw" in file.folders for file in officials.FASHION_MNIST)
-    assert officials.MNIST[0].remote.path == "mnist/train-images-idx3-ubyte.gz"
-    assert {file.remote.path for file in officials.CIFAR_10} == {"cifar-10-binary.tar.gz"}
+    assert all("MNIST/raw" in file.folders for file in official("mnist"))
+    assert all("FashionMNIST/raw" in file.folders for file in official("fashion-mnist"))
+    assert official("mnist")[0].remote.path == "mnist/train-images-idx3-ubyte.gz"
+    assert {file.remote.path for file in official("cifar-10")} == {"cifar-10-binary.tar.gz"}
 
 
 def test_a_file_that_is_not_the_official_one_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
     path.parent.mkdir()
-    for file in officials.MNIST:
+    for file in official("mnist"):
         (path.parent / f"{file.name}.gz").write_bytes(gzip.compress(b"short"))
     monkeypatch.setenv("FEDSTALE_DATA", str(tmp_path))
     with pytest.raises(BadInput, match=f"{path} must hold .* 47040016 bytes .* got 5 bytes"):
@@ -86,5 +86,5 @@ def test_real_writers():
     assert data.writers.shape == data.y.shape
     train, test = np.unique(data.writers[:60_000]), np.unique(data.writers[60_000:])
     assert (len(train), len(test), len(np.intersect1d(train, test))) == (539, 297, 0)
-    tables = [formats.idx(content) for content in read(officials.QMNIST_LABELS)]
+    tables = [formats.idx(content) for content in read(official("qmnist-labels"))]
     assert np.concatenate([tables[0][:, 0], tables[1][:10_000, 0]]).tolist() == data.y.tolist()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fedstale.core import Ids, known
-from fedstale.data import formats, officials
+from fedstale.data import formats
 from fedstale.data.download import Progress, quiet
-from fedstale.data.files import Official, read
+from fedstale.data.files import official, read
 from fedstale.data.formats import Pixels, Samples
 
 
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     classes: int
     mean: tuple[float, ...]  # of the official training set
     std: tuple[float, ...]
-    files: tuple[Official, ...]
+    files: tuple[str, ...]  # their tables in officials.toml
     decode: Callable[[Sequence[bytes]], Samples]
     scale: float = 255.0
 
@@ -49,23 +49,23 @@ DATASETS = {
     ),
     "mnist": Entry(
         "70,000 handwritten digits, 28 × 28 grey, 10 classes",
-        10, (0.1307,), (0.3081,), officials.MNIST, formats.mnist,
+        10, (0.1307,), (0.3081,), ("mnist",), formats.mnist,
     ),
     "mnist-writers": Entry(
         "mnist with the writer of each digit (836 people, from QMNIST), for the by-writer partition",
-        10, (0.1307,), (0.3081,), officials.MNIST + officials.QMNIST_LABELS, formats.mnist_writers,
+        10, (0.1307,), (0.3081,), ("mnist", "qmnist-labels"), formats.mnist_writers,
     ),
     "fashion-mnist": Entry(
         "70,000 pieces of clothing, 28 × 28 grey, 10 classes",
-        10, (0.2860,), (0.3530,), officials.FASHION_MNIST, formats.mnist,
+        10, (0.2860,), (0.3530,), ("fashion-mnist",), formats.mnist,
     ),
     "cifar-10": Entry(
         "60,000 photographs, 32 × 32 colour, 10 classes",
-        10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), officials.CIFAR_10, formats.cifar_10,
+        10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), ("cifar-10",), formats.cifar_10,
     ),
     "cifar-100": Entry(
         "60,000 photographs, 32 × 32 colour, 100 classes (the fine labels)",
-        100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), officials.CIFAR_100, formats.cifar_100,
+        100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), ("cifar-100",), formats.cifar_100,
     ),
 }  # fmt: skip
 
@@ -73,5 +73,5 @@ DATASETS = {
 def load(name: str, progress: Progress = quiet) -> Dataset:
     """The dataset of that name; a download reports to `progress(file, bytes so far, bytes in all)`."""
     entry = DATASETS[known(name, DATASETS, "dataset")]
-    x, y, n_train, writers = entry.decode(read(entry.files, progress))
+    x, y, n_train, writers = entry.decode(read(official(*entry.files), progress))
     return Dataset(name, x, y, n_train, entry.classes, entry.mean, entry.std, entry.scale, writers)

@@ -4,8 +4,10 @@ import gzip
 import hashlib
 import os
 import tarfile
+import tomllib
 import zlib
 from collections.abc import Sequence
+from importlib.resources import files as package_files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -23,6 +25,19 @@ class Official(NamedTuple):
     md5: str  # of the unpacked content: the same for every way to pack it
     folders: tuple[str, ...]  # where it may lie under a data folder
     remote: Remote  # where it can be fetched, packed
+
+
+def official(*names: str) -> list[Official]:
+    """The files of these tables of officials.toml, in their order."""
+    tables = tomllib.loads((package_files("fedstale.data") / "officials.toml").read_text())
+    found = []
+    for table in (tables[name] for name in names):
+        for name, size, md5, *own in table["files"]:
+            path = table.get("archive", f"{table['folders'][0]}/{name}.gz")
+            urls = tuple(mirror + path.rpartition("/")[2] for mirror in table["mirrors"])
+            packed = own[0] if own else table["packed"]
+            found.append(Official(name, size, md5, tuple(table["folders"]), Remote(path, packed, urls)))
+    return found
 
 
 def roots() -> list[Path]:
