@@ -122,10 +122,10 @@ def test_rows_tell_what_was_believed_and_who_was_left_out(tmp_path: Path) -> Non
     assert "probs_error" not in plain
     assert plain["left_out_0"] == 0
     lines = rows[2].run.metrics()
-    spared = sum(c >= 2 for line in lines for c in line.get("spared", []))
+    idle = sum(c >= 2 for line in lines for c in line.get("not_selected", []))
     heard = sum(c >= 2 for line in lines for c in line["heard"])
-    assert many["left_out_1"] == pytest.approx(spared / (spared + heard), abs=1e-4)
-    assert spared > 0
+    assert many["left_out_1"] == pytest.approx(idle / (idle + heard), abs=1e-4)
+    assert idle > 0
 
 
 def test_visits_set_the_rounds_by_the_rarest_client() -> None:

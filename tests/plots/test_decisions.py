@@ -39,10 +39,10 @@ def test_a_run_names_who_was_left_out(run: store.RunFolder) -> None:
     for k, line in enumerate(lines):
         assert (cells[:, k] != AWAY).sum() == line["available"]
         assert np.flatnonzero(cells[:, k] == HEARD).tolist() == line["heard"]
-        assert np.flatnonzero(cells[:, k] == NOT_SELECTED).tolist() == line.get("spared", [])
+        assert np.flatnonzero(cells[:, k] == NOT_SELECTED).tolist() == line.get("not_selected", [])
     assert (cells == NOT_SELECTED).any()
     assert (cells == HEARD).any()
-    assert "spared" not in run.result()
+    assert "not_selected" not in run.result()
 
 
 def test_the_picture_shows_every_cell_and_what_it_sums_to(run: store.RunFolder, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_damaged_run_has_a_row_that_says_so(tmp_path: Path, file: str, text: s
 
 
 def test_presence_has_every_client() -> None:
-    lines = [{"heard": [0], "spared": [2]}, {"heard": []}]
+    lines = [{"heard": [0], "not_selected": [2]}, {"heard": []}]
     assert query.presence({"data": {"clients": 4}}, lines).tolist() == [
         [HEARD, AWAY], [AWAY, AWAY], [NOT_SELECTED, AWAY], [AWAY, AWAY],
     ]  # fmt: skip

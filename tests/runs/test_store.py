@@ -141,6 +141,11 @@ def test_a_damaged_line_of_metrics_is_named(tmp_path: Path, line: bytes) -> None
     assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"round":1}\n'
 
 
+def test_the_old_name_of_clients_that_were_not_selected_is_read(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"round":1,"spared":[2]}\n{"round":2,"not_selected":[1]}\n')
+    assert [line["not_selected"] for line in store.RunFolder(tmp_path).metrics()] == [[2], [1]]
+
+
 def test_a_run_with_a_damaged_result_is_not_finished(tmp_path: Path) -> None:
     folder = store.RunFolder(tmp_path)
     store.write_json(tmp_path / "result.json", {"rounds": 3})

@@ -114,7 +114,7 @@ class Recorder:
         if self.task.n <= LISTED:
             line["heard"] = s.clients.tolist()
             if len(s.chosen) < len(s.available):
-                line["spared"] = np.setdiff1d(s.available, s.chosen).tolist()  # there, but left out by the rule
+                line["not_selected"] = np.setdiff1d(s.available, s.chosen).tolist()
         return line
 
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def left_out(p: Planned) -> Table:
     clusters = p.participation.clusters
     n, out, available = p.config["data"]["clients"], np.zeros(clusters), np.zeros(clusters)
     for line in p.folder.metrics():
-        not_selected = np.array(line.get("spared", []), np.int64)
+        not_selected = np.array(line.get("not_selected", []), np.int64)
         out += np.bincount(not_selected * clusters // n, minlength=clusters)
         present = np.append(not_selected, line["heard"]).astype(np.int64)
         available += np.bincount(present * clusters // n, minlength=clusters)

@@ -27,7 +27,8 @@ def alike(lines: Sequence[Lines]) -> list[tuple[str, Lines]]:
     """One group for each way in which the first seed's clients were heard from, and the names of all alike."""
 
     def heard(group: Lines) -> str:
-        return json.dumps([(line.get("heard"), line.get("spared"), line["staleness"]) for line in group.seeds[0]])
+        keys = ("heard", "not_selected", "staleness")
+        return json.dumps([[line.get(key) for key in keys] for line in group.seeds[0]])
 
     found = grouped(lines, heard)
     if len(found) == 1:

@@ -73,7 +73,7 @@ METRICS = (
     *(Metric(name, name, shown=False) for name in ("w1", "w2")),  # where a run of two parameters is
 )
 ROUND_KEYS = ("round", "available", "participants", "refused", "train_loss", "step_norm", "staleness", "heard",
-              "spared", "beta", "weights")  # of a line of metrics; the other keys are evaluated  # fmt: skip
+              "not_selected", "beta", "weights")  # of a line of metrics; the other keys are evaluated  # fmt: skip
 RESULT_KEYS = ("rounds", "refused", "fingerprint", "seconds", "rounds_per_second")  # likewise of a result
 
 

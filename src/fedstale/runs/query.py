@@ -266,8 +266,8 @@ def names_clients(lines: Sequence[Line]) -> bool:
 def clients(config: Mapping[str, Any], lines: Sequence[Line]) -> int:
     """The number of clients, also of those that never came; with early exits a client is a (node, exit) pair."""
     traced = next((len(line["weights"]) for line in lines if "weights" in line), 0)
-    seen = max((max([*line.get("heard", ()), *line.get("spared", ())], default=-1) for line in lines), default=-1)
-    return max(traced or int(config.get("data", {}).get("clients", 0)), seen + 1)
+    seen = [i for line in lines for key in ("heard", "not_selected") for i in line.get(key, ())]
+    return max(traced or int(config.get("data", {}).get("clients", 0)), max(seen, default=-1) + 1)
 
 
 def presence(config: Mapping[str, Any], lines: Sequence[Line]) -> States:
@@ -275,5 +275,5 @@ def presence(config: Mapping[str, Any], lines: Sequence[Line]) -> States:
     states = np.zeros((clients(config, lines), len(lines)), np.int8)
     for k, line in enumerate(lines):
         states[line["heard"], k] = HEARD
-        states[line.get("spared", []), k] = NOT_SELECTED
+        states[line.get("not_selected", []), k] = NOT_SELECTED
     return states
