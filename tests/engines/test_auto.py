@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fedstale.core import Job, Local
 from fedstale.engines import Serial, make
 from fedstale.engines.auto import Auto, fastest
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
+from fedstale.tasks.supervised import Supervised
 from fedstale.testing import check_engine
 from tests.engines.slow_tasks import Slow
 from tests.engines.tasks_for_engines import vectors
@@ -55,6 +57,23 @@ def test_model_that_cannot_be_batched_has_two_candidates() -> None:
 
 def dropout() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.lstm(x)[0])  # type: ignore[no-any-return]
+
+
+def test_the_trial_of_an_lstm_is_silent() -> None:
+    """torch warns that batching it is slow; warnings are errors here."""
+    clients = [(torch.zeros(5, 4, 3), torch.zeros(5, 4, dtype=torch.long))] * 2
+    engine = Auto(Supervised(Recurrent, clients), Local(0.1, steps=1))
+    assert "batched" in engine.note
+    assert repr(engine) == f"Auto(Supervised(n=2, d=154), {engine.name!r})"
 
 
 def test_task_without_torch_goes_to_a_pool_if_it_is_slow() -> None:

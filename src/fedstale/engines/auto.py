@@ -1,6 +1,7 @@
 """The engine that is fastest for this task on this machine, found by a short trial."""
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -52,6 +53,9 @@ class Auto:
             return isinstance(self.engine, Batched)
         return False
 
+    def __repr__(self) -> str:
+        return f"Auto({self.task!r}, {self.name!r})"
+
     def close(self) -> None:
         if isinstance(self.engine, Pool):
             self.engine.close()
@@ -81,7 +85,8 @@ def calibrate(task: Task, local: Local) -> dict[str, float]:
     m = int(np.clip(TRIAL / seconds(serial, 1), 1, most))
     took = {"serial": seconds(serial, m)}
     if isinstance(task, Supervised):
-        with suppress(BadInput):  # not every model can be batched
+        with suppress(BadInput), warnings.catch_warnings():  # not every model can be batched, or with speed
+            warnings.filterwarnings("ignore", "There is a performance drop")  # this is what the trial finds out
             took["batched"] = seconds(Batched(task, local), m)
     if cores() > 1 and not _on_gpu(task):
         with one_thread():
