@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedstale.core import BadInput
 from fedstale.data import IID, ByWriter, Dataset, Dirichlet, LabelSwap, Majority, federate, load
-from fedstale.data.federated import held_out
+from fedstale.data.federated import set_aside
 
 
 def numbered(count: int, writers: np.ndarray | None = None) -> Dataset:
@@ -115,7 +115,7 @@ def test_a_swap_holds_in_training_and_in_test_data():
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.floats(0.01, 0.99))
 def test_held_out_counts(sizes, share):
-    counts = held_out(np.array(sizes), share)
+    counts = set_aside(np.array(sizes), share)
     for size, count in zip(sizes, counts, strict=True):
         assert 0 <= count <= max(size - 1, 0)
         assert count >= min(1, max(size - 1, 0))
@@ -181,3 +181,97 @@ def test_real_writers_as_clients():
     fed = federate(load("mnist-writers"), ByWriter(largest=True), 100, seed=0)
     assert (fed.train_sizes + fed.test_sizes).min() > 100
     assert fed.test_sizes.min() >= 1
+
+
+def halves(count: int, n_train: int) -> Dataset:
+    """Numbered samples, of which those from n_train on are the official test set."""
+    return numbered(count)._replace(n_train=n_train)
+
+
+def test_the_official_test_set_stays_together_and_only_the_training_set_is_divided():
+    fed = federate(halves(1000, 700), Dirichlet(1.0), 6, seed=3, test="official")
+    assert sorted(numbers(fed.central_test.x)) == list(range(700, 1000))
+    assert fed.central_test.offsets.tolist() == [0, 300]
+    assert (numbers(fed.central_test.x) % 10 == fed.central_test.y).all()
+    assert sorted(numbers(fed.x)) == list(range(700))
+    assert fed.test_sizes.tolist() == [0] * 6
+    assert fed.validation is None
+    assert fed.held_out is None
+
+
+def test_a_fraction_is_taken_of_the_official_training_and_test_set_together():
+    fed, pooled = (
+        federate(halves(1000, 700), IID(), 5, seed=1, fraction=0.2, test=t) for t in ("official", "per-client")
+    )
+    rows = [*numbers(fed.x), *numbers(fed.central_test.x)]
+    assert sorted(rows) == sorted([*numbers(pooled.x), *numbers(pooled.test_x)])
+    assert 30 < len(fed.central_test.y) < 90
+    assert min(numbers(fed.central_test.x)) >= 700 > max(numbers(fed.x))
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction"), [(1000, 1.0), (1001, 0.01)], ids=["none at all", "none in the pool"]
+)
+def test_a_dataset_without_an_official_test_set_is_refused(count, fraction):
+    with pytest.raises(BadInput, match='test = "official" needs a dataset with a test set, numbered has none'):
+        federate(halves(count, 1000), IID(), 4, seed=0, fraction=fraction, test="official")
+
+
+def test_validation_samples_are_taken_from_training_samples_only():
+    plain, fed = (federate(numbered(400), Dirichlet(1.0), 5, seed=2, validation=v) for v in (0.0, 0.25))
+    assert np.array_equal(fed.test_x, plain.test_x)
+    for i in range(5):
+        rows = slice(*fed.validation.offsets[i : i + 2])
+        mine = [*numbers(fed.train(i)[0]), *numbers(fed.validation.x[rows])]
+        assert sorted(mine) == sorted(numbers(plain.train(i)[0]))
+    sizes = np.diff(fed.validation.offsets)
+    assert (np.abs(sizes - 0.25 * plain.train_sizes) <= 1).all()
+
+
+def test_clients_that_are_held_out_bring_all_their_samples_and_do_not_train():
+    plain = federate(numbered(400), Majority(0.0), 10, seed=2, swap=LabelSwap(1.0))
+    fed = federate(numbered(400), Majority(0.0), 10, seed=2, swap=LabelSwap(1.0), held_out=[7, 0])
+    whole = [np.concatenate([plain.test(i)[0], plain.train(i)[0]]) for i in (0, 7)]
+    labels = [np.concatenate([plain.test(i)[1], plain.train(i)[1]]) for i in (0, 7)]
+    assert fed.n == 8
+    assert np.array_equal(fed.held_out.x, np.concatenate(whole))
+    assert np.array_equal(fed.held_out.y, np.concatenate(labels)), "swapped as they would have been"
+    assert fed.held_out.offsets.tolist() == [0, 40, 80]
+    for i, was in enumerate([1, 2, 3, 4, 5, 6, 8, 9]):
+        assert np.array_equal(fed.train(i)[0], plain.train(was)[0])
+        assert np.array_equal(fed.test(i)[0], plain.test(was)[0])
+
+
+def test_a_share_of_the_clients_is_held_out_at_random():
+    drawn = [federate(numbered(400), Majority(0.0), 20, seed=s, held_out=0.1) for s in range(8)]
+    assert {fed.n for fed in drawn} == {18}
+    assert len({tuple(np.unique(fed.held_out.y)) for fed in drawn}) > 2, "other clients for other seeds"
+    assert federate(numbered(40), IID(), 3, seed=0, held_out=0.01).n == 2, "at least one"
+
+
+def test_clients_without_samples_are_left_out_and_named():
+    rule = Own([0, 1, 2], [], [3, 4, 5], [])
+    with pytest.warns(UserWarning, match="2 of 4 clients have no samples and are left out: 1, 3"):
+        fed = federate(numbered(6), rule, 4, seed=0, drop_empty=True, validation=0.4)
+    assert fed.n == 2
+    assert sorted([*numbers(fed.train(1)[0]), *numbers(fed.test(1)[0]), *numbers(fed.validation.x[1:])]) == [
+        3,
+        4,
+        5,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"test": "offical"}, "test 'offical' is unknown; did you mean 'official'"),
+        ({"validation": 1.0}, "validation must be at least 0 and below 1, got 1.0"),
+        ({"held_out": 1.0}, "held_out must be at least 0 and below 1, or a list of clients, got 1.0"),
+        ({"held_out": [4]}, r"held_out must be different clients from 0 to 3, got \[4\]"),
+        ({"held_out": [1, 1]}, r"held_out must be different clients"),
+        ({"held_out": [0, 1, 2, 3]}, "held_out must leave a client that trains, got 4 of 4"),
+    ],
+)
+def test_settings_of_the_samples_set_aside_are_checked(settings, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        federate(numbered(40), IID(), 4, seed=0, **settings)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fedstale.core import BadInput
 from fedstale.data.partition import IID, ByWriter, ClusteredDirichlet, Dirichlet, Majority, Shards
+from fedstale.rng import stream
 
 RULES = [
     IID(),
@@ -173,3 +174,32 @@ def test_rules_are_values():
     assert Dirichlet(0.5) == pickle.loads(pickle.dumps(Dirichlet(0.5))) != Dirichlet(0.4)
     assert repr(Shards(3)) == "Shards(per_client=3)"
     assert repr(ByWriter()) == "ByWriter(largest=False)"
+
+
+def test_dirichlet_is_drawn_again_until_every_client_has_enough():
+    labels = np.arange(600) % 10
+    plain, enough = (Dirichlet(0.2, m).split(labels, 8, stream(3)) for m in (0, 30))
+    assert min(map(len, plain)) < 30 <= min(map(len, enough))
+    assert sorted(np.concatenate(enough)) == list(range(600))
+    first = Dirichlet(0.2, min(map(len, plain))).split(labels, 8, stream(3))
+    assert all(map(np.array_equal, first, plain)), "a first draw that has enough is the one without a minimum"
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        (
+            Dirichlet(0.01, 10),
+            "each of 20 clients 10 samples .*: in 1000 draws, some client had at most [0-9]; take",
+        ),
+        (Dirichlet(1.0, 31), r"each of 20 clients 31 samples \(min_samples\): there are 600"),
+    ],
+)
+def test_a_minimum_that_dirichlet_does_not_reach_is_refused(rule, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        rule.split(np.arange(600) % 10, 20, stream(0))
+
+
+def test_a_negative_minimum_is_refused():
+    with pytest.raises(BadInput, match="min_samples must be at least 0, got -1"):
+        Dirichlet(1.0, -1)

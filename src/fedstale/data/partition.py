@@ -8,7 +8,9 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedstale.core import Ids, part, require
+from fedstale.core import BadInput, Ids, part, require
+
+DRAWS = 1000  # of proportions, before a minimum of samples is given up
 
 
 class Partition(Protocol):
@@ -41,19 +43,31 @@ class Dirichlet:
     The usual rule, label by label: every sample is used and client sizes differ. Small alpha: a client
     holds few labels, and may hold nothing; large alpha: as IID, up to chance. Yurochkin et al., "Bayesian
     nonparametric federated learning of neural networks", ICML 2019; H. Wang et al., "Federated learning
-    with matched averaging", ICLR 2020.
+    with matched averaging", ICLR 2020. With `min_samples` the proportions are drawn again until every client
+    has so many samples, as is common in experiments.
     """
 
     alpha: float
+    min_samples: int = 0
 
     def __post_init__(self) -> None:
         require(0 < self.alpha < float("inf"), f"alpha must be above 0 and finite, got {self.alpha}")
+        require(self.min_samples >= 0, f"min_samples must be at least 0, got {self.min_samples}")
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
-        pieces = []  # label by label, the samples of each client
-        for samples in by_label(labels, n, rng):
-            counts = rng.multinomial(len(samples), rng.dirichlet(np.full(n, self.alpha)))
-            pieces.append(np.split(samples, np.cumsum(counts)[:-1]))
+        groups, best = by_label(labels, n, rng), 0
+        need = f"dirichlet cannot give each of {n} clients {self.min_samples} samples (min_samples)"
+        require(self.min_samples * n <= len(labels), f"{need}: there are {len(labels)}")
+        for _ in range(DRAWS):
+            counts = [rng.multinomial(len(mine), rng.dirichlet(np.full(n, self.alpha))) for mine in groups]
+            fewest = int(np.sum(counts, axis=0).min())
+            if fewest >= self.min_samples:
+                break
+            best = max(best, fewest)
+        else:
+            way = "take a larger alpha, fewer clients or fewer min_samples"
+            raise BadInput(f"{need}: in {DRAWS} draws, some client had at most {best}; {way}")
+        pieces = [np.split(mine, np.cumsum(count)[:-1]) for mine, count in zip(groups, counts, strict=True)]
         return [np.concatenate(mine) for mine in zip(*pieces, strict=True)]
 
 

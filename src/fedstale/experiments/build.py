@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import BadInput, Participation, Task, require
-from fedstale.data import Federated, federate
+from fedstale.data import Dataset, Federated, federate
 from fedstale.data.files import roots
 from fedstale.experiments.spec import Spec, Table, build
 from fedstale.fed_cis import REQUESTS, Tree, layered
@@ -86,7 +86,8 @@ def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
 def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) -> Task:
     from fedstale.fed_cis.task import early_exit_task
 
-    cis = data["cis"]
+    cis, other = data["cis"], [key for key in SETS if key in data]
+    require(not other, f"data.cis tests every node on samples of its own: leave out data.{', data.'.join(other)}")
     tree = _tree(cis)
     return early_exit_task(
         divide(data), build(model, EXIT_MODELS, "model"),
@@ -131,14 +132,26 @@ def divide(data: Mapping[str, Any]) -> Federated:
     """The images of a section `data`, divided among its clients."""
     rule, swap = division(data)
     divided = federate(
-        dataset(data["dataset"]), rule, data["clients"],
+        _normalised(dataset(data["dataset"]), data), rule, data["clients"],
         seed=data["seed"], fraction=data["fraction"], test_share=data["test_share"], swap=swap,
+        **{key: data[key] for key in SETS if key in data},
     )  # fmt: skip
     empty = int((divided.train_sizes == 0).sum())
     way = "a larger alpha, " if "alpha" in vars(rule) else ""
+    less = "its min_samples" if "min_samples" in vars(rule) else "another data.seed"
     left = f"{rule} leaves {empty} of {divided.n} clients without a training sample, and every client needs one"
-    require(not empty, f"{left}: take {way}fewer clients or another data.seed")
+    require(not empty, f"{left}: take {way}fewer clients, {less} or data.drop_empty = true")
     return divided
+
+
+def _normalised(images: Dataset, data: Mapping[str, Any]) -> Dataset:
+    """The dataset with the mean and the deviation of its pixels that a section `data` gives, if it does."""
+    mean, std = data.get("mean", images.mean), data.get("std", images.std)
+    for key, given, own in (("mean", mean, images.mean), ("std", std, images.std)):
+        require(
+            len(given) == len(own), f"data.{key} must be one number for each of {len(own)} channels, got {given}"
+        )
+    return images._replace(mean=tuple(mean), std=tuple(std))
 
 
 def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -147,4 +160,5 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
     return build(data["partition"], PARTITIONS, "data.partition"), swap
 
 
+SETS = ("test", "validation", "held_out", "drop_empty")  # settings of `federate` that came later
 RECORDINGS = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that names a file

@@ -3,19 +3,28 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from fedstale.core import BadInput, Local, known, require, shown
 from fedstale.experiments.spec import PARTS, Spec, Table, build, make, override
 from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
 
 S = TypeVar("S", bound="Section")
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    later: ClassVar[
+        tuple[str, ...]
+    ] = ()  # keys that came later: runs that have their defaults are known without them
+
+    @model_serializer(mode="wrap")
+    def _told(self, dump: SerializerFunctionWrapHandler) -> Table:
+        defaults = {key: type(self).model_fields[key].default for key in self.later}
+        return {key: v for key, v in dump(self).items() if key not in defaults or v != defaults[key]}
 
 
 class Cis(Section):
@@ -37,6 +46,7 @@ class Cis(Section):
 class Images(Section):
     """Real images, split among clients."""
 
+    later = ("cis", "test", "validation", "held_out", "drop_empty", "mean", "std")
     dataset: str  # name of an image dataset
     clients: Annotated[int, Field(ge=1)] = 24  # number of clients
     seed: int = 0  # seed of the split, the same for all seeds of the experiment
@@ -44,7 +54,13 @@ class Images(Section):
     swap: Spec | None = None  # clients that disagree on labels
     cis: Cis | None = None  # a tree of nodes with early exits
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of the dataset that is used
+    test: Literal["per-client", "official"] = "per-client"  # official: the dataset's own test set, for all clients
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each client's samples that is kept for testing
+    validation: Share = 0.0  # share of each client's training samples that is for validation
+    held_out: Share | list[int] = 0.0  # share of the clients that never train, or their numbers
+    drop_empty: bool = False  # leave out clients that the partition gives no samples
+    mean: list[float] | None = None  # of each channel of pixels in [0, 1], subtracted; the dataset's if left out
+    std: list[Annotated[float, Field(gt=0)]] | None = None  # what is then divided by; the dataset's if left out
     weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the samples
 
 
@@ -163,10 +179,7 @@ def check(raw: Table) -> Experiment:
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
-    checked = validated(kind, data, "data").model_dump()
-    if checked.get("cis") is None:
-        checked.pop("cis", None)  # an experiment without a tree does not speak of one
-    return experiment.model_copy(update={"data": checked})
+    return experiment.model_copy(update={"data": validated(kind, data, "data").model_dump()})
 
 
 def _section(dataset: object) -> type[Section]:
