@@ -53,14 +53,14 @@ $(VENV)/.docs-$(LOCK): $(VENV)/.ready-$(LOCK)
 
 $(FLOWER)/.ready-$(LOCK):
 	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
-	$(FLOWER)/bin/$(INSTALL) '.[dev,flower]'
+	$(FLOWER)/bin/$(INSTALL) '.[dev,flower,simulation]'
 	rm -f $(FLOWER)/.ready-* && touch $@
 
 federation: $(FLOWER)/.ready-$(LOCK)
 	$(FLOWER)/bin/python examples/federation/main.py $(FEDERATION)
 
 test-flower: $(FLOWER)/.ready-$(LOCK)
-	$(FLOWER)/bin/pytest tests/federation -rs $(TESTS)
+	$(FLOWER)/bin/pytest tests/federation tests/flower -rs $(TESTS)
 
 $(RAY)/.ready-$(LOCK):
 	test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)

@@ -45,7 +45,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "papers": BASE | {"experiments", "simulate", "runs", "plots", "engines"},
     "advise": BASE | {"experiments", "registry", "runs", "participation", "theory", "engines", "memory"},
     "federation": BASE | {"memory", "registry", "simulate", "runs", "experiments", "engines", "tasks"},
-    "flower": {"federation"},
+    "flower": PARTS | {"federation", "registry", "simulate", "runs"},
     "cli": {"core", "simulate", "registry", "experiments", "papers", "plots", "report", "advise", "federation"}
     | {"runs", "theory"},
     "comparisons": {"core", "simulate", "registry", "experiments", "runs", "tasks", "cli"},
@@ -53,7 +53,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
 }
 HOMES = {
     "torch": {"tasks", "engines", "fed_cis"},
-    "flwr": {"federation"},
+    "flwr": {"federation", "flower"},
     "ray": {"engines"},
     "matplotlib": {"plots", "papers"},
     "plotly": {"report"},

@@ -1,6 +1,7 @@
-"""The public names of a Flower federation: everything that an app of your own imports.
+"""The public names for Flower: everything that an app of your own imports.
 
-    from fedstale.flower import client_app, of_module, server_app
+    from fedstale.flower import FedStale                              a strategy for an app that you have
+    from fedstale.flower import client_app, of_module, server_app     a federation of `fedstale federation`
 
 Each name is loaded on first use, because it loads flwr or torch.
 """
@@ -14,6 +15,8 @@ if TYPE_CHECKING:  # type checkers and editors do not see what __getattr__ loads
     from fedstale.federation.server.app import of_module as of_module
     from fedstale.federation.server.app import server_app as server_app
     from fedstale.federation.server.strategy import FedstaleStrategy as FedstaleStrategy
+    from fedstale.flower.strategy import FedStale as FedStale
+    from fedstale.flower.strategy import Uneven as Uneven
 
 HOMES = {
     "client_app": "fedstale.federation.client.app",
@@ -21,8 +24,10 @@ HOMES = {
     "server_app": "fedstale.federation.server.app",
     "of_module": "fedstale.federation.server.app",
     "FedstaleStrategy": "fedstale.federation.server.strategy",
+    "FedStale": "fedstale.flower.strategy",
+    "Uneven": "fedstale.flower.strategy",
 }
-__all__ = ["FedstaleStrategy", "client_app", "of_module", "server_app", "task_app"]
+__all__ = ["FedStale", "FedstaleStrategy", "Uneven", "client_app", "of_module", "server_app", "task_app"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,128 @@
+"""The checks that a client's reply must pass before it counts; whatever does not pass is refused with a reason."""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import Message, RecordDict
+
+from fedstale.core import Array, Ids
+from fedstale.flower.arrays import Layout, Values, wide
+
+log = logging.getLogger("flwr")  # what Flower prints
+LARGEST = 2.0**53  # of a weight: whole numbers are exact up to here
+
+
+class Asked(NamedTuple):
+    """The clients of the round that is under way."""
+
+    nodes: Mapping[int, int]  # node → position of those that train
+    messages: Mapping[int, Message]  # node → what it was sent; the grid gives it its id
+    idle: Ids  # positions of those that the rule left out
+
+    def position(self, reply: Message) -> int:
+        """The client that this replies to; raises ValueError if its sender was not asked for it."""
+        node = reply.metadata.src_node_id
+        if node not in self.nodes:
+            raise ValueError("was not asked")
+        sent = self.messages[node].metadata.message_id
+        if sent and sent != reply.metadata.reply_to_message_id:
+            raise ValueError("replies to a message of another client")
+        return self.nodes[node]
+
+
+class Checked(NamedTuple):
+    """The content of a sound reply."""
+
+    content: RecordDict
+    values: Mapping[str, Values]  # of all arrays
+    params: Array  # (d,)
+    weight: float  # usually the number of training samples
+    loss: float  # NaN if the reply has none
+
+
+def sound(
+    replies: Iterable[Message], asked: Asked, layout: Layout, weight: str, loss: str
+) -> tuple[dict[int, Checked], dict[str, str]]:
+    """Position → reply that can be used, and sender → why it was refused."""
+    found: dict[int, Checked] = {}
+    refused: dict[str, str] = {}
+    for message in replies:
+        try:
+            position = asked.position(message)
+            if position in found:
+                raise ValueError("answered twice; the first reply stands")
+            found[position] = _checked(message, layout, weight, loss)
+        except ValueError as reason:
+            refused[str(message.metadata.src_node_id)] = str(reason)
+    senders = {position: str(node) for node, position in asked.nodes.items()}
+    odd = _unlike({position: reply.content for position, reply in found.items()})
+    refused |= {senders[position]: reason for position, reason in odd.items()}
+    return {k: found[k] for k in sorted(found) if k not in odd}, refused
+
+
+def with_metrics(replies: Iterable[Message], weight: str) -> list[Message]:
+    """The replies whose metrics can be averaged, and those with errors; logs the others."""
+    kept, errors, refused = {}, [], {}
+    for k, message in enumerate(replies):
+        try:
+            if message.has_error():
+                errors.append(message)
+            else:
+                _weight(message.content, weight)
+                kept[k] = message
+        except ValueError as reason:
+            refused[k] = (message, str(reason))
+    refused |= {k: (kept.pop(k), why) for k, why in _unlike({k: m.content for k, m in kept.items()}).items()}
+    for message, why in refused.values():
+        log.warning("evaluation: the reply of node %s is refused: %s", message.metadata.src_node_id, why)
+    return [*kept.values(), *errors]
+
+
+def _checked(message: Message, layout: Layout, weight: str, loss: str) -> Checked:
+    if message.has_error():
+        raise ValueError(f"error {message.error.code}: {str(message.error.reason)[:200]}")
+    content = message.content
+    number = _weight(content, weight)
+    if len(content.array_records) != 1:
+        raise ValueError(f"a reply must have one ArrayRecord, got {len(content.array_records)}")
+    (arrays,) = content.array_records.values()
+    values = layout.values(arrays)
+    for s in layout.buffers:
+        if not np.isfinite(wide(values[s.name], s)).all():
+            raise ValueError(f"array {s.name!r} is not finite")
+    (metrics,) = content.metric_records.values()
+    found = metrics.get(loss)
+    known = isinstance(found, int | float) and math.isfinite(found)
+    return Checked(content, values, layout.flat(values), number, float(found) if known else math.nan)
+
+
+def _weight(content: RecordDict, key: str) -> float:
+    """The weight of a reply in averages; raises ValueError if it has none that can be used."""
+    if len(content.metric_records) != 1:
+        raise ValueError(f"a reply must have one MetricRecord, got {len(content.metric_records)}")
+    (metrics,) = content.metric_records.values()
+    if key not in metrics:
+        raise ValueError(f"the metrics have no {key!r}")
+    found = metrics[key]
+    if not isinstance(found, int | float) or not 0 < found <= LARGEST:
+        raise ValueError(f"{key!r} must be a number above 0, got {str(found)[:40]}")
+    return float(found)
+
+
+def _unlike(contents: Mapping[int, RecordDict]) -> dict[int, str]:
+    """The replies whose metrics have other names or lengths than those of most: they cannot be averaged."""
+    forms = {k: _form(content) for k, content in contents.items()}
+    most = max(Counter(forms.values()).items(), key=lambda item: item[1], default=((), 0))[0]
+    names = str([name for name, _ in most[1:]])[:200]
+    return {k: f"its metrics are not those of most replies, {names}" for k, form in forms.items() if form != most}
+
+
+def _form(content: RecordDict) -> tuple[tuple[str, int], ...]:
+    """The name of the record, then those of its metrics, each with the length of its list, or -1 for a number."""
+    ((record, metrics),) = content.metric_records.items()
+    lengths = ((name, len(value) if isinstance(value, list) else -1) for name, value in metrics.items())
+    return ((record, 0), *sorted(lengths))

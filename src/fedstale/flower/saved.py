@@ -1,0 +1,59 @@
+"""The state of a Flower strategy as arrays, for `np.savez`, and back. Nothing is pickled."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedstale.core import BadInput, require
+from fedstale.flower.arrays import Layout, Slot, Values
+from fedstale.flower.population import Clients, Population, Rules
+from fedstale.flower.training import Training
+from fedstale.runs.codec import pack, unpack
+
+FORMAT = 1
+
+
+def save(training: Training, rules: Rules) -> dict[str, Values]:
+    """The training as arrays: `about` is JSON, the others are copies."""
+    arrays: dict[str, Values] = {}
+    population, layout, values = training
+    shape = pack((population.clients, population.checkpoint), "state", arrays)
+    arrays |= {f"model/{name}": x for name, x in values.items()}
+    about = {
+        "format": FORMAT, "rules": _described(rules), "slots": layout.slots, "names": population.names,
+        "sizes": [c.size for c in population.checkpoint.belief], "state": shape,
+    }  # fmt: skip
+    return {"about": np.array(json.dumps(about))} | {name: np.array(x) for name, x in arrays.items()}
+
+
+def load(state: Mapping[str, Values], rules: Rules) -> Training:
+    """The training that was saved with the same rules."""
+    try:
+        about: dict[str, Any] = json.loads(str(state["about"]))
+        found, mine = about["format"], _described(rules)
+        require(found == FORMAT, f"the saved state has format {found}, this version reads {FORMAT}")
+        saved = about["rules"]
+        require(saved == mine, f"the saved state belongs to {saved}, this strategy has {mine}")
+        return _loaded(state, about, rules)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"this is not the state of a Flower strategy: {type(error).__name__}: {error}") from None
+
+
+def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) -> Training:
+    slots = [Slot(name, dtype, tuple(shape), trained) for name, dtype, shape, trained in about["slots"]]
+    names, sizes, layout = tuple(about["names"]), about["sizes"], Layout(tuple(slots))
+    values = {s.name: np.array(state[f"model/{s.name}"]) for s in slots}
+    params = layout.flat(values)
+    like = rules.enter(None, names, params).checkpoint
+    belief = tuple(cohort for size in sizes for cohort in rules.estimator.init(size))
+    tree = (Clients.empty(len(names)), like._replace(belief=belief))
+    clients, checkpoint = unpack(about["state"], tree, "state", lambda path: np.array(state[path]))
+    return Training(Population(names, clients, checkpoint), layout, values)
+
+
+def _described(rules: Rules) -> str:
+    return f"{rules.strategy}, {rules.estimator.estimator}, {rules.server}"

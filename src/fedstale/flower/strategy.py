@@ -1,0 +1,172 @@
+"""fedstale's rules as a strategy for any Flower app: only the line that makes the strategy changes.
+
+    from fedstale.flower import FedStale
+
+    strategy = FedStale("auto", fraction_train=0.5)           # was: FedAvg(fraction_train=0.5)
+    result = strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=20, train_config=…)
+
+The ClientApp, the configuration of clients, metrics and evaluation stay as they are.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg
+
+from fedstale.core import BadInput, Estimator, Server, Strategy, require
+from fedstale.flower.arrays import BUFFERS, Layout, Values
+from fedstale.flower.identity import Identities
+from fedstale.flower.population import rules
+from fedstale.flower.replies import Asked, log, sound, with_metrics
+from fedstale.flower.saved import load, save
+from fedstale.flower.training import Training, chosen, closed, opened
+from fedstale.servers import Sgd
+
+Aggregate = Callable[[list[RecordDict], str], MetricRecord]
+
+
+class Report(NamedTuple):
+    """What came of a round."""
+
+    t: int
+    heard: tuple[str, ...]  # the clients whose replies were used
+    refused: Mapping[str, str]  # sender → why
+    missing: tuple[str, ...]  # the clients that were asked and did not answer
+
+
+class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are checked
+    """Flower's FedAvg with another server rule: one for clients that come and go.
+
+    `rule` is the name of a recipe (`fedstale list recipes`) or a strategy such as `fs.FedStale(beta=0.3)`, and
+    `estimator` learns how often each client takes part (default: that of the recipe, or Intervals()). The arguments
+    of FedAvg follow the rule and mean the same; `weighted_by_key` also gives a client's weight in the objective.
+
+    `server` is what is done with a step. `buffers` are patterns of names of floating-point arrays that are not
+    trained; they are averaged, as arrays of whole numbers are. `loss_key` is the metric with a client's training
+    loss, which CA-Fed needs. `forget_after` is the number of rounds after which a client that was never online is
+    forgotten; by default none is. The server calculates in float32, and every array keeps its dtype.
+    """
+
+    def __init__(
+        self, rule: str | Strategy = "auto", fraction_train: float = 1.0, fraction_evaluate: float = 1.0,
+        min_train_nodes: int = 2, min_evaluate_nodes: int = 2, min_available_nodes: int = 2,
+        weighted_by_key: str = "num-examples", arrayrecord_key: str = "arrays", configrecord_key: str = "config",
+        train_metrics_aggr_fn: Aggregate | None = None, evaluate_metrics_aggr_fn: Aggregate | None = None, *,
+        estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
+        loss_key: str = "train_loss", forget_after: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
+            weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn, evaluate_metrics_aggr_fn,
+        )  # fmt: skip
+        self.rules = rules(rule, estimator, server)
+        ok = not isinstance(buffers, str)
+        require(ok, f'buffers must be a list of patterns such as ["*running_mean"], got {buffers!r}')
+        ok = forget_after is None or forget_after >= 1
+        require(ok, f"forget_after must be at least 1 round or None, got {forget_after}")
+        self.buffers, self.loss_key, self.forget_after = tuple(buffers), loss_key, forget_after
+        self.report: Report | None = None  # of the last round
+        self._training: Training | None = None
+        self._asked: Asked | None = None
+        self._identities = Identities()
+
+    @property
+    def arrays(self) -> ArrayRecord | None:
+        """The model after the last round, or None before the first."""
+        return self._training.arrays if self._training else None
+
+    def summary(self) -> None:
+        """Log the rule and its estimator, and what FedAvg logs."""
+        log.info("\t├──> Rule: %s", self.rules.strategy)
+        log.info("\t│\t└──Estimator: %s, server: %s", self.rules.estimator.estimator, self.rules.server)
+        super().summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
+    ) -> Iterable[Message]:
+        """Sample clients as FedAvg does; a rule that selects, such as F3AST, chooses among them."""
+        self._asked = None
+        messages = list(super().configure_train(self._round(server_round), arrays, config, grid))
+        if not messages:
+            return messages
+        to = {message.metadata.dst_node_id: message for message in messages}
+        names = self._identities.of(grid, to)
+        training = self._opened(arrays, names)
+        place = {name: k for k, name in enumerate(training.population.names)}
+        available = np.array(sorted(place[names[node]] for node in to), np.int64)
+        population, train = chosen(self.rules, training.population, available)
+        nodes = {node: place[names[node]] for node in to if place[names[node]] in train}
+        self._training = training._replace(population=population)
+        self._asked = Asked(nodes, {node: to[node] for node in nodes}, np.setdiff1d(available, train))
+        return list(self._asked.messages.values())
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Close the round with the replies that are sound; the others are refused, with a reason that is logged."""
+        training, asked, self._asked = self._training, self._asked, None
+        if training is None or asked is None:  # nobody was asked
+            return None, None
+        good, refused = sound(replies, asked, training.layout, self.weighted_by_key, self.loss_key)
+        self._training = closed(self.rules, training, good, asked.idle)
+        self._tell(asked, good, refused)
+        contents = [reply.content for reply in good.values()]
+        return self.arrays, self.train_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
+    ) -> Iterable[Message]:
+        """As FedAvg does; after a restart the clients are told the round since the beginning."""
+        t = self._round(server_round) - 1 if self._training else server_round
+        messages: Iterable[Message] = super().configure_evaluate(t, arrays, config, grid)
+        return messages
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """As FedAvg does, without the replies whose metrics cannot be averaged."""
+        usable = with_metrics(replies, self.weighted_by_key)
+        metrics: MetricRecord | None = super().aggregate_evaluate(server_round, usable)
+        return metrics
+
+    def state_dict(self) -> dict[str, Values]:
+        """Everything that the next round depends on, as arrays: `np.savez(file, **strategy.state_dict())`."""
+        if self._training is None or self._asked is not None:
+            raise BadInput("a state can be saved after a round, not before the first one or during one")
+        return save(self._training, self.rules)
+
+    def load_state_dict(self, state: Mapping[str, Values]) -> None:
+        """Continue from a saved state; give `strategy.arrays` to `start` as the initial arrays."""
+        self._training, self._identities = load(state, self.rules), Identities(resumed=True)
+
+    def _round(self, server_round: int) -> int:
+        """The round since the beginning: Flower counts from 1 again after a restart."""
+        return self._training.population.checkpoint.t + 1 if self._training else server_round
+
+    def _opened(self, arrays: ArrayRecord, names: Mapping[int, str]) -> Training:
+        if self._training is None:
+            return opened(self.rules, Layout.of(arrays, self.buffers), None, arrays, [*names.values()])
+        population, layout, _ = self._training
+        self._identities.compare(population.names, {*names.values()})
+        training = opened(self.rules, layout, population, arrays, [*names.values()])
+        if self.forget_after is None:
+            return training
+        return training._replace(population=self.rules.forget(training.population, self.forget_after))
+
+    def _tell(self, asked: Asked, heard: Iterable[int], refused: Mapping[str, str]) -> None:
+        """Keep and log who was heard, refused and missing."""
+        training, told = self._training, {*heard}
+        assert training is not None
+        names, t = training.population.names, training.population.checkpoint.t
+        silent = [k for node, k in asked.nodes.items() if k not in told and str(node) not in refused]
+        self.report = Report(t, tuple(names[k] for k in told), refused, tuple(names[k] for k in silent))
+        log.info("aggregate_train: %d replies used, %d refused, %d missing", len(told), len(refused), len(silent))
+        for node, reason in refused.items():
+            log.warning("round %d: the reply of node %s is refused: %s", t, node, reason)
+
+
+class FedStale(Uneven):
+    """The strategy for a Flower app whose clients come and go: `FedStale("auto")` in the place of `FedAvg()`.
+
+    The rule `auto` has nothing to tune; `fedstale list recipes` names the others. The arguments are Uneven's.
+    """

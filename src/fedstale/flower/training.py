@@ -1,0 +1,84 @@
+"""A round of a Flower app: what is sent, who trains, and how the round closes, by `simulate.close_round`."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from fedstale import core
+from fedstale.core import Availability, BadInput, Ids, Round, selects
+from fedstale.flower.arrays import Layout, Values, averaged
+from fedstale.flower.population import Population, Rules
+from fedstale.flower.replies import Checked
+from fedstale.simulate import close_round
+
+
+class Training(NamedTuple):
+    """The state of a training: the clients, and the model after the last round."""
+
+    population: Population
+    layout: Layout
+    values: Mapping[str, Values]  # of all arrays
+
+    @property
+    def arrays(self) -> ArrayRecord:
+        """The model as Flower sends it."""
+        return self.layout.record(self.values)
+
+
+def opened(
+    rules: Rules, layout: Layout, known: Population | None, arrays: ArrayRecord, names: Sequence[str]
+) -> Training:
+    """The training with this model to send and with these clients online.
+
+    The parameters of the checkpoint stay if the model is what they are rounded to, in float16 for example.
+    """
+    try:
+        values = layout.values(arrays)
+        sent = layout.flat(values)
+    except ValueError as reason:
+        raise BadInput(f"the model that is sent is not the one that training began with: {reason}") from None
+    population = rules.enter(known, names, sent)
+    now = population.checkpoint
+    if not np.array_equal(layout.flat(layout.cut(now.params)), sent):  # the app has changed the model itself
+        population = population._replace(checkpoint=now._replace(params=sent))
+    return Training(population, layout, values)
+
+
+def chosen(rules: Rules, population: Population, available: Ids) -> tuple[Population, Ids]:
+    """Which of the available clients train: all, unless the rule selects, by the losses that they told last."""
+    selecting = selects(rules.strategy)
+    if selecting is None:
+        return population, available
+    now, estimator = population.checkpoint, rules.estimator
+    losses = population.clients.losses[available].astype(np.float32)
+    probs, mixing = estimator.probs(now.belief), estimator.mixing(now.belief)
+    a = Availability(now.t + 1, available, losses, population.weights, probs, mixing)
+    train, state = selecting.select(now.state, a)
+    return population._replace(checkpoint=now._replace(state=state)), train
+
+
+def closed(rules: Rules, training: Training, replies: Mapping[int, Checked], idle: Ids) -> Training:
+    """The training after a round with these replies, by position; `idle` clients were left out by the rule."""
+    population, layout, values = training
+    positions, good = np.array(sorted(replies), np.int64), [replies[k] for k in sorted(replies)]
+    weights = [reply.weight for reply in good]
+    population = population.heard(positions, weights, [reply.loss for reply in good])
+    now, sent = population.checkpoint, layout.flat(values)
+    r = Round(
+        now.t + 1, sent, positions, _updates(good, sent), np.ones((len(good), 1), np.bool_),
+        population.clients.losses[positions].astype(np.float32), population.weights,
+        rules.estimator.probs(now.belief),
+    )  # fmt: skip
+    _, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, idle)
+    means = {s.name: averaged(s, [g.values[s.name] for g in good], weights) for s in layout.buffers if good}
+    return Training(population._replace(checkpoint=after), layout, {**values, **means, **layout.cut(after.params)})
+
+
+def _updates(replies: Sequence[Checked], sent: core.Array) -> core.Array:
+    """(m, d) local minus sent."""
+    updates = np.empty((len(replies), len(sent)), np.float32)
+    for row, reply in zip(updates, replies, strict=True):
+        np.subtract(reply.params, sent, out=row)
+    return updates
