@@ -54,6 +54,7 @@ class Net(torch.nn.Sequential):
 
 def network(width=3): return Net(width)
 def nothing(): return None
+def train(model, data, context): return 1.0
 half = 1
 '''
 TEXT = """
@@ -94,6 +95,10 @@ def test_the_key_of_a_run_holds_the_source_of_its_own_parts(own: tuple[Path, str
     assert {*before.config["sources"]} == {
         f"{module}:{n}" for n in ("Halved", "Always", "squares", "Turns", "Tiny")
     }
+    assert "train" not in before.config["local"]
+    own = [plan(read(path, [f"local.train={module}:train"]), tmp_path)[0] for _ in range(2)]
+    assert own[0].config["local"]["train"] == f"{module}:train" in own[0].config["sources"]
+    assert own[0].folder.path == own[1].folder.path != before.folder.path
     file = path.with_name(f"{module}.py")
     file.write_text(file.read_text() + "# changed")
     assert plan(read(path), tmp_path)[0].folder.path != before.folder.path
@@ -113,6 +118,9 @@ def test_the_key_of_a_run_holds_the_source_of_its_own_parts(own: tuple[Path, str
         ("data.dataset=MODULE:half", "must be a function without arguments, got 1"),
         ("data.dataset=MODULE:square", "did you mean 'squares'"),
         ("data.partition=MODULE:Always", "is not a partition"),
+        ("local.train=MODULE:trained", "did you mean 'train'"),
+        ("local.train=MODULE:squares", r"train must be a function of \(model, data, context\), got squares"),
+        ("algorithms.0.train=MODULE", "train must be a function or its name"),
     ],
     ids=str,
 )

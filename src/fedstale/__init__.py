@@ -33,10 +33,10 @@ from fedstale.strategies import *  # noqa: F403
 from fedstale.tasks.quadratic import Quadratic
 
 from fedstale.core import (  # isort: skip
-    Array, Availability, BadInput, BindsTask, Checkpoint, Closes, CountsSamples, DividesByProbability, Drifts,
-    EstimatesMixing, ExplainsItself, Floats, HasBeta, HasClusters, HasDevice, HasOptima, HasSlots, Ids, Job, Local,
-    Mask, Mixes, Reply, Round, SavesItself, Schedule, ScoresClients, Selects, Snapshot, StepsTogether, WarmsUp,
-    WithTruth, Work, Workload, Wraps, part,
+    Array, Availability, BadInput, BindsTask, Checkpoint, Closes, CountsSamples, DividesByProbability, DrawsByRound,
+    Drifts, EstimatesMixing, ExplainsItself, Floats, HasBeta, HasClusters, HasDevice, HasOptima, HasSlots, Ids, Job,
+    Local, Mask, Mixes, Reply, Round, RunsLoops, SavesItself, Schedule, ScoresClients, Selects, Snapshot,
+    StepsTogether, WarmsUp, WithTruth, Work, Workload, Wraps, part,
 )  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
@@ -85,11 +85,11 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
 
 __all__ = [  # and all names of the rooms below
     "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "BindsTask", "Checkpoint",
-    "Closes", "Comparison", "Cosine", "CountsSamples", "Diverged", "DividesByProbability", "Drifts",
+    "Closes", "Comparison", "Cosine", "CountsSamples", "Diverged", "DividesByProbability", "DrawsByRound", "Drifts",
     "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself", "Float16",
     "Float32", "Floats", "HasBeta", "HasClusters", "HasDevice", "HasOptima", "HasSlots", "Ids", "Int8",
     "Intervals", "Job", "Known", "Local", "Mask", "Memory", "Mixes", "Momentum", "Pool", "Projection",
-    "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder", "SavesItself", "Schedule",
+    "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder", "RunsLoops", "SavesItself", "Schedule",
     "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split", "StepDecay", "StepsTogether",
     "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work", "Workload", "Wraps",
     "Yogi", "compare", "data", "early_exit_task", "engine", "execute", "fed_cis", "image_task", "metrics",

@@ -34,6 +34,7 @@ from fedstale.core import (
     divides,
     drifts,
     require,
+    runs_loops,
     selects,
 )
 from fedstale.estimators import Known
@@ -118,6 +119,10 @@ def checked(run: Run) -> Run:
     _check_kinds(run)
     n, d, estimator, process = run.engine.task.n, run.engine.task.d, run.estimator, run.participation
     arrival, rule = run.channel.probs(n, d), bound(run.strategy, run.engine.task)
+    if (run.local or run.engine.local).train is not None:
+        runs_loops(run.engine.task)
+        own = "the gradients of a training loop of your own (local.train) cannot be changed"
+        require(drifts(rule) is None, f"{rule} adds a vector to every local gradient; {own}")
     require(
         not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",

@@ -276,11 +276,13 @@ def _jobs(engine: Engine, params: Array, t: int) -> list[Job]:
     """Everybody; some with other settings and a drift; one alone; nobody."""
     n, d, local = engine.task.n, engine.task.d, engine.local
     more: dict[str, Any] = {"steps": local.steps + 1} if local.steps else {}
-    other = dataclasses.replace(local, lr=local.lr / 2, prox=0.1, decay=0.5, **more)
+    more |= {"prox": 0.1} if local.train is None else {}  # a loop of the user's own has no prox and no drift
+    other = dataclasses.replace(local, lr=local.lr / 2, decay=0.5, **more)
     drift = 0.1 * stream(0, "drift").standard_normal((n, d)).astype(np.float32)
+    pull = drift[::2].copy() if local.train is None else None
     return [
         Job(params, np.arange(n), 0, t, local),
-        Job(params * np.float32(0.5), np.arange(0, n, 2), 1, t + 7, other, drift[::2].copy()),
+        Job(params * np.float32(0.5), np.arange(0, n, 2), 1, t + 7, other, pull),
         Job(params, np.array([n - 1]), 0, t, local),
         Job(params, np.arange(0), 0, t, local),
     ]

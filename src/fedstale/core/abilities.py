@@ -3,16 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import numpy.typing as npt
 
+from fedstale.core.local import Local
+from fedstale.core.parts import BadInput
 from fedstale.core.protocols import Estimator, Strategy, Task
 from fedstale.core.records import Array, Availability, Belief, Ids, Mask, State
 
 __all__ = [
-    "BindsTask", "Closes", "CountsSamples", "DividesByProbability", "Drifts", "EstimatesMixing",
-    "ExplainsItself", "HasBeta", "HasClusters", "HasDevice", "HasOptima", "HasSlots", "Mixes", "SavesItself",
-    "ScoresClients", "Selects", "StepsTogether", "WarmsUp", "WithTruth", "Wraps", "divides", "drifts",
-    "selects",
+    "BindsTask", "Closes", "CountsSamples", "DividesByProbability", "DrawsByRound", "Drifts", "EstimatesMixing",
+    "ExplainsItself", "HasBeta", "HasClusters", "HasDevice", "HasOptima", "HasSlots", "Mixes", "RunsLoops",
+    "SavesItself", "ScoresClients", "Selects", "StepsTogether", "WarmsUp", "WithTruth", "Wraps", "divides",
+    "drifts", "runs_loops", "selects",
 ]  # fmt: skip
 
 
@@ -123,6 +126,22 @@ class CountsSamples(Protocol):
 
 
 @runtime_checkable
+class DrawsByRound(Protocol):
+    """A task whose batches depend on the round: this method is asked in the place of `batches`."""
+
+    def round_batches(self, t: int, client: int, local: Local, rng: np.random.Generator) -> Iterator[Any]:
+        """The batches of the client in round t, each understood by `gradient`."""
+
+
+@runtime_checkable
+class RunsLoops(Protocol):
+    """A task that can train a client by a loop of the user's own, `Local.train`."""
+
+    def run_loop(self, params: Array, client: int, local: Local, context: Any) -> tuple[Array, float | None]:
+        """The parameters (d,) after the loop, and the loss that it returned, if it did."""
+
+
+@runtime_checkable
 class HasSlots(Protocol):
     """A task whose flat vector is made of a model's parameters, each with a `shape` and its slice `where`."""
 
@@ -187,6 +206,15 @@ def selects(strategy: Strategy) -> Selects | None:
 def drifts(strategy: Strategy) -> Drifts | None:
     """The strategy, if it adds to local gradients."""
     return strategy if isinstance(strategy, Drifts) and isinstance(_innermost(strategy), Drifts) else None
+
+
+def runs_loops(task: Task) -> RunsLoops:
+    """The task, if it can train by a loop of the user's own; refuses one that cannot."""
+    if not isinstance(task, RunsLoops):
+        raise BadInput(
+            f"local.train needs a task with a torch model, such as Supervised, got {type(task).__name__}"
+        )
+    return task
 
 
 def divides(strategy: Strategy) -> bool:

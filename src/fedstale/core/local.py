@@ -1,14 +1,15 @@
 """How a client trains: the settings of local training, and the record of the work that was done."""
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core.parts import part, require
+from fedstale.core.parts import BadInput, imported, part, require, shown
 
 __all__ = ["Local", "Schedule", "Work", "Workload"]
 
@@ -16,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 OPTIMIZERS = ("sgd", "adam", "adamw")
 OPTIMIZER = "'sgd', 'adam', 'adamw', \"package.module:Class\" or a table with one of these as kind"
+OURS = ("optimizer", "momentum", "nesterov", "weight_decay", "clip_norm", "prox")  # what our training loop does
 STEPS = 5  # of a round, if neither steps nor epochs are given
 
 
@@ -52,7 +54,9 @@ class Local:
     """Local training: what a client does with the parameters that it is sent, and a fresh optimizer every round.
 
     `optimizer` is "sgd", "adam", "adamw", an optimizer class of torch as "package.module:Class", or a table with
-    one of these as `kind` and its settings; a function (params, lr=…) in Python. Plain SGD needs no torch.
+    one of these as `kind` and its settings; a function (params, lr=…) in Python. `train` is a training loop of
+    your own, a function (model, data, context), in the place of ours: the optimizer is then its own affair. Plain
+    SGD needs no torch.
     """
 
     lr: float  # η_c, the client learning rate, above 0
@@ -69,6 +73,7 @@ class Local:
     optimizer: str | Mapping[str, Any] | Callable[..., Any] = "sgd"  # sgd, adam, adamw or "torch.optim:RMSprop"
     schedule: Schedule | Callable[[int], float] | None = None  # factor of the learning rate in each round
     work: Workload | Callable[[int, int, np.random.Generator], int] | None = None  # steps of each client
+    train: str | Callable[..., Any] | None = None  # a training loop of your own: a function, or "module:name"
 
     def __post_init__(self) -> None:
         require(0 < self.lr < math.inf, f"lr must be above 0 and finite, got {self.lr}")
@@ -96,13 +101,36 @@ class Local:
         kind = self.optimizer.get("kind") if isinstance(self.optimizer, Mapping) else self.optimizer
         own = callable(kind) or (isinstance(kind, str) and ":" in kind)
         require(own or kind in OPTIMIZERS, f"optimizer must be {OPTIMIZER}, got {self.optimizer!r}")
+        if self.train is not None:
+            self._check_loop()
         sgd = not self.momentum or self.optimizer == "sgd"
         require(sgd, f"momentum is a setting of optimizer 'sgd', got {self.optimizer!r}; give its own settings")
+
+    def _check_loop(self) -> None:
+        """Refuse settings of our training loop beside a loop of the user's own, and one that cannot be called."""
+        default = {f.name: f.default for f in dataclasses.fields(Local)}
+        given = [name for name in OURS if getattr(self, name) != default[name]]
+        require(not given, f"train is a loop of its own and must do these itself, got {' and '.join(given)}")
+        named = isinstance(self.train, str) and ":" in self.train
+        ok = named or callable(self.train)
+        require(ok, f'train must be a function or its name "package.module:function", got {self.train!r}')
+        if not named:
+            self.loop()
+
+    def loop(self) -> Callable[..., Any]:
+        """The function of `train`, imported if it was given by its name."""
+        found: Any = imported(self.train, "train") if isinstance(self.train, str) else self.train
+        try:
+            inspect.signature(found).bind("model", "data", "context")
+        except (TypeError, ValueError) as error:
+            name = found.__name__ if inspect.isroutine(found) else shown(found)
+            raise BadInput(f"train must be a function of (model, data, context), got {name}: {error}") from None
+        return cast(Callable[..., Any], found)
 
     @property
     def plain(self) -> bool:
         """Whether a step is w - rate · gradient and nothing else."""
-        return self.optimizer == "sgd" and not (self.momentum or self.weight_decay or self.clip_norm)
+        return self.optimizer == "sgd" and not (self.momentum or self.weight_decay or self.clip_norm or self.train)
 
     def rate(self, t: int) -> float:
         """The learning rate of round t."""

@@ -7,6 +7,7 @@ import collections.abc
 import dataclasses
 import difflib
 import functools
+import importlib
 import os
 import reprlib
 import types
@@ -18,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "LATER", "BadInput", "check_types", "keep", "known", "normalised", "part", "per_client", "require", "shown",
+    "LATER", "BadInput", "check_types", "imported", "keep", "known", "normalised", "part", "per_client",
+    "require", "shown",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -71,6 +73,15 @@ def known(name: object, table: Mapping[str, Any], what: str) -> str:
     near = difflib.get_close_matches(name[:100], table, n=1, cutoff=0.6) if isinstance(name, str) else []
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise BadInput(f"{what} {shown(name)} is unknown; {hint}known: {', '.join(table)}")
+
+
+def imported(name: str, what: str) -> Any:
+    """The object that "package.module:Name" names."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInput(f"{what} {name!r} cannot be imported: {error}") from error
 
 
 def shown(value: object) -> str:

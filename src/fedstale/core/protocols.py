@@ -94,7 +94,7 @@ class Server(Protocol):
 class Task(Protocol):
     """Model, data and loss of every client, behind flat float32 vectors.
 
-    Optional abilities: ScoresClients, HasOptima, HasDevice, CountsSamples.
+    Optional abilities: ScoresClients, HasOptima, HasDevice, CountsSamples, DrawsByRound, RunsLoops.
     """
 
     @property

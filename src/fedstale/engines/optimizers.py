@@ -1,13 +1,12 @@
 """Optimizers of torch for the local steps of one client: the same bits as a training loop in plain PyTorch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
 
-from fedstale.core import Array, BadInput, Local, require
+from fedstale.core import Array, BadInput, Local, imported, require
 
 KINDS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -49,10 +48,6 @@ def optimizer(local: Local) -> tuple[Callable[..., Any], dict[str, Any]]:
         return kind, settings
     if kind in KINDS:
         return KINDS[kind], settings
-    module, _, name = kind.partition(":")
-    try:
-        made = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadInput(f"optimizer {kind!r} cannot be imported: {error}") from error
+    made = imported(kind, "optimizer")
     require(callable(made), f"optimizer {kind!r} must be a class of optimizers, got {made!r}")
     return made, settings

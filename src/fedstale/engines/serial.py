@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedstale.core import Array, HasSlots, Job, Local, Reply, Task, part, require
+from fedstale.core import Array, HasSlots, Job, Local, Reply, Task, part, require, runs_loops
 from fedstale.rng import stream
-from fedstale.tasks.local import few_threads, settled, work_of
+from fedstale.tasks.local import drawn, few_threads, settled, work_of
 
 if TYPE_CHECKING:
     from fedstale.engines.optimizers import Optimizer
@@ -49,6 +49,9 @@ class Serial:
         updates, losses = np.empty((m, self.task.d), np.float32), np.empty(m, np.float32)
         lr, prox = np.float32(local.rate(job.t)), np.float32(local.prox)
         for k, client in enumerate(job.clients.tolist()):
+            if local.train is not None:
+                updates[k], losses[k] = self._own(job, client)
+                continue
             w = job.params.copy()
             optimizer = None if local.plain else self._optimizer(w, job)
             for step, batch in enumerate(self._batches(job, client)):
@@ -66,6 +69,16 @@ class Serial:
             updates[k] = w - job.params
         return Reply(updates, losses, work_of(self.task, job))
 
+    def _own(self, job: Job, client: int) -> tuple[Array, float]:
+        """Update and loss of a client that is trained by a loop of the user's own."""
+        from fedstale.tasks.loops import Context  # torch is slow to load
+
+        local = settled(job, client)
+        w, loss = runs_loops(self.task).run_loop(job.params, client, local, Context.of(job, client, local))
+        if loss is None:
+            loss = float(self.losses(job._replace(clients=np.array([client])))[0])
+        return w - job.params, loss
+
     def _optimizer(self, w: Array, job: Job) -> "Optimizer":
         from fedstale.engines.optimizers import Optimizer  # torch is slow to load
 
@@ -79,7 +92,7 @@ class Serial:
 
     def _batches(self, job: Job, client: int) -> Iterator[Any]:
         """The client's batches of this round, at least one."""
-        batches = iter(self.task.batches(client, settled(job, client), stream(job.seed, "local", job.t, client)))
+        batches = drawn(self.task, client, settled(job, client), stream(job.seed, "local", job.t, client), job.t)
         first = list(islice(batches, 1))
         require(len(first) == 1, f"a client that trains must have a batch, got none for client {client}")
         return chain(first, batches)

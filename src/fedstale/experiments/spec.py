@@ -12,6 +12,7 @@ import numpy as np
 
 from fedstale import core, registry
 from fedstale.core import BadInput, Local, check_types, known, require, shown
+from fedstale.core.local import OURS
 from fedstale.memory import Float32
 
 Table = dict[str, Any]
@@ -88,10 +89,14 @@ def _local(local: Table, own: Table, where: str) -> Local:
     """Local training as the file says, changed by the settings of one entry."""
     other = {*AMOUNTS, "drop_last"} if AMOUNTS & {*own} else set()
     other |= {"momentum", "nesterov"} if "optimizer" in own else set()  # they are settings of the file's optimizer
+    other |= {*OURS} if own.get("train") else set()
     made: Local = make(Local, {key: value for key, value in local.items() if key not in other} | own, where)
     kind = made.optimizer.get("kind") if isinstance(made.optimizer, Mapping) else made.optimizer
-    if registry.OWN.fullmatch(str(kind)):
-        registry.own_object(str(kind), f"{where}.optimizer")
+    for name, value in {"optimizer": kind, "train": made.train}.items():
+        if registry.OWN.fullmatch(str(value)):
+            registry.own_object(str(value), f"{where}.{name}")
+    if made.train is not None:
+        made.loop()  # refuses what cannot be called as a training loop is
     return made
 
 

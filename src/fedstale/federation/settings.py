@@ -117,4 +117,5 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     require(ok, 'estimator "known" needs p, one probability per client: a real federation does not know them')
     ok = drifts(a.strategy) is None or a.local.steps is not None
     require(ok, f"{a.label} needs local.steps: a server does not know the epochs or the work of its clients")
+    require(a.local.train is None, f"local.train is for simulations, got {a.local.train!r} for real clients")
     return Settings(folder, file, Rules(a.strategy, a.estimator, a.server), a)

@@ -5,10 +5,11 @@ Without torch.
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 
-from fedstale.core import CountsSamples, HasDevice, Ids, Job, Local, Task, Work
+from fedstale.core import CountsSamples, DrawsByRound, HasDevice, Ids, Job, Local, Task, Work
 from fedstale.rng import stream
 
 SMALL = 1 << 16  # parameters below which a second thread gains little, and costs 9 to 20 times on a busy machine
@@ -36,6 +37,13 @@ def batches_of(size: int, local: Local, rng: np.random.Generator) -> tuple[Ids, 
     once = [b] * full + ([rest] if rest and not local.drop_last else [])
     drawn = [rng.permutation(size)[: sum(once)] for _ in range(local.epochs)]
     return np.concatenate(drawn), once * local.epochs
+
+
+def drawn(task: Task, client: int, local: Local, rng: np.random.Generator, t: int) -> Iterator[Any]:
+    """The batches of a client in round t; the task is told the round if it draws by it."""
+    if isinstance(task, DrawsByRound):
+        return iter(task.round_batches(t, client, local, rng))
+    return iter(task.batches(client, local, rng))
 
 
 def settled(job: Job, client: int) -> Local:

@@ -16,7 +16,8 @@ from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric, PerSample, Scored, average, client_scores, spans
 from fedstale.tasks.flat import Flat, draw, seeded, slots, trained, vector
-from fedstale.tasks.local import batches_of, few_threads
+from fedstale.tasks.local import batches_of, drawn, few_threads
+from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import (
     IGNORED,
     HasLoss,
@@ -170,8 +171,8 @@ class Supervised:
 
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Batch]:
         start, stop = self.train.offsets[client : client + 2].tolist()
-        drawn, sizes = batches_of(stop - start, local, rng)
-        rows = torch.from_numpy(start + drawn).to(self.device)
+        order, sizes = batches_of(stop - start, local, rng)
+        rows = torch.from_numpy(start + order).to(self.device)
         return map(Batch, torch.split(rows, sizes), [draw(rng) if self.stochastic else None for _ in sizes])
 
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
@@ -181,9 +182,7 @@ class Supervised:
         flat.load(params)
         flat.grad.zero_()
         with nullcontext() if batch.seed is None else seeded(batch.seed, self.device):
-            x, y = self.train.take(batch.rows)
-            if self.transform is not None and batch.seed is not None:
-                x = self.transform(x, torch.Generator().manual_seed(draw(stream(batch.seed, "transform"))))
+            x, y = self._samples(batch)
             loss = self.batch_loss(answer(flat.module, x), y)
             loss.backward()  # type: ignore[no-untyped-call]
         value = self.reported(loss, len(y)).item()
@@ -191,6 +190,27 @@ class Supervised:
             flat.grad.add_(flat.params, alpha=self.ridge)
             value += self.ridge / 2 * flat.params.dot(flat.params).item()
         return value, flat.grad.cpu().numpy()
+
+    def _samples(self, batch: Batch) -> tuple[Any, Tensor]:
+        """Inputs, transformed, and targets of a batch."""
+        x, y = self.train.take(batch.rows)
+        if self.transform is not None and batch.seed is not None:
+            x = self.transform(x, torch.Generator().manual_seed(draw(stream(batch.seed, "transform"))))
+        return x, y
+
+    def run_loop(self, params: Array, client: int, local: Local, context: Context) -> tuple[Array, float | None]:
+        """The parameters after a training loop of the user's own, and the loss that it returned, if it did."""
+
+        def batches() -> Iterator[tuple[Any, Tensor]]:
+            for batch in drawn(self, client, local, context.draws, context.round):
+                if batch.seed is not None:
+                    torch.manual_seed(batch.seed)  # what the model draws is as in `gradient`
+                yield self._samples(batch)
+
+        module = self.model(params).to(self.device).train()
+        with seeded(draw(context.rng), self.device):
+            loss = local.loop()(module, ClientData(self.train, client, batches), context)
+        return read(module, self.slots), started(loss)
 
     def batch_loss(self, said: Any, y: Tensor) -> Tensor:
         """() what a step minimises, of the model's answer and the targets of a batch."""

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from fedstale.core import Array, BadInput, Job, Local, Reply, part, require
+from fedstale.core import Array, BadInput, DrawsByRound, Job, Local, Reply, part, require
 from fedstale.engines.batched.chunks import Chunk, chunks
 from fedstale.engines.batched.dense import Dense
 from fedstale.engines.batched.functional import Functional
@@ -49,6 +49,7 @@ def require_supported(local: Local) -> None:
     refused = {
         f"optimizer {local.optimizer!r}": local.optimizer != "sgd", "nesterov": local.nesterov,
         "clip_norm": local.clip_norm is not None, "epochs without drop_last": uneven,
+        "train": local.train is not None,
     }  # fmt: skip
     asked = " and ".join(what for what, wanted in refused.items() if wanted)
     require(not asked, f"engine 'batched' trains by SGD in equal batches, got {asked}; {ADVICE}")
@@ -74,6 +75,8 @@ class Batched:
         require(isinstance(task, Supervised), f"engine 'batched' needs a torch model, got {kind}; {ADVICE}")
         own = [name for name in BYPASSED if getattr(task, name) != MethodType(vars(Supervised)[name], task)]
         require(not own, f"engine 'batched' would ignore what {kind} does in {' and '.join(own)}; {ADVICE}")
+        by_round = isinstance(task, DrawsByRound)
+        require(not by_round, f"engine 'batched' would ignore what {kind} does in round_batches; {ADVICE}")
         require(isinstance(task.train, Split), f"engine 'batched' needs samples in memory, got datasets; {ADVICE}")
         require(task.transform is None, f"engine 'batched' cannot apply a transform; {ADVICE}")
         require_supported(self.local)

@@ -1,7 +1,7 @@
 """One process per core, each with one thread: for models whose arithmetic is worth a message."""
 
-import contextlib
 import multiprocessing
+import pickle
 import sys
 import weakref
 from collections import Counter, deque
@@ -11,7 +11,7 @@ from multiprocessing.context import SpawnProcess
 
 import numpy as np
 
-from fedstale.core import Array, Job, Local, Reply, Task, require
+from fedstale.core import Array, BadInput, Job, Local, Reply, Task, require
 from fedstale.engines.machine import cores, runs_that_fit
 from fedstale.engines.processes.shared import Shared, dump
 from fedstale.engines.processes.worker import IMPORTABLE, Board, Unit, units, work
@@ -19,7 +19,7 @@ from fedstale.engines.serial import cut
 
 ATTEMPTS = 3  # processes that may die over one unit
 MOST_RUNS = 4  # in step: enough clients that nobody waits at the end of a round
-PICKLABLE = "engine 'pool' must be able to pickle the task: give a function of a module as model"
+PICKLABLE = "engine 'pool' must be able to pickle the task and local training: give functions of a module"
 NOT_IN_CELLS = (
     "engine 'pool' starts processes that cannot see what is defined in the cells of a notebook: put the model into "
     "a module (a .py file) and import it, or use engine 'serial'"
@@ -41,8 +41,12 @@ class Worker:
     def give(self, unit: Unit) -> None:
         """Send a unit of work; if the process died, reading its pipe will say so."""
         self.unit = unit
-        with contextlib.suppress(OSError):
+        try:
             self.pipe.send(unit)
+        except OSError:
+            pass
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise BadInput(f"{PICKLABLE}, got {error}") from error
 
     def stop(self) -> None:
         """End the process at once."""
@@ -65,7 +69,7 @@ class Pool:
         self.task, self.local, self.workers = task, local, workers or cores()
         self.width = runs_that_fit(task, MOST_RUNS)
         self._board, self._data = Shared(), Shared()
-        self._packed = dump(task, self._data, PICKLABLE)
+        self._packed = dump((task, local), self._data, PICKLABLE)
         in_cells = vars(sys.modules["__main__"]).get("__file__") is None and b"__main__" in self._packed
         require(not in_cells, NOT_IN_CELLS)
         self._workers: list[Worker] = []

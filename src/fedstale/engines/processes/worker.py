@@ -86,7 +86,7 @@ def work(pipe: Connection, board: Shared, data: Shared, packed: bytes) -> None:
     threading.Thread(target=_follow, daemon=True).start()
     try:
         data.fit(data.size)
-        task = load(packed, data.array)
+        task, _ = load(packed, data.array)  # local training comes with each unit
     except Exception as error:
         pipe.send(BadInput(f"{IMPORTABLE}, got {type(error).__name__}: {error}"))
         return

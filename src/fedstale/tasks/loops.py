@@ -1,0 +1,86 @@
+"""A training loop of the user's own in the place of ours: what it is given, and what is read from it afterwards.
+
+def train(model, data, context):
+    optimizer = torch.optim.SGD(model.parameters(), context.rate)
+    for x, y in data.batches():
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from fedstale.core import Array, Job, Local, require, shown
+from fedstale.rng import stream
+from fedstale.tasks.flat import Slot, draw
+from fedstale.tasks.split import Lazy, Split, mapped
+
+
+class Context(NamedTuple):
+    """What a training loop knows besides the model and the client's samples."""
+
+    round: int
+    client: int
+    rate: float  # the learning rate of this round
+    batch: int  # samples of a step
+    generator: torch.Generator  # seeded by the run, the round and the client, as is `rng`
+    rng: np.random.Generator
+    draws: np.random.Generator  # of the batches: the stream that our own training loop uses
+
+    @classmethod
+    def of(cls, job: Job, client: int, local: Local) -> "Context":
+        """That of one client of a job."""
+        rng = stream(job.seed, "loop", job.t, client)
+        draws = stream(job.seed, "local", job.t, client)
+        generator = torch.Generator().manual_seed(draw(rng))
+        return cls(job.t, client, local.rate(job.t), local.batch, generator, rng, draws)
+
+
+class ClientData(Dataset[tuple[Any, Tensor]]):
+    """The training samples of one client: a map-style torch Dataset of pairs (x, y)."""
+
+    def __init__(
+        self, split: Split | Lazy, client: int, batches: Callable[[], Iterable[tuple[Any, Tensor]]]
+    ) -> None:
+        self._split, self._rows = split, range(*split.offsets[client : client + 2].tolist())
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
+        x, y = self._split.span(self._rows[index], self._rows[index] + 1)
+        return mapped(lambda v: v[0], x), y[0]
+
+    def batches(self) -> Iterator[tuple[Any, Tensor]]:
+        """The shuffled batches of this round, the same that our own training loop would use, transformed as there.
+
+        As many as the settings say: `steps` or `epochs`, of `batch` samples.
+        """
+        return iter(self._batches())
+
+
+def started(loss: object) -> float | None:
+    """The loss at the start that a training loop returned, if it did."""
+    number = np.asarray(loss.detach().cpu() if isinstance(loss, Tensor) else loss)
+    ok = loss is None or (number.shape == () and number.dtype.kind in "iuf")
+    require(ok, f"train must return the loss at the start, a number, or nothing, got {shown(loss)}")
+    return None if loss is None else float(number)
+
+
+def read(module: nn.Module, slots: Sequence[Slot]) -> Array:
+    """(d,) the parameters after a training loop; refuses a module in which they are not there any more."""
+    held = dict(module.named_parameters())
+    other = [slot.name for slot in slots if slot.name not in held or tuple(held[slot.name].shape) != slot.shape]
+    require(
+        not other, f"train must keep the model's parameters and their shapes, got others for {', '.join(other)}"
+    )
+    flat = torch.cat([held[slot.name].detach().flatten().cpu().float() for slot in slots])
+    values: Array = flat.numpy()
+    return values
