@@ -149,7 +149,7 @@ def test_a_sentence_is_one_line_and_not_endless() -> None:
         (lambda: fs.Bernoulli([0.5, "x"]), r"p must be a number or an array of numbers, got \[0.5, 'x'\]"),
         (lambda: fs.Cyclic(groups=2.5), "groups must be a whole number, got 2.5"),
         (lambda: fs.Loss(0.1, retries=fs.Int8()), r"retries must be a whole number, got Int8"),
-        (lambda: fs.Sampling(fs.Bernoulli, 3), "base must be Participation.*, got <class"),
+        (lambda: fs.Sampling(fs.Bernoulli, 3), "base must be a Participation.*, got <class"),
         (lambda: fs.Float32(folder="a\0b"), "folder must be a text"),
     ],
 )
@@ -170,7 +170,7 @@ def test_the_types_of_settings_are_checked(make: Callable[[], object], sentence:
         ({"clip_norm": 0.0}, "clip_norm must be above 0 and finite, got 0.0"),
         ({"optimizer": "adagrad"}, "optimizer must be 'sgd', 'adam', 'adamw'"),
         ({"optimizer": "adam", "momentum": 0.9}, "momentum is a setting of optimizer 'sgd', got 'adam'"),
-        ({"schedule": 3}, "schedule must be Schedule"),
+        ({"schedule": 3}, "schedule must be a Schedule"),
     ],
 )
 def test_local_settings_that_make_no_sense_are_refused(settings: dict[str, object], sentence: str) -> None:

@@ -9,13 +9,14 @@ import pytest
 import fedstale as fs
 from fedstale import registry
 from fedstale.cli.app import command
-from fedstale.core import BadInput
+from fedstale.core import BadInput, Round
 from fedstale.experiments.build import divide, make_task
 from fedstale.experiments.plan import plan
 from fedstale.experiments.schema import check, read
 
 OWN = '''
 import dataclasses
+from typing import ClassVar
 import numpy as np
 import torch
 import fedstale as fs
@@ -43,6 +44,15 @@ class Tiny:
 @fs.part
 class Turns:
     def split(self, labels, n, rng): return [np.arange(i, len(labels), n) for i in range(n)]
+
+@fs.part
+class Coarse:
+    folder: str | None = None
+    dtype: ClassVar = np.float32
+    scaled: ClassVar = False
+    def scales(self, largest): return np.ones_like(largest), np.ones_like(largest)
+    def decode(self, codes, scale): return codes
+    def encode(self, values, inverse, keys, first): return np.round(values, 2)
 
 def squares():
     x = np.zeros((40, 1, 2, 2), np.uint8)
@@ -87,6 +97,23 @@ def test_own_parts_are_found_in_the_folder_of_the_file_and_used(own: tuple[Path,
     assert first.algorithm.label == f"{module}:Halved factor=0.25"
     assert divide(chosen.data).train_sizes.tolist() == [8, 8, 8, 8]
     assert make_task(chosen.data, chosen.model.model_dump()).d == 4 * 2 + 2
+
+
+def test_a_memory_coding_of_ones_own_is_used_also_where_the_compiled_loop_would_be(
+    own: tuple[Path, str], tmp_path: Path
+) -> None:
+    path, module = own
+    rule = f"algorithms=[{{ kind = 'mifa', memory = '{module}:Coarse' }}]"
+    (first,) = plan(read(path, [rule]), tmp_path)
+    assert first.config["strategy"]["memory"] == {"kind": f"{module}:Coarse", "folder": None}
+    strategy: Any = first.algorithm.strategy
+    for d in (3, 70_000):
+        updates, ones = np.full((1, d), 0.126, np.float32), np.ones(1, np.float32)
+        r = Round(1, updates[0], np.arange(1), updates, np.ones((1, 1), bool), ones, ones, ones)
+        step, _ = strategy.aggregate(strategy.init(1, d), r)
+        assert step == pytest.approx(0.13)
+    with pytest.raises(BadInput, match="is not a memory coding: it must be a dataclass with scales and encode and"):
+        plan(read(path, [rule.replace("Coarse", "Always")]), tmp_path)
 
 
 def test_the_key_of_a_run_holds_the_source_of_its_own_parts(own: tuple[Path, str], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import inspect
 import os
 import reprlib
 import types
@@ -187,11 +188,19 @@ def _fits(hint: Any, value: Any) -> bool:
             and _sound(value)
         )
     if getattr(hint, "_is_protocol", False) and any(isinstance(member, property) for member in vars(hint).values()):
-        return True  # a task, say: to ask would be to compute its properties
+        return _has_members(hint, value)
     try:
         return isinstance(value, origin or hint) and not isinstance(value, type)
     except TypeError:  # a hint that cannot be asked
         return True
+
+
+def _has_members(protocol: type, value: Any) -> bool:
+    """Whether a part has what a protocol asks for; its properties are not computed, which may take long."""
+    if not dataclasses.is_dataclass(value):
+        return not isinstance(value, str | int | float | list | dict)
+    members = [name for name in dir(protocol) if not name.startswith("_")]
+    return all(inspect.getattr_static(value, name, members) is not members for name in members)
 
 
 def _sound(value: Any) -> bool:
@@ -224,4 +233,6 @@ def _words(hint: Any) -> str:
         return " or ".join(map(repr, inner))
     if origin is collections.abc.Callable:
         return "a function"
-    return _PLAIN[hint][0] if hint in _PLAIN else f"{(origin or hint).__name__}()"
+    if hint in _PLAIN:
+        return _PLAIN[hint][0]
+    return f"a {hint.__name__}" if getattr(hint, "_is_protocol", False) else f"{(origin or hint).__name__}()"

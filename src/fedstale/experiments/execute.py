@@ -198,7 +198,7 @@ def _at_home(strategy: Strategy, folder: Path) -> Strategy:
     rows = Path(strategy.memory.folder)
     inside = not rows.is_absolute() and ".." not in rows.parts
     require(inside, f"memory.folder must be inside the run's folder, such as 'rows', got {str(rows)!r}")
-    memory = dataclasses.replace(strategy.memory, folder=str(folder / rows))
+    memory = dataclasses.replace(strategy.memory, folder=str(folder / rows))  # type: ignore[type-var]
     return dataclasses.replace(strategy, memory=memory)  # type: ignore[type-var]
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from fedstale import core, registry
 from fedstale.core import BadInput, Local, check_types, known, require, shown
 from fedstale.core.local import OURS
-from fedstale.memory import Float32
+from fedstale.memory import Coding
 
 Table = dict[str, Any]
 Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
 NESTED: Mapping[Any, registry.Names] = {
-    core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS, Float32: registry.MEMORIES,
+    core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS, Coding: registry.MEMORIES,
     core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS,
 }  # by type hint  # fmt: skip
 LOCAL_ALWAYS = ("lr", "steps", "batch", "decay", "prox")  # in every run's key

@@ -4,7 +4,7 @@ A coded row is `codes · scale`. Reading a row gives the decoded values, also to
 rule that needs *some* h_i, the same in all its terms, stays unbiased whatever the coding loses.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,24 @@ Codes = npt.NDArray[Any]
 Keys = npt.NDArray[np.uint32]
 
 NOTHING = np.float32(1e-30)  # a row without a larger number is stored as zeros
+
+
+@runtime_checkable
+class Coding(Protocol):
+    """How rows are stored: with `scaled`, as codes of type `dtype` and a scale for each row."""
+
+    @property
+    def folder(self) -> str | None: ...
+    @property
+    def dtype(self) -> Any: ...
+    @property
+    def scaled(self) -> bool: ...
+    def scales(self, largest: Array) -> tuple[Array, Array]:
+        """(m,) each: scale and 1 / scale of rows whose largest magnitudes are these."""
+
+    def decode(self, codes: Codes, scale: Array) -> Array: ...
+    def encode(self, values: Array, inverse: Array, keys: Keys, first: int) -> Codes:
+        """Codes of (m, b) values, coordinates `first` on; `keys` (m, 2) are random words of client and round."""
 
 
 @part
@@ -88,9 +106,6 @@ class Int8:
         up = _uniform(keys, first, values.shape[1]) < y - down  # with a chance of y - down
         codes: Codes = (down + up).astype(np.int8)
         return codes
-
-
-Coding = Float32 | Float16 | Int8
 
 
 def keys(clients: npt.NDArray[np.int64], t: int) -> Keys:

@@ -13,8 +13,9 @@ import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Mask
 from fedstale.kernels import cores, load
-from fedstale.memory.codings import Codes, Coding, Keys
+from fedstale.memory.codings import Codes, Coding, Float16, Float32, Int8, Keys
 
+COMPILED = (Float32, Float16, Int8)  # codings that the compiled loop knows
 BLOCK = 16384  # numbers at a time: an array of them fits the second-level cache several times
 SHARE = 1 << 19  # numbers that are worth a thread of their own
 WORTHWHILE = 1 << 16  # numbers in a round; for fewer, loading numba takes longer than it saves
@@ -56,7 +57,8 @@ def update(
 
     All on the coordinates that arrived. `scales` (m,) are those of the old rows, and then of the new.
     """
-    compiled = load("rows", coding.dtype.__name__) if p.updates.size >= WORTHWHILE else None
+    worthwhile = p.updates.size >= WORTHWHILE and isinstance(coding, COMPILED)
+    compiled = load("rows", coding.dtype.__name__) if worthwhile else None
     before, inverse = scales.copy(), np.ones_like(scales)
     with np.errstate(all="ignore"):  # a run that diverges shows in its step
         if coding.scaled:
