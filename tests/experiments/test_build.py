@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.experiments.build import make_task
+from fedstale.experiments.execute import execute
+from fedstale.experiments.plan import plan
 from fedstale.experiments.schema import read
 
 OWN = """
@@ -68,7 +71,7 @@ def test_keys_with_their_defaults_are_no_part_of_a_run(made: Any) -> None:
 def test_pixels_are_scaled_with_the_mean_and_deviation_of_the_file(made: Any) -> None:
     (_, plain), (_, own) = made(), made("mean = [0.1]\nstd = [2.0]")
     torch.testing.assert_close(own.train.x, (plain.train.x * 0.25 + 0.5 - 0.1) / 2)
-    with pytest.raises(BadInput, match=r"data.mean must be one number for each of 1 channels, got \[0.1, 0.2\]"):
+    with pytest.raises(BadInput, match=r"data.mean and data.std .* each of 1 channels, got \[0.1, 0.2\]"):
         made("mean = [0.1, 0.2]")
     with pytest.raises(BadInput, match=r"data.std.0 should be greater than 0"):
         made("std = [0.0]")
@@ -88,3 +91,135 @@ def test_a_tree_of_nodes_has_test_samples_of_its_own(made: Any) -> None:
         BadInput, match=r"data.cis tests every node on samples of its own: leave out data.validation"
     ):
         made(tree)
+
+
+HOUSES = """
+import dataclasses
+
+import numpy as np
+import torch
+
+import fedstale as fs
+
+SLOPE = np.array([1.0, -2.0, 0.5])
+
+def houses():
+    "Tabular data with a number as its target, and no official test set."
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    return fs.data.Dataset("houses", x, (x @ SLOPE)[:, None], 200, 1)
+
+def huber(outputs, targets, delta=1.0):
+    return torch.nn.functional.huber_loss(outputs, targets, delta=delta, reduction="none")[:, 0]
+
+def mae(outputs, targets):
+    return (outputs - targets).abs().mean()
+
+@fs.part
+class Half:
+    "Every client in every second round."
+    def probs(self, n):
+        return np.full(n, 0.5, np.float32)
+
+    def rows(self, n, rng):
+        while True:
+            yield np.arange(n) % 2 == 0
+            yield np.arange(n) % 2 == 1
+
+@fs.part
+class Told:
+    "Always the same belief."
+    p: float = 0.5
+
+    def init(self, n):
+        return np.full(n, self.p, np.float32)
+
+    def probs(self, belief):
+        return belief
+
+    def observe(self, belief, heard):
+        return belief
+
+@fs.part
+class Halved:
+    "A server that goes half of each step."
+    def init(self, d):
+        return None
+
+    def apply(self, state, params, step):
+        return 0.5 * step, state
+
+@fs.part
+class First:
+    "The update of the first client that came."
+    def init(self, n, d):
+        return None
+
+    def aggregate(self, state, r):
+        return (r.received()[0] if len(r.clients) else np.zeros_like(r.params)), state
+"""
+OWN_PARTS = """
+name = "own"
+rounds = 6
+algorithms = ["unbiased", "own_houses:First"]
+local = { lr = 0.1 }
+participation = "own_houses:Half"
+estimator = { kind = "own_houses:Told", p = 0.4 }
+server = "own_houses:Halved"
+[data]
+dataset = "own_houses:houses"
+clients = 4
+[model]
+loss = { kind = "own_houses:huber", delta = 2.0 }
+metrics = { mae = "own_houses:mae" }
+"""
+
+
+def test_every_part_of_a_file_may_be_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "own_houses.py").write_text(HOUSES)
+    (tmp_path / "e.toml").write_text(OWN_PARTS)
+    chosen = read(tmp_path / "e.toml")
+    planned = plan(chosen, tmp_path / "runs")
+    results = [p.result for p in execute(chosen, planned) if p.result]
+    assert len(results) == 2
+    assert all(r["mae"]["final"] < 1 and "accuracy" not in r for r in results)
+    named = {f"own_houses:{name}" for name in ("Half", "Told", "Halved", "houses", "huber", "mae")}
+    assert named <= {*planned[0].config["sources"]}, "each counts in the run's key"
+    assert {*planned[1].config["sources"]} - {*planned[0].config["sources"]} == {"own_houses:First"}
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("loss = 'mse'", r"model.loss must be \"package.module:Name\", such as \"torch.nn:MSELoss\", got 'mse'"),
+        ("loss = { delta = 1 }", "model.loss must be .* got None"),
+        ("loss = 'torch.nn:MSELos'", "did you mean 'MSELoss'"),
+        ("loss = { kind = 'torch.nn:HuberLoss', delt = 1 }", "model.loss torch.nn:HuberLoss cannot be made with"),
+        ("metrics = { f1 = 'nowhere:f1' }", "model.metrics.f1 'nowhere:f1': there is no module 'nowhere'"),
+        ("metrics = { accuracy = 'torch:mean' }", "metrics must have other names than accuracy"),
+    ],
+)
+def test_a_loss_or_metric_that_cannot_be_used_is_refused(model: str, sentence: str, made: Any) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        made(f"[model]\n{model}")
+
+
+def test_torchs_cross_entropy_with_its_settings_is_taken(made: Any) -> None:
+    _, task = made("[model]\nloss = { kind = 'torch.nn:CrossEntropyLoss', label_smoothing = 0.1 }")
+    assert task.loss.label_smoothing == 0.1
+    assert "accuracy" in task.evaluate(task.init(0))
+
+
+def test_a_recording_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (folder / "matrix.csv").write_text("1,0,1\n0,1,1\n")
+    text = FILE.replace("made_images:images", "quadratic").replace("clients = 10", "clients = 2")
+    for participation in (
+        '"trace", matrix = "matrix.csv" }',
+        '"sampling", size = 1, base = { kind = "trace", matrix = "matrix.csv" } }',
+    ):
+        (folder / "e.toml").write_text(text.replace('"bernoulli", p = 0.5 }', participation))
+        (chosen,) = plan(read(folder / "e.toml"), tmp_path / "runs")
+        found = chosen.participation if isinstance(chosen.participation, fs.Trace) else chosen.participation.base
+        assert np.array_equal(found.recording(2), [[1, 0], [0, 1], [1, 1]])
+        assert np.allclose(found.probs(2), 2 / 3), "the mean of each client's row"

@@ -7,25 +7,27 @@ Every one is checked against its md5. Nothing is unpickled.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
 
 from fedstale.core import Ids, known
 from fedstale.data import formats
 from fedstale.data.download import Progress, quiet
 from fedstale.data.files import official, read
-from fedstale.data.formats import Pixels, Samples
+from fedstale.data.formats import Samples
 
 
 class Dataset(NamedTuple):
-    """Labelled images: the official training set, then the official test set."""
+    """Labelled images, or any other inputs and targets: the official training set, then the official test set."""
 
     name: str
-    x: Pixels  # (M, C, H, W)
-    y: Ids  # (M,)
+    x: npt.NDArray[Any]  # (M, C, H, W) bytes of images, or (M, …) numbers that a model takes as they are
+    y: npt.NDArray[Any]  # (M,) class numbers, or (M, …) targets of another loss
     n_train: int  # how many of the M are the official training set
     classes: int
-    mean: tuple[float, ...]  # per channel, of pixels scaled to [0, 1]
-    std: tuple[float, ...]
+    mean: tuple[float, ...] = ()  # per channel, of pixels scaled to [0, 1]; empty: inputs are not scaled
+    std: tuple[float, ...] = ()
     scale: float = 255.0  # the pixel value that stands for 1
     writers: Ids | None = None  # (M,) who wrote each sample, where known
 

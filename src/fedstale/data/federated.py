@@ -2,13 +2,13 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from fedstale.core import BadInput, Ids, Mask, known, part, require
 from fedstale.data.datasets import Dataset
-from fedstale.data.formats import Pixels
 from fedstale.data.partition import NeedsWriters, Partition, check
 from fedstale.data.swap import Swap
 from fedstale.rng import stream
@@ -18,8 +18,8 @@ from fedstale.rng import stream
 class Group:
     """Samples of some clients, one client after the other: client i's are rows offsets[i] to offsets[i + 1]."""
 
-    x: Pixels  # (M, C, H, W)
-    y: Ids  # (M,)
+    x: npt.NDArray[Any]  # (M, C, H, W) of images
+    y: npt.NDArray[Any]  # (M,)
     offsets: Ids
 
 
@@ -36,11 +36,11 @@ class Federated:
     """
 
     name: str
-    x: Pixels  # (M, C, H, W)
-    y: Ids  # (M,)
+    x: npt.NDArray[Any]  # (M, C, H, W) of images
+    y: npt.NDArray[Any]  # (M,)
     train_offsets: Ids  # (n + 1,)
-    test_x: Pixels  # (M', C, H, W)
-    test_y: Ids  # (M',)
+    test_x: npt.NDArray[Any]  # (M', C, H, W)
+    test_y: npt.NDArray[Any]  # (M',)
     test_offsets: Ids  # (n + 1,)
     classes: int
     mean: tuple[float, ...]  # per channel, of pixels scaled to [0, 1]
@@ -65,12 +65,12 @@ class Federated:
         """(n,) test samples of each client."""
         return np.diff(self.test_offsets)
 
-    def train(self, client: int) -> tuple[Pixels, Ids]:
+    def train(self, client: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Views of one client's training samples and labels."""
         rows = slice(self.train_offsets[client], self.train_offsets[client + 1])
         return self.x[rows], self.y[rows]
 
-    def test(self, client: int) -> tuple[Pixels, Ids]:
+    def test(self, client: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Views of one client's test samples and labels."""
         rows = slice(self.test_offsets[client], self.test_offsets[client + 1])
         return self.test_x[rows], self.test_y[rows]

@@ -1,16 +1,17 @@
 """The task and the participation that an experiment describes."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedstale.core import BadInput, Participation, Task, require
+from fedstale.core import BadInput, Participation, Task, require, shown
 from fedstale.data import Dataset, Federated, federate
 from fedstale.data.files import roots
-from fedstale.experiments.spec import Spec, Table, build
+from fedstale.experiments.spec import Spec, Table, as_table, build
 from fedstale.fed_cis import REQUESTS, Tree, layered
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.registry import (
@@ -54,17 +55,43 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
     from fedstale.tasks.split import WEIGHTS
     from fedstale.tasks.synthetic import synthetic
 
-    own = {key: value for key, value in model.items() if key != "ridge"}
+    own = {key: value for key, value in model.items() if key not in ("ridge", "loss", "metrics")}
     if data.get("cis"):
+        require(
+            {"loss", "metrics"}.isdisjoint(model), "data.cis has cross entropy and accuracy: leave out model.loss"
+        )
         return _cis_task(data, own, model["ridge"], device)
-    network = _network(own)
-    weights = WEIGHTS[data["weights"]]
+    network, weights, loss = _network(own), WEIGHTS[data["weights"]], _loss(model.get("loss"))
+    metrics = {
+        name: own_object(function, f"model.metrics.{name}") for name, function in model.get("metrics", {}).items()
+    }
     if data["dataset"] == "synthetic":
         return synthetic(
             n, data["gamma"], data["delta"], seed=seed, iid=data["iid"], max_samples=data["max_samples"],
-            test_share=data["test_share"], model=network, weights=weights, ridge=model["ridge"], device=device,
+            test_share=data["test_share"], model=network, weights=weights, loss=loss, metrics=metrics,
+            ridge=model["ridge"], device=device,
         )  # fmt: skip
-    return image_task(divide(data), network, weights=weights, ridge=model["ridge"], device=device)
+    return image_task(
+        divide(data), network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device
+    )
+
+
+def _loss(spec: Spec | None) -> Any:
+    """The loss of a section `model`: an object of the class that it names, or the function."""
+    from fedstale.tasks.losses import cross_entropy
+
+    if spec is None:
+        return cross_entropy
+    settings = as_table(spec, "model.loss")
+    kind = settings.pop("kind", None)
+    ok = isinstance(kind, str) and OWN.fullmatch(kind)
+    require(bool(ok), f'model.loss must be "package.module:Name", such as "torch.nn:MSELoss", got {shown(kind)}')
+    own = own_object(str(kind), "model.loss")
+    try:
+        return own(**settings) if isinstance(own, type) else partial(own, **settings) if settings else own
+    except Exception as error:  # whatever the user's own code raises
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"model.loss {kind} cannot be made with {settings}: {text}") from error
 
 
 def _network(spec: Table) -> Any:
@@ -114,16 +141,26 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
         divided = divide(data)
         table["labels"] = [np.bincount(divided.train(i)[1], minlength=divided.classes) for i in range(divided.n)]
     if isinstance(name := table.get(setting := RECORDINGS.get(str(table.get("kind")), "")), str):
-        table[setting] = _found(name)
+        table[setting] = _found(name, roots())
     if table.get("kind") == "exits" and "exits" not in table:
         require(bool(data.get("cis")), "participation 'exits' needs data.cis, or exits of its own, got neither")
         table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": data["cis"]["p"]}
     return table
 
 
-def _found(name: str) -> str:
-    """A recording where its name says, or in a data folder."""
-    places = [Path(name), *(root / name for root in roots())]
+def located(spec: Any, folder: Path) -> Any:
+    """A participation whose recording is also looked for in a folder, which is that of the experiment's file."""
+    if not isinstance(spec, Mapping):
+        return spec
+    setting = RECORDINGS.get(str(spec.get("kind")), "")
+    found = {"base": located(spec["base"], folder)} if "base" in spec else {}
+    found |= {setting: _found(spec[setting], [folder])} if isinstance(spec.get(setting), str) else {}
+    return {**spec, **found}
+
+
+def _found(name: str, folders: Sequence[Path]) -> str:
+    """A recording where its name says, or in one of the folders."""
+    places = [Path(name), *(folder / name for folder in folders)]
     short = all(len(piece.encode()) < 256 for piece in places[0].parts)  # a longer name is no file's
     return str(next((place for place in places if short and place.exists()), name))
 
@@ -147,10 +184,9 @@ def divide(data: Mapping[str, Any]) -> Federated:
 def _normalised(images: Dataset, data: Mapping[str, Any]) -> Dataset:
     """The dataset with the mean and the deviation of its pixels that a section `data` gives, if it does."""
     mean, std = data.get("mean", images.mean), data.get("std", images.std)
-    for key, given, own in (("mean", mean, images.mean), ("std", std, images.std)):
-        require(
-            len(given) == len(own), f"data.{key} must be one number for each of {len(own)} channels, got {given}"
-        )
+    channels = images.x.shape[1] if images.x.ndim > 1 else 0
+    ok = len(mean) == len(std) in (0, channels)
+    require(ok, f"data.mean and data.std must be one number for each of {channels} channels, got {mean} and {std}")
     return images._replace(mean=tuple(mean), std=tuple(std))
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from fedstale.core import BadInput, Local, known, require, shown
+from fedstale.experiments.build import located
 from fedstale.experiments.spec import PARTS, Spec, Table, build, make, override
 from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
 
@@ -101,8 +102,11 @@ DATA: Mapping[str, type[Section]] = {
 
 class Model(Section):
     model_config = ConfigDict(extra="allow", strict=True)  # the rest are the model's own settings
+    later = ("loss", "metrics")
     kind: str = "linear"  # name of a model; its settings stand beside it
     ridge: Annotated[float, Field(ge=0)] = 0.0  # adds ridge · ‖w‖² / 2 to the loss
+    loss: Spec | None = None  # a loss such as "torch.nn:MSELoss", or of your own; cross entropy if left out
+    metrics: dict[str, str] = {}  # more scores of the test samples: name = "module:function"
 
 
 class Training(Section):
@@ -148,6 +152,8 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     raw.setdefault("name", path.stem)
     for change in overrides:
         override(raw, change)
+    if "participation" in raw:
+        raw["participation"] = located(raw["participation"], path.parent)
     return check(raw)
 
 

@@ -1,13 +1,16 @@
 """Image classification: a divided dataset and a model as a task."""
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from fedstale.data.federated import Federated
-from fedstale.data.formats import Pixels
+from fedstale.tasks.evaluation import Metric
+from fedstale.tasks.losses import Loss, cross_entropy
 from fedstale.tasks.models import Model
 from fedstale.tasks.split import Split, Weighting, even
 from fedstale.tasks.supervised import Supervised
@@ -18,6 +21,8 @@ def image_task(
     model: Model,
     *,
     weights: npt.ArrayLike | Weighting = even,
+    loss: Loss = cross_entropy,
+    metrics: Mapping[str, Metric] | None = None,
     ridge: float = 0.0,
     device: str = "cpu",
 ) -> Supervised:
@@ -39,6 +44,8 @@ def image_task(
         validation=validation,
         held_out=held_out,
         weights=weights,
+        loss=loss,
+        metrics=metrics,
         ridge=ridge,
         device=device,
     )
@@ -50,6 +57,10 @@ def splits(federated: Federated) -> tuple[Split, Split]:
     return train, Split.of(_scaled(federated.test_x, federated), federated.test_y, federated.test_offsets)
 
 
-def _scaled(pixels: Pixels, federated: Federated) -> Tensor:
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (federated.mean, federated.std))
+def _scaled(pixels: npt.NDArray[Any], federated: Federated) -> Tensor | npt.NDArray[Any]:
+    """With mean 0 and deviation 1 per channel; inputs of a dataset without these numbers are left as they are."""
+    if not federated.mean:
+        return pixels
+    shape = (-1, *[1] * (pixels.ndim - 2))
+    mean, std = (torch.tensor(values).view(shape) for values in (federated.mean, federated.std))
     return torch.tensor(pixels, dtype=torch.float32).div_(federated.scale).sub_(mean).div_(std)

@@ -4,6 +4,7 @@ Caldas et al., LEAF: A benchmark for federated settings, 2019; Li et al., Federa
 heterogeneous networks (FedProx), MLSys 2020.
 """
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy.typing as npt
 
 from fedstale.core import Array, Ids, part, require
 from fedstale.rng import stream
+from fedstale.tasks.evaluation import Metric
+from fedstale.tasks.losses import Loss, cross_entropy
 from fedstale.tasks.models import Linear, Model
 from fedstale.tasks.split import Weighting, even
 from fedstale.tasks.supervised import Supervised
@@ -71,6 +74,8 @@ def synthetic(
     test_share: float = 0.2,
     model: Model = Linear(),
     weights: npt.ArrayLike | Weighting = even,
+    loss: Loss = cross_entropy,
+    metrics: Mapping[str, Metric] | None = None,
     ridge: float = 0.0,
     device: str = "cpu",
 ) -> Supervised:
@@ -85,6 +90,8 @@ def synthetic(
         [(x[cut:], y[cut:]) for (x, y), cut in zip(clients, cuts, strict=True)],
         [(x[:cut], y[:cut]) for (x, y), cut in zip(clients, cuts, strict=True)],
         weights=weights,
+        loss=loss,
+        metrics=metrics,
         ridge=ridge,
         device=device,
     )
