@@ -9,10 +9,11 @@ from fedstale.federation.protocol.link import Arrival, Fault, LinkDown
 from fedstale.federation.server import rounds
 from fedstale.federation.server.diagnostics import status, trace, write_trace
 from fedstale.federation.server.rounds import Server, Stalled
-from fedstale.federation.state.manifest import read_metrics
-from fedstale.federation.state.resize import arrays_of, memories
+from fedstale.federation.state.manifest import checksum, read_manifest, read_metrics, write_manifest
+from fedstale.federation.state.resize import arrays_of, memories, with_arrays
 from fedstale.participation import Trace
 from fedstale.registry import RECIPES
+from fedstale.runs.store import RunFolder
 from tests.federation.inprocess import NODES, InProcess, roster_of
 from tests.federation.parts import LOCAL, TASK, N, made, played, server, simulated, table
 
@@ -314,10 +315,22 @@ def test_scaffold_sends_its_drift_with_the_order(tmp_path):
         Serial(TASK, Local(**LOCAL)), Scaffold(), Trace(rows), rounds=5, seed=1, estimator=s.rules.estimator
     )
     assert np.array_equal(last.state.checkpoint.params, same.params)
-    assert len(s.ledger.rows["/0/2/0"]) == N  # the controls are kept row by row
-    again = server(tmp_path, link)
+    again, controls = server(tmp_path, link), last.state.checkpoint.state.rows
     again.rules = s.rules
-    assert np.array_equal(again.ledger.load().checkpoint.state.rows, last.state.checkpoint.state.rows)
+    assert np.array_equal(again.ledger.load().checkpoint.state.rows, controls)
+    _keep_rows_in_files(tmp_path / "state", last.state, "/0/2/0")
+    assert np.array_equal(again.ledger.load().checkpoint.state.rows, controls)
+
+
+def _keep_rows_in_files(folder, state, path):
+    """The state as an earlier version wrote it: also the rows of an array in files of their own."""
+    arrays, files = arrays_of(state), {}
+    for i, row in enumerate(arrays[path]):
+        np.save(place := folder / f"{i}.npy", row)
+        files[str(i)] = [place.name, checksum(place)]
+    RunFolder(folder).save_checkpoint(with_arrays(state, arrays | {path: arrays[path][:0]}, state))
+    core = ["checkpoint.npz", checksum(folder / "checkpoint.npz")]
+    write_manifest(folder, read_manifest(folder) | {"rows": {path: files}, "checkpoint": core})
 
 
 @pytest.mark.parametrize(("few", "many"), [(9, 3), (3, 9)])

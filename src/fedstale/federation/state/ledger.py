@@ -1,8 +1,8 @@
 """The server's state on disk: one atomic commit per round.
 
     STATE/manifest.json            the commit point: round, configuration, and every file with its checksum
-    STATE/round-T/checkpoint.npz   everything but the clients' rows
-    STATE/rows/ARRAY/CLIENT.T.npy  a client's row, as written in round T
+    STATE/round-T/checkpoint.npz   everything but the rows of memories
+    STATE/rows/MEMORY/CLIENT.T.npy a client's row of a memory, as written in round T
     STATE/metrics.jsonl            one line per committed round
     STATE/lock                     held by the server that uses the state
 
@@ -64,7 +64,7 @@ class Ledger:
             rows = {k: np.load(self._verified(*files[str(i)])) for k, i in enumerate(m["ids"]) if str(i) in files}
             if path in memories:
                 resize.put_rows(memories[path], rows)
-            else:
+            else:  # written by a version that kept the rows of arrays in files, too
                 arrays[path] = fresh[path]
                 for k, row in rows.items():
                     arrays[path][k] = row
@@ -77,7 +77,7 @@ class Ledger:
         t, rows = state.checkpoint.t, self._write_rows(state)
         folder = RunFolder(self.path / f"round-{t}")
         folder.path.mkdir(parents=True, exist_ok=True)
-        folder.save_checkpoint(_without_rows(state, rows))
+        folder.save_checkpoint(resize.without_rows(state))
         if t:
             self._append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         core = f"round-{t}/checkpoint.npz"
@@ -96,32 +96,22 @@ class Ledger:
         self.metrics_end += len(line)
 
     def _write_rows(self, state: ServerState) -> Files:
-        """The files of all rows, after writing those that changed."""
-        ids, t, n = state.ids.tolist(), state.checkpoint.t, len(state.ids)
-        fresh, arrays, rows = resize.arrays_of(self.initial(n)), resize.arrays_of(state), Files()
+        """The files of the rows of all memories, after writing those that changed."""
+        ids, t, rows = state.ids.tolist(), state.checkpoint.t, Files()
         for path, memory in resize.memories(state):
             changed = memory.written == t if self.ids == ids else memory.written > 0
             new = {ids[k]: memory.kept.read(k) for k in np.flatnonzero(changed).tolist()}
             rows[path] = self._files(path, ids, t, new)
-        for path in _row_arrays(self.initial, n):
-            on_disk, pairs = self.rows.get(path, {}), zip(ids, arrays[path], fresh[path], strict=True)
-            new = {i: row for i, row, zero in pairs if str(i) in on_disk or not np.array_equal(row, zero)}
-            rows[path] = self._files(path, ids, t, new)
         return rows
 
     def _files(self, path: str, ids: list[int], t: int, new: dict[int, Any]) -> dict[str, Named]:
-        """The files of the rows of one array: those of the last commit, and of the new rows."""
+        """The files of the rows of one memory: those of the last commit, and of the new rows."""
         files = {str(i): file for i in ids if (file := self.rows.get(path, {}).get(str(i)))}
         for i, row in new.items():
-            name = f"rows/{path.strip('/').replace('/', '.')}/{i}.{t}.npy"
-            place, old = self.path / name, files.get(str(i))
+            place = self.path / (name := f"rows/{path.strip('/').replace('/', '.')}/{i}.{t}.npy")
             place.parent.mkdir(parents=True, exist_ok=True)
             write(place, partial(np.save, arr=row))
-            now = checksum(place)
-            if old is None or old[1] != now:
-                files[str(i)] = [name, now]
-            elif old[0] != name:  # the same bytes as before: keep the old file
-                place.unlink()
+            files[str(i)] = [name, checksum(place)]
         return files
 
     def _verified(self, name: str, expected: str) -> Path:
@@ -143,17 +133,3 @@ class Ledger:
         for file in self.path.glob("rows/*/*"):
             if str(file.relative_to(self.path)) not in named:
                 file.unlink(missing_ok=True)
-
-
-def _row_arrays(initial: Callable[[int], ServerState], n: int) -> list[str]:
-    """The paths of the arrays in the strategy's state that hold one row per client."""
-    axes = resize.client_axes(lambda k: initial(k).checkpoint.state, n)
-    arrays = resize.arrays_of(initial(n).checkpoint.state)
-    return [f"/0/2{path}" for path, of in axes.items() if 0 in of and arrays[path].ndim > 1]
-
-
-def _without_rows(state: ServerState, rows: Files) -> Any:
-    """The state without the arrays that are written row by row."""
-    arrays = resize.arrays_of(state)
-    empty = {path: arrays[path][:0] for path in rows if path in arrays}
-    return resize.without_rows(resize.with_arrays(state, arrays | empty, state))
