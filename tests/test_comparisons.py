@@ -28,13 +28,14 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = torch.nn.Linear(3, 2)
+        self.norm = torch.nn.BatchNorm1d(2)  # its buffers are part of every checkpoint
     def forward(self, x):
-        return self.layer(x)
+        return self.norm(self.layer(x))
 
 class Slow(fs.Supervised):
-    def evaluate(self, params):
+    def evaluate(self, params, buffers):
         print("evaluated", flush=True)
-        return super().evaluate(params)
+        return super().evaluate(params, buffers)
 
 if __name__ == "__main__":
     made = torch.Generator().manual_seed(0)
@@ -102,7 +103,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path) -> Non
     names = {path.parent.name for path in (tmp_path / "whole").glob("*/config.json")}
     assert len(names) == 4
     for name in names:
-        for file in ("metrics.jsonl", "params.npy", "clients.json", "config.json"):
+        for file in ("metrics.jsonl", "params.npy", "buffers.npy", "clients.json", "config.json"):
             one, other = ((tmp_path / place / name / file).read_bytes() for place in ("whole", "parts"))
             assert one == other, (name, file)
 

@@ -17,6 +17,7 @@ from fedstale.core import (
     Engine,
     EstimatesMixing,
     Estimator,
+    Floats,
     Ids,
     Job,
     Local,
@@ -31,11 +32,13 @@ from fedstale.core import (
     Task,
     WarmsUp,
     WithTruth,
+    buffered,
     divides,
     drifts,
     require,
     runs_loops,
     selects,
+    weighted_sum,
 )
 from fedstale.estimators import Known
 from fedstale.rng import stream
@@ -194,7 +197,7 @@ def warmed_up(estimator: Estimator, participation: Participation, n: int, seed: 
 
 def first(run: Run) -> Checkpoint:
     """The checkpoint of round 0, where the run begins."""
-    task = run.engine.task
+    task, keeper = run.engine.task, buffered(run.engine.task)
     return Checkpoint(
         t=0,
         params=task.init(run.seed),
@@ -202,6 +205,7 @@ def first(run: Run) -> Checkpoint:
         belief=run.estimator.init(task.n),
         server=run.server.init(task.d),
         channel=run.channel.init(task.n, partial(stream, run.seed, "channel", 0)),
+        buffers=keeper.initial_buffers if keeper else None,
     )
 
 
@@ -216,7 +220,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
         params, available = now.params, np.flatnonzero(next(rows))
         chosen, probs = available, estimator.probs(now.belief) * share
         if selecting:
-            asked = engine.losses(Job(params, available, seed, t, local))
+            asked = engine.losses(Job(params, available, seed, t, local, buffers=now.buffers))
             mixing = mixes.mixing(now.belief) if mixes else np.zeros(n, np.float32)
             chosen, state = selecting.select(now.state, Availability(t, available, asked, weights, probs, mixing))
             now = now._replace(state=state)
@@ -225,11 +229,11 @@ def _play(run: Run, now: Checkpoint) -> Play:
         reached, link = channel.downlink(now.channel, chosen, streams)
         trained = chosen[reached]
         drift = drifting.drift(now.state, trained) if drifting else None
-        reply = yield Job(params, trained, seed, t, local, drift)
+        reply = yield Job(params, trained, seed, t, local, drift, now.buffers)
         assert isinstance(reply, Reply), "a job is answered by its reply"
         arrived, link = channel.uplink(link, trained, d, streams)
 
-        heard, finite = arrived.any(axis=1), _finite(reply, len(trained), d)
+        heard, finite = arrived.any(axis=1), _finite(reply, len(trained), d, now.buffers)
         keep = slice(None) if (heard & finite).all() else heard & finite  # a slice copies nothing
         clients, losses, refused = trained[keep], reply.losses[keep], trained[heard & ~finite]
         if len(refused) > 1 and len(clients) == 0:
@@ -237,17 +241,20 @@ def _play(run: Run, now: Checkpoint) -> Play:
         work = reply.work and reply.work.of(keep)
         r = Round(t, params, clients, reply.updates[keep], arrived[keep], losses, weights, probs, work)
         idle = np.setdiff1d(available, chosen, assume_unique=True) if selecting else available[:0]
-        step, now = close_round(strategy, server, estimator, now._replace(channel=link), r, idle)
+        buffers = None if reply.buffers is None else reply.buffers[keep]
+        step, now = close_round(strategy, server, estimator, now._replace(channel=link), r, idle, buffers)
         yield Snapshot(t, now.params, step, available, chosen, clients, refused, losses, probs, now)
 
 
 def close_round(
-    strategy: Strategy, server: Server, estimator: Estimator, now: Checkpoint, r: Round, idle: Ids
-) -> tuple[Array, Checkpoint]:
+    strategy: Strategy, server: Server, estimator: Estimator, now: Checkpoint, r: Round, idle: Ids,
+    buffers: Floats | None = None,
+) -> tuple[Array, Checkpoint]:  # fmt: skip
     """Close round r.t: the step, and the checkpoint after it. A simulation and a federation share this.
 
     `now` is the checkpoint of the round before, with what `select` and the channel have changed since.
-    `idle` clients were available and not selected: the estimator counts them as heard.
+    `idle` clients were available and not selected: the estimator counts them as heard. `buffers` (m, b) are those
+    of the clients heard from.
     """
     step, state = strategy.aggregate(now.state, r)
     if not np.isfinite(step).all():
@@ -259,12 +266,24 @@ def close_round(
     present = np.zeros(len(r.weights), np.bool_)
     present[r.clients] = present[idle] = True
     belief = estimator.observe(now.belief, present)
-    return step, now._replace(t=r.t, params=params, state=state, belief=belief, server=momentum)
+    kept = now.buffers if buffers is None else mean_buffers(r.weights[r.clients], buffers, now.buffers)
+    return step, now._replace(t=r.t, params=params, state=state, belief=belief, server=momentum, buffers=kept)
 
 
-def _finite(reply: Reply, m: int, d: int) -> Mask:
-    """(m,) which updates and losses are finite; the others are refused and the round goes on without them."""
+def mean_buffers(weights: Array, rows: Floats, before: Floats | None) -> Floats | None:
+    """Σ_S a_i b_i / Σ_S a_i of the clients heard from, whatever their p_i; as before if their weights are all 0."""
+    total = float(weights.astype(np.float64).sum())
+    return weighted_sum(weights, rows) / total if total > 0 else before
+
+
+def _finite(reply: Reply, m: int, d: int, sent: Floats | None) -> Mask:
+    """(m,) whose update, loss and buffers are finite; the others are refused and the round goes on without them."""
     require(reply.updates.shape == (m, d), f"the engine's updates must be ({m}, {d}), got {reply.updates.shape}")
     require(reply.losses.shape == (m,), f"the engine's losses must be ({m},), got {reply.losses.shape}")
     with np.errstate(invalid="ignore"):
-        return np.isfinite(reply.updates @ np.zeros(d, np.float32)) & np.isfinite(reply.losses)
+        finite: Mask = np.isfinite(reply.updates @ np.zeros(d, np.float32)) & np.isfinite(reply.losses)
+    if sent is None:
+        return finite
+    shape, buffers = (m, len(sent)), np.zeros(0) if reply.buffers is None else reply.buffers
+    require(buffers.shape == shape, f"the engine's buffers must be {shape}, got {buffers.shape}")
+    return finite & np.isfinite(buffers).all(axis=1)

@@ -163,7 +163,7 @@ def _descents(task: core.Task, local: core.Local, params: Array) -> list[Any]:
 def check_engine(
     engine: Engine, reference: Engine | None = None, *, rounds: int = 3, tolerance: float = 0.0
 ) -> None:
-    """Check an engine: the updates and losses of the reference (default: Serial), for one job at a time or many.
+    """Check an engine: it trains like the reference (default: Serial), for one job at a time or many.
 
     `tolerance` is relative to the largest number of the reference's reply; 0 asks for the same bits.
     """
@@ -183,6 +183,7 @@ def check_engine(
                 where = f"(round {t}, {len(job.clients)} clients)"
                 _same(who, job, before, "train must not change its jobs")
                 _near(who, reply[:2], due[:2], tolerance, f"{like} {where}")
+                _same(who, [reply.buffers], [due.buffers], f"the model's buffers {like} {where}")
                 _same(who, [reply.work], [due.work], f"a reply must count the work of its clients {where}")
                 _near(who, engine.train([job])[0][:2], due[:2], tolerance, f"{like} also one job at a time {where}")
                 _near(
@@ -280,9 +281,11 @@ def _jobs(engine: Engine, params: Array, t: int) -> list[Job]:
     other = dataclasses.replace(local, lr=local.lr / 2, decay=0.5, **more)
     drift = 0.1 * stream(0, "drift").standard_normal((n, d)).astype(np.float32)
     pull = drift[::2].copy() if local.train is None else None
+    keeper = core.buffered(engine.task)
+    buffers = 2 * keeper.initial_buffers + 1 if keeper else None
     return [
         Job(params, np.arange(n), 0, t, local),
-        Job(params * np.float32(0.5), np.arange(0, n, 2), 1, t + 7, other, pull),
+        Job(params * np.float32(0.5), np.arange(0, n, 2), 1, t + 7, other, pull, buffers),
         Job(params, np.array([n - 1]), 0, t, local),
         Job(params, np.arange(0), 0, t, local),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedstale.core import BadInput
+from fedstale.core import BadInput, Checkpoint
 from fedstale.runs import store
 
 STATE = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": [1.5, "word", None]}
@@ -104,11 +104,37 @@ def test_a_kill_while_writing_leaves_the_old_file_and_the_next_owner_sweeps(tmp_
 def test_clearing_forgets_everything_but_the_configuration(tmp_path: Path) -> None:
     folder = store.RunFolder(tmp_path)
     (tmp_path / "rows").mkdir()
-    names = ("config.json", "result.json", "clients.json", "params.npy", "checkpoint.npz", "metrics.jsonl")
+    names = (
+        "config.json",
+        "result.json",
+        "clients.json",
+        "params.npy",
+        "buffers.npy",
+        "checkpoint.npz",
+        "metrics.jsonl",
+    )
     for name in (*names, "memory-a.rows", "rows/memory-b.rows"):
         (tmp_path / name).write_text("{}")
     folder.clear()
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["config.json"]
+
+
+def test_final_buffers_are_kept_exactly_and_missing_ones_are_none(tmp_path: Path) -> None:
+    folder, buffers = store.RunFolder(tmp_path), np.array([1 / 3, 2.0**53])
+    folder.save_params(np.ones(2, np.float32))
+    assert folder.buffers() is None
+    folder.save_params(np.ones(2, np.float32), buffers)
+    np.testing.assert_array_equal(folder.buffers(), buffers)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_from_before_there_were_buffers_is_read(tmp_path: Path) -> None:
+    folder = store.RunFolder(tmp_path)
+    now = Checkpoint(3, np.ones(2, np.float32), (), None, None, None)
+    folder.save_checkpoint(now[:6])
+    assert folder.load_checkpoint(now)._replace(params=now.params) == now
+    whole = now._replace(buffers=np.array([0.5]))
+    folder.save_checkpoint(whole)
+    np.testing.assert_array_equal(folder.load_checkpoint(now).buffers, [0.5])
 
 
 def test_names_go_by_content() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedstale.core import BadInput, Job, Local
+from fedstale.core import BadInput, Job, Local, buffered
 from fedstale.engines import Serial
 from fedstale.kernels import load
 from fedstale.participation.bernoulli import Bernoulli
@@ -214,11 +214,11 @@ def normalised(layer):
     return nn.Sequential(nn.Linear(5, 4), layer, nn.Linear(4, 3))
 
 
-def test_running_statistics_are_refused_and_other_norms_are_not():
-    with pytest.raises(BadInput, match=r"use GroupNorm.* got changes in 1.running_mean, 1.running_var"):
-        Supervised(normalised(nn.BatchNorm1d(4)), pairs(SIZES))
+def test_norms_without_running_statistics_have_no_buffers():
     for layer in (nn.GroupNorm(2, 4), nn.BatchNorm1d(4, track_running_stats=False)):
-        assert Supervised(normalised(layer), pairs(SIZES)).d == 5 * 4 + 4 + 8 + 4 * 3 + 3
+        task = Supervised(normalised(layer), pairs(SIZES))
+        assert task.d == 5 * 4 + 4 + 8 + 4 * 3 + 3
+        assert buffered(task) is None
 
 
 class Frozen(nn.Module):

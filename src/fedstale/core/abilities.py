@@ -9,13 +9,13 @@ import numpy.typing as npt
 from fedstale.core.local import Local
 from fedstale.core.parts import BadInput
 from fedstale.core.protocols import Estimator, Strategy, Task
-from fedstale.core.records import Array, Availability, Belief, Ids, Mask, State
+from fedstale.core.records import Array, Availability, Belief, Floats, Ids, Mask, State
 
 __all__ = [
     "BindsTask", "Closes", "CountsSamples", "DividesByProbability", "DrawsByRound", "Drifts", "EstimatesMixing",
-    "ExplainsItself", "HasBeta", "HasClusters", "HasDevice", "HasOptima", "HasSlots", "Mixes", "RunsLoops",
-    "SavesItself", "ScoresClients", "Selects", "StepsTogether", "WarmsUp", "WithTruth", "Wraps", "divides",
-    "drifts", "runs_loops", "selects",
+    "ExplainsItself", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasOptima", "HasSlots", "Mixes",
+    "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StepsTogether", "WarmsUp", "WithTruth", "Wraps",
+    "buffered", "divides", "drifts", "runs_loops", "selects",
 ]  # fmt: skip
 
 
@@ -150,6 +150,28 @@ class HasSlots(Protocol):
 
 
 @runtime_checkable
+class HasBuffers(Protocol):
+    """A task whose model has buffers that training changes, such as the running statistics of BatchNorm.
+
+    They are one vector (b,), which is sent and averaged beside the parameters and never goes through a strategy, a
+    memory, 1/p or a server. An engine loads them before a client's first gradient and reads them after its last.
+    """
+
+    @property
+    def initial_buffers(self) -> Floats:
+        """(b,) the buffers before round 1; (0,) if training changes none."""
+
+    def load_buffers(self, buffers: Floats) -> None:
+        """Set the buffers that the next gradient begins with."""
+
+    def read_buffers(self) -> Floats:
+        """(b,) the buffers as the last gradient left them."""
+
+    def evaluate(self, params: Array, buffers: Floats | None = None) -> Mapping[str, float]:
+        """Name → value of every metric, of the model with these parameters and buffers."""
+
+
+@runtime_checkable
 class HasClusters(Protocol):
     """A participation process whose clients come and go in clusters of equal size."""
 
@@ -196,6 +218,11 @@ class Closes(Protocol):
     """An engine that holds processes or memory until it is closed."""
 
     def close(self) -> None: ...
+
+
+def buffered(task: Task) -> HasBuffers | None:
+    """The task, if its model has buffers that training changes."""
+    return task if isinstance(task, HasBuffers) and len(task.initial_buffers) else None
 
 
 def selects(strategy: Strategy) -> Selects | None:

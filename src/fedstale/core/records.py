@@ -24,7 +24,7 @@ Belief = Any  # the same, of an estimator
 Streams = Callable[..., np.random.Generator]  # names -> a generator; see fedstale.rng
 
 
-def weighted_sum(weights: npt.NDArray[Any], rows: Array) -> npt.NDArray[np.float64]:
+def weighted_sum(weights: npt.NDArray[Any], rows: Array | Floats) -> npt.NDArray[np.float64]:
     """Σ_k weights[k] · rows[k] in float64, row after row: the same bits whatever BLAS or threads do."""
     total = np.zeros(rows.shape[1])
     for weight, row in zip(weights.tolist(), rows, strict=True):
@@ -94,7 +94,7 @@ class Job(NamedTuple):
     t: int
     local: Local
     drift: Array | None = None  # (m, d) added to every gradient of the client (SCAFFOLD)
-    buffers: Floats | None = None  # (b,) what the model's buffers begin with, if training changes them
+    buffers: Floats | None = None  # (b,) of a task that HasBuffers; those that its model is made with if None
     states: Mapping[int, State] | None = None  # what clients of the job have kept from earlier rounds, by client
 
 
@@ -104,7 +104,7 @@ class Reply(NamedTuple):
     updates: Array  # (m, d) local minus sent
     losses: Array  # (m,)   loss of the first batch, at the parameters sent
     work: Work | None = None  # how much each client has trained; strategies such as Scaffold need it
-    buffers: Floats | None = None  # (m, b) the model's buffers after training, if training changes them
+    buffers: Floats | None = None  # (m, b) after training, of a task that HasBuffers
     states: Mapping[int, State] | None = None  # what the clients keep for later rounds, by client
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedstale.core import Array, HasSlots, Job, Local, Reply, Task, part, require, runs_loops
+from fedstale.core import Array, HasSlots, Job, Local, Reply, Task, buffered, part, require, runs_loops
 from fedstale.rng import stream
 from fedstale.tasks.local import drawn, few_threads, settled, work_of
 
@@ -45,39 +45,48 @@ class Serial:
             return [self._train(job) for job in jobs]
 
     def _train(self, job: Job) -> Reply:
-        m, local = len(job.clients), job.local
+        m, keeper = len(job.clients), buffered(self.task)
         updates, losses = np.empty((m, self.task.d), np.float32), np.empty(m, np.float32)
-        lr, prox = np.float32(local.rate(job.t)), np.float32(local.prox)
+        buffers = np.empty((m, len(keeper.initial_buffers))) if keeper else None
         for k, client in enumerate(job.clients.tolist()):
-            if local.train is not None:
-                updates[k], losses[k] = self._own(job, client)
-                continue
-            w = job.params.copy()
-            optimizer = None if local.plain else self._optimizer(w, job)
-            for step, batch in enumerate(self._batches(job, client)):
-                loss, gradient = self.task.gradient(w, client, batch)
-                if step == 0:
-                    losses[k] = loss
-                if prox:
-                    gradient = gradient + prox * (w - job.params)
-                if job.drift is not None:
-                    gradient = gradient + job.drift[k]
-                if optimizer:
-                    optimizer.step(gradient)
-                else:
-                    w -= lr * gradient
+            self._begin(job)
+            w, loss = self._steps(job, k, client) if job.local.train is None else self._own(job, client)
             updates[k] = w - job.params
-        return Reply(updates, losses, work_of(self.task, job))
+            if keeper and buffers is not None:
+                buffers[k] = keeper.read_buffers()
+            losses[k] = self._loss(job, client) if loss is None else loss
+        return Reply(updates, losses, work_of(self.task, job), buffers)
 
-    def _own(self, job: Job, client: int) -> tuple[Array, float]:
-        """Update and loss of a client that is trained by a loop of the user's own."""
+    def _begin(self, job: Job) -> None:
+        """Give the model the buffers that are sent, if training changes any."""
+        if keeper := buffered(self.task):
+            keeper.load_buffers(keeper.initial_buffers if job.buffers is None else job.buffers)
+
+    def _steps(self, job: Job, k: int, client: int) -> tuple[Array, float]:
+        """Parameters (d,) after the last batch, and loss of the first, of the k-th client of a job."""
+        local, w, first = job.local, job.params.copy(), float("nan")
+        lr, prox = np.float32(local.rate(job.t)), np.float32(local.prox)
+        optimizer = None if local.plain else self._optimizer(w, job)
+        for step, batch in enumerate(self._batches(job, client)):
+            loss, gradient = self.task.gradient(w, client, batch)
+            if step == 0:
+                first = loss
+            if prox:
+                gradient = gradient + prox * (w - job.params)
+            if job.drift is not None:
+                gradient = gradient + job.drift[k]
+            if optimizer:
+                optimizer.step(gradient)
+            else:
+                w -= lr * gradient
+        return w, first
+
+    def _own(self, job: Job, client: int) -> tuple[Array, float | None]:
+        """Parameters (d,) after a training loop of the user's own, and the loss that it returned, if it did."""
         from fedstale.tasks.loops import Context  # torch is slow to load
 
         local = settled(job, client)
-        w, loss = runs_loops(self.task).run_loop(job.params, client, local, Context.of(job, client, local))
-        if loss is None:
-            loss = float(self.losses(job._replace(clients=np.array([client])))[0])
-        return w - job.params, loss
+        return runs_loops(self.task).run_loop(job.params, client, local, Context.of(job, client, local))
 
     def _optimizer(self, w: Array, job: Job) -> "Optimizer":
         from fedstale.engines.optimizers import Optimizer  # torch is slow to load
@@ -87,8 +96,11 @@ class Serial:
     def losses(self, job: Job) -> Array:
         """(m,) the loss of each client's first batch of this round, without training."""
         with few_threads(self.task):
-            batches = ((i, next(self._batches(job, i))) for i in job.clients.tolist())
-            return np.array([self.task.gradient(job.params, i, batch)[0] for i, batch in batches], np.float32)
+            return np.array([self._loss(job, i) for i in job.clients.tolist()], np.float32)
+
+    def _loss(self, job: Job, client: int) -> float:
+        self._begin(job)
+        return self.task.gradient(job.params, client, next(self._batches(job, client)))[0]
 
     def _batches(self, job: Job, client: int) -> Iterator[Any]:
         """The client's batches of this round, at least one."""

@@ -16,7 +16,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Checkpoint, HasBeta, Ids, ScoresClients, Snapshot, Task, require
+from fedstale.core import BadInput, Checkpoint, HasBeta, Ids, Snapshot, Task, require
+from fedstale.evaluation import evaluate, per_client
 from fedstale.experiments.plan import Planned
 from fedstale.experiments.spec import Table
 from fedstale.experiments.tracer import Traced
@@ -60,7 +61,7 @@ class Recorder:
         write_json(p.folder.path / "environment.json", where)
         self.start, self.tally = saved or self._empty()
         if p.warmup and saved is None:
-            self.start = self.start._replace(params=p.warmup.folder.params())
+            self.start = self.start._replace(params=p.warmup.folder.params(), buffers=p.warmup.folder.buffers())
         self.saved = self.start.t  # the round of the last checkpoint
         self.file: IO[bytes] = p.folder.open_metrics(self.start.t)
         self.started_at = self.saved_at = time.monotonic()
@@ -118,7 +119,7 @@ class Recorder:
         return line
 
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:
-        values: dict[str, Any] = {key: float(value) for key, value in self.task.evaluate(s.params).items()}
+        values: dict[str, Any] = {key: float(value) for key, value in evaluate(self.task, s).items()}
         if traced:
             values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]
         return values
@@ -136,9 +137,9 @@ class Recorder:
     def finish(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """Write the files of a finished run, its result last."""
         self.save(checkpoint) if self.keep else self._sync()
-        self.folder.save_params(checkpoint.params)
+        self.folder.save_params(checkpoint.params, checkpoint.buffers)
         if self.task.n <= LISTED:
-            write_json(self.folder.path / "clients.json", per_client(self.task, checkpoint.params))
+            write_json(self.folder.path / "clients.json", client_table(self.task, checkpoint))
         seconds = time.monotonic() - self.started_at
         lines = self.folder.metrics()
         gone = f"{self.folder.path}/metrics.jsonl was cut or deleted during the run; --resume starts it again"
@@ -160,10 +161,9 @@ class Recorder:
         self.file.close()
 
 
-def per_client(task: Task, params: Array) -> dict[str, list[float | None]]:
+def client_table(task: Task, now: Checkpoint) -> dict[str, list[float | None]]:
     """Each client's weight and, where the task has them, its scores; null without test samples."""
-    scores = task.per_client(params) if isinstance(task, ScoresClients) else {}
-    values = {"weight": task.weights, **scores}
+    values = {"weight": task.weights, **per_client(task, now)}
     return {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
 
 

@@ -44,6 +44,8 @@ def exit_of(
 ) -> Exit:  # fmt: skip
     """Exit 1, 2, … of a network whose parameters are at these slots."""
     task = Supervised(partial(_prefix, model, exit), train, test, ridge=ridge, device=device)
+    told = ", ".join(task.averaged)
+    require(not task.averaged, f"training must leave a network's buffers as they are: use GroupNorm, got {told}")
     whole = {slot.name: slot.where for slot in slots}
     return Exit(task, [(whole[slot.name], slot.where) for slot in task.slots])
 

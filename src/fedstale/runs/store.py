@@ -6,6 +6,7 @@
     STORE/RUN/metrics.jsonl        one line per round, append-only, the same bytes however often interrupted
     STORE/RUN/checkpoint.npz       the latest checkpoint, while the run is not finished
     STORE/RUN/params.npy           the final parameters
+    STORE/RUN/buffers.npy          the final buffers of a model whose buffers training changes
     STORE/RUN/clients.json         of each client its weight and how well the final parameters serve it
     STORE/RUN/result.json          written last: a run is finished when it is there
     STORE/RUN/diverged.json        why the run cannot be finished, and the version of the code that says so
@@ -29,7 +30,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, require
+from fedstale.core import Array, BadInput, Floats, require
 from fedstale.runs.codec import pack, unpack
 
 MARKER = "fedstale-store.json"
@@ -127,7 +128,7 @@ class RunFolder:
         """Delete what was computed, the result first: a kill in between leaves an unfinished run."""
         (self.path / "result.json").unlink(missing_ok=True)
         self.drop_checkpoint()
-        for name in ("clients.json", "params.npy", "metrics.jsonl", "diverged.json"):
+        for name in ("clients.json", "params.npy", "buffers.npy", "metrics.jsonl", "diverged.json"):
             (self.path / name).unlink(missing_ok=True)
 
     def drop_checkpoint(self) -> None:
@@ -185,15 +186,25 @@ class RunFolder:
 
     def params(self) -> Array:
         """The final parameters."""
-        path = self.path / "params.npy"
-        try:
-            return np.asarray(np.load(path, allow_pickle=False), np.float32)
-        except Exception as error:  # as above
-            raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
+        return np.asarray(_vector(self.path / "params.npy"), np.float32)
 
-    def save_params(self, params: Array) -> None:
-        """Write the final parameters."""
+    def buffers(self) -> Floats | None:
+        """The final buffers of the model; None if training changed none."""
+        path = self.path / "buffers.npy"
+        return np.asarray(_vector(path), np.float64) if path.exists() else None
+
+    def save_params(self, params: Array, buffers: Floats | None = None) -> None:
+        """Write the final parameters and the buffers, if there are any."""
         write(self.path / "params.npy", lambda f: np.save(f, params))
+        if buffers is not None:
+            write(self.path / "buffers.npy", lambda f: np.save(f, buffers))
+
+
+def _vector(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except Exception as error:  # damage shows as any error, as in a checkpoint
+        raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
 
 def write(path: Path, writer: Callable[[IO[bytes]], Any]) -> None:

@@ -1,4 +1,4 @@
-"""A module's parameters as one flat vector, and torch's random numbers from named streams."""
+"""A module's parameters and buffers as flat vectors, and torch's random numbers from named streams."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fedstale.core import Array, require
+from fedstale.core import Array, Floats, require
 
 CPU = torch.device("cpu")
 
@@ -63,6 +63,35 @@ class Flat:
         np.copyto(self._host, params)
         if self.params.device != CPU:
             self.params.copy_(torch.from_numpy(self._host))
+
+
+class Buffers:
+    """Some buffers of a module as one vector of float64, which holds float32 and counters as they are."""
+
+    def __init__(self, module: nn.Module, names: Sequence[str]) -> None:
+        owners = [name.rpartition(".") for name in names]
+        self.places = [(module.get_submodule(owner), name) for owner, _, name in owners]
+
+    @torch.no_grad()
+    def load(self, values: Floats) -> None:
+        """Set all of them; a counter is rounded, for the mean of several is seldom whole."""
+        buffers = [owner.get_buffer(name) for owner, name in self.places]
+        parts = torch.split(torch.tensor(values), [buffer.numel() for buffer in buffers])
+        for buffer, part in zip(buffers, parts, strict=True):
+            buffer.copy_((part if buffer.is_floating_point() else part.round()).view(buffer.shape))
+
+    def read(self) -> Floats:
+        """(b,) a copy of all of them."""
+        buffers = [owner.get_buffer(name).detach().double().flatten().cpu() for owner, name in self.places]
+        values: Floats = torch.cat(buffers).numpy() if buffers else np.zeros(0)
+        return values
+
+
+def changed_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """The buffers of the layers of which one is not as before: a statistic may stay where it is by accident."""
+    now = dict(module.named_buffers())
+    layers = {name.rpartition(".")[0] for name, buffer in now.items() if not torch.equal(buffer, before[name])}
+    return tuple(name for name in now if name.rpartition(".")[0] in layers)
 
 
 def draw(rng: np.random.Generator) -> int:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from fedstale.core import Array, BadInput, Floats, Ids, Local, known, normalised
 from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric, PerSample, Scored, average, client_scores, spans
-from fedstale.tasks.flat import Flat, draw, seeded, slots, trained, vector
+from fedstale.tasks.flat import Buffers, Flat, changed_buffers, draw, seeded, slots, trained, vector
 from fedstale.tasks.local import batches_of, drawn, few_threads
 from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import (
@@ -49,6 +49,7 @@ from fedstale.tasks.split import (
 
 Samples = Split | Lazy | Sequence[tuple[InputData, Data]] | Sequence[MapStyle]
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
+Treatment = Literal["average", "frozen"]  # of the buffers that training changes
 OURS = ("accuracy", "loss", "objective")  # scores whose names a metric may not take
 
 
@@ -64,8 +65,12 @@ class Supervised:
 
     `model` is a function without arguments that makes an nn.Module: each run starts from fresh weights,
     drawn from its seed. A module in its place is copied, and every run starts from its weights. Trained
-    are the float32 parameters that require a gradient; the others and all buffers are constants, the
-    same in every run.
+    are the float32 parameters that require a gradient; the others are constants, the same in every run.
+
+    Buffers are constants as well, unless training changes them, as it does the running statistics of
+    BatchNorm: with `buffers="average"` the next round begins with their mean over the clients heard from;
+    with "frozen" they stay as the model is made, and such layers use them in training too. `evaluate`,
+    `per_client` and `model` need the averaged ones: `fs.evaluate(task, s)` passes those of a snapshot on.
 
     Training and test samples are one (x, y) pair per client, or a Split, which is not copied. A client's
     pair may also be a map-style torch Dataset of (x, y) samples, which are fetched and collated when a
@@ -90,6 +95,9 @@ class Supervised:
     `held_out` are those of clients that never train. Their scores are `validation_loss`, `held_out_accuracy`, ….
     """
 
+    averaged: tuple[str, ...] = ()  # buffers that training changes; set only where there are any, so that the
+    frozen: tuple[str, ...] = ()  # checksum of a task without them does not depend on how they are treated
+
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module],
@@ -103,9 +111,12 @@ class Supervised:
         loss: Loss = cross_entropy,
         metrics: Mapping[str, Metric] | None = None,
         transform: Transform | None = None,
+        buffers: Treatment = "average",
         ridge: float = 0.0,
         device: str = "cpu",
     ) -> None:
+        treatments = get_args(Treatment)
+        require(buffers in treatments, f"buffers must be {' or '.join(map(repr, treatments))}, got {buffers!r}")
         require(ridge >= 0, f"ridge must be at least 0, got {ridge}")
         metrics, weights = metrics or {}, _weighting(weights)
         ok = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
@@ -135,7 +146,7 @@ class Supervised:
         _check_model(self._make)
         self.slots = slots(self.module())
         self.d = self.slots[-1].where.stop
-        self.stochastic = self._probe() or transform is not None
+        self.stochastic = self._probe(buffers) or transform is not None
         flat = self.has_cross_entropy and isinstance(self.train, Split) and isinstance(self.train.x, Tensor)
         # (inputs, hidden …, classes) of a linear model or an MLP, else None
         self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
@@ -154,12 +165,19 @@ class Supervised:
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""
         with seeded(draw(stream(0, "constants"))):
-            return self._make().cpu().train()
+            return self._in_training(self._make().cpu())
 
-    def model(self, params: Array) -> nn.Module:
-        """The model with these parameters, on the CPU and in evaluation mode: a copy that is yours."""
+    def _in_training(self, module: nn.Module) -> nn.Module:
+        module.train()
+        for name in self.frozen:
+            module.get_submodule(name.rpartition(".")[0]).training = False
+        return module
+
+    def model(self, params: Array, buffers: Floats | None = None) -> nn.Module:
+        """The model with these parameters and buffers, on the CPU and in evaluation mode: a copy that is yours."""
         require(np.shape(params) == (self.d,), f"params must be ({self.d},), got {np.shape(params)}")
         module = self.module().eval()
+        Buffers(module, self.averaged).load(self._given(buffers))
         for p, slot in zip(trained(module).values(), self.slots, strict=True):
             p.data = torch.from_numpy(np.array(params[slot.where], np.float32).reshape(slot.shape))
         return module
@@ -178,12 +196,12 @@ class Supervised:
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
         flat = self._flat
         if not flat.module.training:
-            flat.module.train()
+            self._in_training(flat.module)
         flat.load(params)
         flat.grad.zero_()
         with nullcontext() if batch.seed is None else seeded(batch.seed, self.device):
             x, y = self._samples(batch)
-            loss = self.batch_loss(answer(flat.module, x), y)
+            loss = self.batch_loss(self._answer(x, y, client), y)
             loss.backward()  # type: ignore[no-untyped-call]
         value = self.reported(loss, len(y)).item()
         if self.ridge:
@@ -207,10 +225,22 @@ class Supervised:
                     torch.manual_seed(batch.seed)  # what the model draws is as in `gradient`
                 yield self._samples(batch)
 
-        module = self.model(params).to(self.device).train()
+        module = self._in_training(self.model(params, self.read_buffers()).to(self.device))
         with seeded(draw(context.rng), self.device):
             loss = local.loop()(module, ClientData(self.train, client, batches), context)
+        self.load_buffers(Buffers(module, self.averaged).read())
         return read(module, self.slots), started(loss)
+
+    def _answer(self, x: Any, y: Tensor, client: int) -> Any:
+        try:
+            return answer(self._flat.module, x)
+        except ValueError as error:
+            if len(y) > 1:
+                raise
+            way = "use drop_last with epochs, another batch size, or leave out clients with one sample"
+            raise BadInput(
+                f"the model cannot train client {client} on one sample alone ({error}): {way}"
+            ) from error
 
     def batch_loss(self, said: Any, y: Tensor) -> Tensor:
         """() what a step minimises, of the model's answer and the targets of a batch."""
@@ -220,11 +250,24 @@ class Supervised:
         """The loss of a batch per sample."""
         return loss / size if self.sums else loss
 
-    def evaluate(self, params: Array) -> dict[str, float]:
-        """`accuracy`, `loss` and `objective`: every sample passes through the model once."""
-        return {**self.test_scores(params), "objective": self.objective(params)}
+    @cached_property
+    def initial_buffers(self) -> Floats:
+        """(b,) the buffers that are averaged, before round 1."""
+        return Buffers(self.module(), self.averaged).read()
 
-    def test_scores(self, params: Array) -> dict[str, float]:
+    def load_buffers(self, buffers: Floats) -> None:
+        """Set the buffers that the next gradient begins with."""
+        self._buffers.load(buffers)
+
+    def read_buffers(self) -> Floats:
+        """(b,) the buffers as the last gradient left them."""
+        return self._buffers.read()
+
+    def evaluate(self, params: Array, buffers: Floats | None = None) -> dict[str, float]:
+        """`accuracy`, `loss` and `objective`: every sample passes through the model once."""
+        return {**self.test_scores(params, buffers), "objective": self.objective(params, buffers)}
+
+    def test_scores(self, params: Array, buffers: Floats | None = None) -> dict[str, float]:
         """Σ a_i · accuracy, and loss, of client i on its own test samples, over the clients that have any.
 
         Of a central test set, the mean over its samples. Validation samples and held-out clients are scored too.
@@ -234,36 +277,38 @@ class Supervised:
         return {
             name: average(values, np.where(np.isnan(values) & (name in own), 0, s.split.sizes), s.weights)
             for s in self.scored
-            for name, values in self._tested(params, s).items()
+            for name, values in self._tested(params, buffers, s).items()
         }
 
-    def objective(self, params: Array) -> float:
+    def objective(self, params: Array, buffers: Floats | None = None) -> float:
         """F(w) = Σ a_i F_i(w), over all training samples."""
-        return average(self._objectives(params), self.train.sizes, self.weights)
+        return average(self._objectives(params, buffers), self.train.sizes, self.weights)
 
-    def per_client(self, params: Array) -> dict[str, Floats]:
+    def per_client(self, params: Array, buffers: Floats | None = None) -> dict[str, Floats]:
         """What `evaluate` averages over the clients that train, (n,) each: nan where one has no test samples."""
-        own = (self._tested(params, s) for s in self.scored if s.of_clients)
+        own = (self._tested(params, buffers, s) for s in self.scored if s.of_clients)
         return {
             **{name: values for scores in own for name, values in scores.items()},
-            "objective": self._objectives(params),
+            "objective": self._objectives(params, buffers),
         }
 
-    def _tested(self, params: Array, tests: Scored) -> dict[str, Floats]:
+    def _tested(self, params: Array, buffers: Floats | None, tests: Scored) -> dict[str, Floats]:
         if not tests.split.offsets[-1]:
             return {}
         accuracy: dict[str, PerSample] = {"accuracy": lambda said, y: correct(outputs_of(said), y)}
-        found = self._scores(params, tests.split, accuracy if self.classifies else {}, self.metrics)
+        found = self._scores(params, buffers, tests.split, accuracy if self.classifies else {}, self.metrics)
         return {tests.prefix + name: values for name, values in found.items()}
 
-    def _objectives(self, params: Array) -> Floats:
-        return self._scores(params, self.train, {}, {})["loss"] + self._penalty(params)
+    def _objectives(self, params: Array, buffers: Floats | None) -> Floats:
+        return self._scores(params, buffers, self.train, {}, {})["loss"] + self._penalty(params)
 
     def _scores(
-        self, params: Array, split: Split | Lazy, each: Mapping[str, PerSample], whole: Mapping[str, Metric]
-    ) -> dict[str, Floats]:
+        self, params: Array, buffers: Floats | None, split: Split | Lazy,
+        each: Mapping[str, PerSample], whole: Mapping[str, Metric],
+    ) -> dict[str, Floats]:  # fmt: skip
         """(n,) by name, the loss among them; every sample passes through the model once."""
         self._flat.load(params)
+        self.load_buffers(self._given(buffers))
         self._flat.module.eval()
         if self.one_value:
             whole = {"loss": lambda outputs, y: self.reported(self.loss(outputs, y), len(y)), **whole}
@@ -302,8 +347,8 @@ class Supervised:
     def _penalty(self, params: Array) -> float:
         return self.ridge / 2 * float(params.astype(np.float64) @ params) if self.ridge else 0.0
 
-    def _probe(self) -> bool:
-        """Whether the model draws random numbers; refuses one that cannot be trained here."""
+    def _probe(self, treatment: Treatment) -> bool:
+        """Whether the model draws random numbers, and which buffers it changes; refuses what cannot be trained."""
         module, ends = self.module(), [0, self.train.offsets[-1] - 1]  # two samples, if need be one twice
         before = {name: buffer.clone() for name, buffer in module.named_buffers()}
         with seeded(0):
@@ -311,14 +356,25 @@ class Supervised:
             x, y = self.train.take(torch.tensor(ends, device=self.device))
             said, y = _said(module, mapped(Tensor.cpu, x)), y.cpu()
             drew = not torch.equal(fresh, torch.get_rng_state())
-        changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
-        require(
-            not changed,
-            "training must leave the model's buffers as they are, for only parameters are averaged: use GroupNorm, "
-            f"or BatchNorm with track_running_stats=False; got changes in {', '.join(changed)}",
-        )
+        changed = changed_buffers(module, before)
+        if changed and treatment == "frozen":
+            told = ", ".join(changed)
+            require(not self.frozen, f"frozen buffers must not change in evaluation mode, got changes in {told}")
+            self.frozen = changed
+            return self._probe(treatment)
+        if changed:
+            self.averaged = changed
         self._know(said, y)
         return drew
+
+    def _given(self, buffers: Floats | None) -> Floats:
+        """The buffers, checked; a model that has none to average needs none."""
+        b, some = len(self.initial_buffers), ", ".join(self.averaged[:2])
+        needed = f"training changes buffers of this model ({some}, …), which must be given beside the parameters"
+        require(buffers is not None or b == 0, f"{needed}: use fs.evaluate(task, s), or give s.checkpoint.buffers")
+        given = self.initial_buffers if buffers is None else np.asarray(buffers, np.float64)
+        require(given.shape == (b,), f"buffers must be ({b},), got {given.shape}")
+        return given
 
     def _know(self, said: Any, y: Tensor) -> None:
         """Find out what the loss and the accuracy of such answers are; refuses what cannot be trained."""
@@ -343,11 +399,16 @@ class Supervised:
     def _flat(self) -> Flat:
         return Flat(self.module(), self.slots, self.device)
 
+    @cached_property
+    def _buffers(self) -> Buffers:
+        return Buffers(self._flat.module, self.averaged)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n}, d={self.d})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_flat"}  # made anew where needed
+        working = ("_flat", "_buffers", "initial_buffers")  # made anew where needed
+        return {name: value for name, value in self.__dict__.items() if name not in working}
 
 
 def _split(samples: Samples) -> Split | Lazy:

@@ -40,6 +40,12 @@ def test_it_passes_the_battery(cluster: Any) -> None:
         check_engine(engine, rounds=5)
 
 
+def test_buffers_that_training_changes_travel_too(cluster: Any) -> None:
+    task = vectors(lambda: nn.Sequential(nn.Linear(8, 3), nn.BatchNorm1d(3)))
+    with one_thread(), Ray(task, Local(0.1, steps=2, batch=16)) as engine:
+        check_engine(engine, rounds=2)
+
+
 def test_runs_have_the_bits_of_serial(cluster: Any) -> None:
     """With a rule that asks for losses before it selects, one that adds a drift, and one that remembers."""
     task, who = images(), fs.Markov(0.6, 0.3)

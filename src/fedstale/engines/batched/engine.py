@@ -80,6 +80,8 @@ class Batched:
         require(isinstance(task.train, Split), f"engine 'batched' needs samples in memory, got datasets; {ADVICE}")
         require(task.transform is None, f"engine 'batched' cannot apply a transform; {ADVICE}")
         require_supported(self.local)
+        told = ", ".join(task.averaged[:2])
+        require(not task.averaged, f"engine 'batched' cannot keep buffers that training changes ({told}); {ADVICE}")
         require(not task.stochastic, f"engine 'batched' cannot repeat what a model draws (dropout); {ADVICE}")
         self._try()
 

@@ -14,7 +14,7 @@ import numpy as np
 from fedstale.core import Array, BadInput, Job, Local, Reply, Task, require
 from fedstale.engines.machine import cores, runs_that_fit
 from fedstale.engines.processes.shared import Shared, dump
-from fedstale.engines.processes.worker import IMPORTABLE, Board, Unit, units, work
+from fedstale.engines.processes.worker import IMPORTABLE, Board, Brought, Unit, units, work
 from fedstale.engines.serial import cut
 
 ATTEMPTS = 3  # processes that may die over one unit
@@ -94,20 +94,20 @@ class Pool:
     def _replies(self, jobs: Sequence[Job], training: bool) -> list[Reply]:
         require(self._close.alive, "this pool is closed; make another one")
         first = np.cumsum([0, *(len(job.clients) for job in jobs)])
-        board = Board.of(jobs)
+        board, brought = Board.of(jobs), Brought(self.task, jobs, training)
         params, updates, drifts, losses = board.open(self._board)
         for k, job in enumerate(jobs):
             params[k] = job.params
             if board.drifts:
                 drifts[first[k] : first[k + 1]] = 0 if job.drift is None else job.drift
         try:
-            self._run(units(self.task, jobs, self.workers, training))
+            self._run(units(self.task, jobs, self.workers, training), brought)
         except BaseException:
             _stop(self._workers)  # or they would go on writing into the next round
             raise
-        return cut(self.task, jobs, updates.copy() if training else updates[:, :0], losses.copy())
+        return brought.added(cut(self.task, jobs, updates.copy() if training else updates[:, :0], losses.copy()))
 
-    def _run(self, waiting: deque[Unit]) -> None:
+    def _run(self, waiting: deque[Unit], brought: Brought) -> None:
         deaths: Counter[int] = Counter()
         while waiting or any(worker.unit for worker in self._workers):
             while len(self._workers) < self.workers:
@@ -118,17 +118,19 @@ class Pool:
             ready = connection.wait([worker.pipe for worker in self._workers])
             for worker in [worker for worker in self._workers if worker.pipe in ready]:
                 try:
-                    _hear(worker)
+                    _hear(worker, brought)
                 except (EOFError, ConnectionError):
                     self._workers.remove(worker)
                     waiting.extendleft(_unfinished(worker, deaths))
 
 
-def _hear(worker: Worker) -> None:
+def _hear(worker: Worker, brought: Brought) -> None:
     """Read a message: the process is ready, or done with its unit, or has an error to raise."""
     message = worker.pipe.recv()
     if isinstance(message, Exception):
         raise message
+    if worker.unit:
+        brought.take(worker.unit, message)
     worker.ready, worker.unit = True, None
 
 

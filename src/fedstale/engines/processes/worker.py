@@ -7,13 +7,13 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, CountsSamples, Ids, Job, Local, Task
+from fedstale.core import Array, BadInput, CountsSamples, Floats, Ids, Job, Local, Reply, State, Task, buffered
 from fedstale.engines.processes.shared import Shared, load
 from fedstale.engines.serial import answer
 from fedstale.tasks.local import work_of
@@ -49,6 +49,10 @@ class Board(NamedTuple):
         return params, updates, drifts, shared.array(d, (self.rows,))
 
 
+States = Mapping[int, State]
+Extras = tuple[Floats | None, States | None]  # buffers (m, b) and states of the clients of a unit
+
+
 class Unit(NamedTuple):
     """Some clients of one job."""
 
@@ -61,6 +65,31 @@ class Unit(NamedTuple):
     t: int
     local: Local
     training: bool
+    buffers: Floats | None = None  # (b,) that are sent
+    states: States | None = None  # of these clients
+
+
+class Brought:
+    """What the replies to several jobs bring besides updates and losses: R rows of buffers, and clients' states."""
+
+    def __init__(self, task: Task, jobs: Sequence[Job], training: bool) -> None:
+        keeper, rows = buffered(task), sum(len(job.clients) for job in jobs)
+        self.buffers = np.empty((rows, len(keeper.initial_buffers))) if keeper and training else None
+        self.states: list[dict[int, State]] = [{} for _ in jobs]
+
+    def take(self, unit: Unit, extras: Extras) -> None:
+        """What the reply to a unit brings."""
+        buffers, states = extras
+        if self.buffers is not None:
+            self.buffers[unit.rows] = buffers
+        self.states[unit.job].update(states or {})
+
+    def added(self, replies: Sequence[Reply]) -> list[Reply]:
+        """The replies to the jobs, with what was taken."""
+        stops = np.cumsum([len(reply.losses) for reply in replies])[:-1]
+        buffers = [None] * len(replies) if self.buffers is None else np.split(self.buffers, stops)
+        rows = zip(replies, buffers, self.states, strict=True)
+        return [reply._replace(buffers=b, states=states or None) for reply, b, states in rows]
 
 
 def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> deque[Unit]:
@@ -75,13 +104,18 @@ def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> dequ
         order = np.argsort(-effort, kind="stable")
         for some in (order[i : i + together] for i in range(0, len(order), together)):
             rows, clients = first[k] + some, job.clients[some]
-            unit = Unit(len(found), board, k, rows, clients, job.seed, job.t, job.local, training)
-            found.append((int(effort[some].sum()), unit))
+            unit = Unit(len(found), board, k, rows, clients, job.seed, job.t, job.local, training, job.buffers)
+            found.append((int(effort[some].sum()), unit._replace(states=_of(job.states, clients))))
     return deque(unit for _, unit in sorted(found, key=lambda pair: -pair[0]))
 
 
+def _of(states: States | None, clients: Ids) -> States | None:
+    """The states of some clients."""
+    return states and {i: states[i] for i in clients.tolist() if i in states}
+
+
 def work(pipe: Connection, board: Shared, data: Shared, packed: bytes) -> None:
-    """Load the task, report ready with None, then answer every unit with None or the error that it raised."""
+    """Load the task, report ready with None, then answer every unit with its extras or the error that it raised."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent's to stop
     threading.Thread(target=_follow, daemon=True).start()
     try:
@@ -106,13 +140,17 @@ def _follow() -> None:
     os._exit(1)
 
 
-def _answer(unit: Unit, task: Task, shared: Shared) -> Exception | None:
+def _answer(unit: Unit, task: Task, shared: Shared) -> Exception | Extras:
     try:
         params, updates, drifts, losses = unit.board.open(shared)
-        drift = drifts[unit.rows] if unit.board.drifts else None
-        job = Job(params[unit.job], unit.clients, unit.seed, unit.t, unit.local, drift)
-        reply = answer(task, job, unit.training)
+        reply = reply_to(unit, task, params[unit.job], drifts[unit.rows] if unit.board.drifts else None)
         updates[unit.rows, : reply.updates.shape[1]], losses[unit.rows] = reply[:2]
+        return reply.buffers, reply.states
     except Exception as error:
         return error
-    return None
+
+
+def reply_to(unit: Unit, task: Task, params: Array, drift: Array | None) -> Reply:
+    """Serial's reply to a unit, of which the parameters and the drift come by another way."""
+    job = Job(params, unit.clients, unit.seed, unit.t, unit.local, drift, unit.buffers, unit.states)
+    return answer(task, job, unit.training)

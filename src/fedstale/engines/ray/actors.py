@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Job, Reply, Task
+from fedstale.core import Array, BadInput, Reply, Task
 from fedstale.engines.processes.shared import load
-from fedstale.engines.processes.worker import Unit
+from fedstale.engines.processes.worker import Unit, reply_to
 from fedstale.engines.ray.cluster import fetch, result
-from fedstale.engines.serial import answer
 
 ATTEMPTS = 3  # that a unit has; in each, Ray tries again on the actor that it has restarted
 SOON = 3.0  # seconds without a result after which a unit is also given to another actor,
@@ -37,8 +36,7 @@ class Actor:
     def work(self, data: list[Any], unit: Unit, params: Array, drift: Array | None) -> tuple[Reply, float]:
         """Train the unit; returns its reply and the seconds that it took."""
         task, start = self._get(data), time.monotonic()
-        job = Job(params.copy(), unit.clients, unit.seed, unit.t, unit.local, drift)
-        return answer(task, job, unit.training), time.monotonic() - start
+        return reply_to(unit, task, params.copy(), drift), time.monotonic() - start
 
     def _get(self, data: list[Any]) -> Task:
         """With every call, for one that was started again; its arrays stay in the object store."""

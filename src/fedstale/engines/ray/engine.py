@@ -11,7 +11,7 @@ import numpy as np
 from fedstale.core import Array, HasDevice, Job, Local, Reply, Task, require
 from fedstale.engines.machine import runs_that_fit
 from fedstale.engines.processes.shared import Pickler, Shared, dump
-from fedstale.engines.processes.worker import Unit, units
+from fedstale.engines.processes.worker import Brought, Unit, units
 from fedstale.engines.ray.actors import Actor, Actors
 from fedstale.engines.ray.cluster import connect
 from fedstale.engines.serial import cut
@@ -66,7 +66,7 @@ class Ray:
         first = np.cumsum([0, *(len(job.clients) for job in jobs)])
         d = self.task.d if training else 0
         updates, losses = np.empty((first[-1], d), np.float32), np.empty(first[-1], np.float32)
-        params = [self._ray.put(job.params) for job in jobs]
+        params, brought = [self._ray.put(job.params) for job in jobs], Brought(self.task, jobs, training)
 
         def inputs(unit: Unit) -> tuple[Any, Array | None]:
             drift = jobs[unit.job].drift
@@ -74,9 +74,10 @@ class Ray:
 
         def take(unit: Unit, reply: Reply) -> None:
             updates[unit.rows], losses[unit.rows] = reply[:2]
+            brought.take(unit, (reply.buffers, reply.states))
 
         self._team.run(units(self.task, jobs, self.workers, training), inputs, take)
-        return cut(self.task, jobs, updates, losses)
+        return brought.added(cut(self.task, jobs, updates, losses))
 
 
 def needed(task: Task) -> dict[str, int]:

@@ -1,0 +1,25 @@
+"""The scores of a checkpoint: those of all that belongs to its model, not of the parameters alone."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from fedstale.core import Checkpoint, ScoresClients, Snapshot, Task, buffered
+
+
+def evaluate(task: Task, now: Checkpoint | Snapshot) -> Mapping[str, float]:
+    """Name → value of every metric of the model in a checkpoint, or of the one after the round of a snapshot."""
+    now = now.checkpoint if isinstance(now, Snapshot) else now
+    if keeper := buffered(task):
+        return keeper.evaluate(now.params, now.buffers)
+    return task.evaluate(now.params)
+
+
+def per_client(task: Task, now: Checkpoint | Snapshot) -> Mapping[str, npt.NDArray[Any]]:
+    """Name → (n,) scores of every client; nothing if the task has none."""
+    now = now.checkpoint if isinstance(now, Snapshot) else now
+    if not isinstance(task, ScoresClients):
+        return {}
+    scores: Callable[..., Mapping[str, npt.NDArray[Any]]] = task.per_client
+    return scores(now.params, now.buffers) if buffered(task) else scores(now.params)
