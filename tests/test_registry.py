@@ -240,3 +240,14 @@ def test_algorithms_have_the_names_of_their_papers() -> None:
     }
     assert registry.recipe("fedvarp").strategy == fs.FedStale(1.0)
     assert registry.recipe("fedau").estimator == fs.Intervals()
+
+
+def test_debiased_divides_by_the_share_of_rounds_with_the_client_this_one_included() -> None:
+    made = registry.recipe("debiased")
+    assert made.estimator is not None
+    belief = made.estimator.init(2)
+    for heard in ([True, True], [False, True], [False, True]):
+        belief = made.estimator.observe(belief, np.array(heard))
+    np.testing.assert_allclose(
+        made.estimator.probs(belief), [2 / 4, 4 / 4]
+    )  # if both are heard in the fourth round

@@ -48,7 +48,7 @@ class Recipe(NamedTuple):
 
     kind: str  # name of the strategy
     settings: Mapping[str, Any] = {}
-    estimator_kind: str = ""
+    estimator_spec: str | Mapping[str, Any] = ""  # its name, or a table with `kind` and settings
     about: str = ""  # where the strategy alone does not say it
 
     @property
@@ -59,7 +59,9 @@ class Recipe(NamedTuple):
     @property
     def estimator(self) -> Estimator | None:
         """The estimator of the paper, or None where it names none."""
-        return ESTIMATORS[self.estimator_kind]() if self.estimator_kind else None
+        spec = {"kind": self.estimator_spec} if isinstance(self.estimator_spec, str) else self.estimator_spec
+        settings = {key: value for key, value in spec.items() if key != "kind"}
+        return cast(Estimator, ESTIMATORS[spec["kind"]](**settings)) if spec["kind"] else None
 
 
 class Names(Mapping[str, Any]):
@@ -105,7 +107,9 @@ STRATEGIES = Names("strategy", {
     "self-tuning": strategies.SelfTuning, "fedvarp-original": strategies.FedVARP, "mifa": strategies.MIFA,
     "ca-fed": strategies.CAFed, "adafed": strategies.AdaFed, "more-available": strategies.MoreAvailable,
     "f3ast": strategies.F3AST, "udma": strategies.UDMA, "amplified": strategies.Amplified, "wait": strategies.Wait,
-    "scaffold": strategies.Scaffold,
+    "scaffold": strategies.Scaffold, "amplified-scaffold": strategies.AmplifiedScaffold,
+    "fednova": strategies.FedNova, "power-of-choice": strategies.PowerOfChoice, "median": strategies.Median,
+    "trimmed-mean": strategies.TrimmedMean, "krum": strategies.Krum, "norm-bound": strategies.NormBound,
 }, ("init", "aggregate"))  # fmt: skip
 RECIPES = Names("algorithm", {
     "fedavg": Recipe("fedavg"),
@@ -130,6 +134,16 @@ RECIPES = Names("algorithm", {
     "wait-minibatch": Recipe("wait", {"period": 500}),
     "wait-full": Recipe("wait", {"period": 500}, about="wait-minibatch with a batch of all that a client has."),
     "scaffold": Recipe("scaffold"),
+    "amplified-scaffold": Recipe("amplified-scaffold", {"period": 20, "factor": 1.5}),
+    "fednova": Recipe("fednova"),
+    "debiased": Recipe("unbiased", {}, {"kind": "beta-bernoulli", "n0": 1.0, "m0": 0.0},
+                       "Debiasing FedAvg: p_i is the share of the rounds so far, this one included."),
+    "power-of-choice": Recipe("power-of-choice", {"clients": 10, "candidates": 20}),
+    "median": Recipe("median"),
+    "trimmed-mean": Recipe("trimmed-mean"),
+    "krum": Recipe("krum"),
+    "multi-krum": Recipe("krum", {"keep": 5}, about="The mean of the five updates nearest to their neighbours."),
+    "norm-bound": Recipe("norm-bound"),
 })  # fmt: skip
 PARTICIPATION = Names("participation", {
     "bernoulli": participation.Bernoulli, "two-groups": participation.TwoGroups, "markov": participation.Markov,

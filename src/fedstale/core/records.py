@@ -65,6 +65,13 @@ class Round(NamedTuple):
         """The updates with zeros where a coordinate did not arrive, whatever is stored there."""
         return self.updates if self.arrived.all() else np.where(self.arrived, self.updates, np.float32(0))
 
+    def average(self) -> npt.NDArray[np.float64]:
+        """(d,) Σ_S a_i Δ_i / Σ_S a_i, each coordinate over the updates of which it arrived; 0 where none did."""
+        a = self.weights[self.clients]  # (m,)
+        present = weighted_sum(a, self.arrived.astype(np.float32))  # (d,) or (1,): Σ a_i of what arrived
+        mean: npt.NDArray[np.float64] = weighted_sum(a, self.received()) / np.where(present > 0, present, 1.0)
+        return mean
+
     def inverse(self) -> npt.NDArray[np.float64]:
         """a_i / p_i of the clients heard from, (m,)."""
         p = self.probs[self.clients].astype(np.float64)

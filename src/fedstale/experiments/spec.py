@@ -67,7 +67,7 @@ def algorithm(
     """
     entry = as_table(spec, where)
     recipe = _recipe(entry, f"{where}.kind")
-    parts: Table = {"estimator": recipe.estimator_kind or estimator, "server": server}
+    parts: Table = {"estimator": recipe.estimator_spec or estimator, "server": server}
     parts |= {} if channel is None else {"channel": channel}
     own = ("kind", "label", *parts, *LOCAL_KEYS)
     settings = {key: value for key, value in entry.items() if key not in own}

@@ -129,3 +129,11 @@ class Memory:
         """The memory that was saved, with the settings of this one."""
         plain = {name: value for name, value in saved.items() if name != "rows"}
         return replace(self, kept=self.kept.restored(saved["rows"]), **plain)
+
+
+def latest(memory: Memory | None, r: Round) -> Floats:
+    """(k, d) the updates of this round, nan where nothing arrived; with a memory, of everybody heard so far."""
+    if memory is None:
+        return np.where(r.arrived, r.updates, np.nan).astype(np.float64)
+    memory.remember(r)
+    return memory.rows[memory.written > 0].astype(np.float64)

@@ -2,13 +2,19 @@
 
 from fedstale.strategies.adafed import AdaFed
 from fedstale.strategies.amplified import Amplified
+from fedstale.strategies.amplified_scaffold import AmplifiedScaffold
 from fedstale.strategies.ca_fed import CAFed
 from fedstale.strategies.f3ast import F3AST
 from fedstale.strategies.fedavg import FedAvg
+from fedstale.strategies.fednova import FedNova
 from fedstale.strategies.fedstale import FedStale
 from fedstale.strategies.fedvarp import FedVARP
+from fedstale.strategies.krum import Krum
 from fedstale.strategies.mifa import MIFA
 from fedstale.strategies.more_available import MoreAvailable
+from fedstale.strategies.norm_bound import NormBound
+from fedstale.strategies.power_of_choice import PowerOfChoice
+from fedstale.strategies.robust_mean import Median, TrimmedMean
 from fedstale.strategies.scaffold import Scaffold
 from fedstale.strategies.self_tuning import SelfTuning
 from fedstale.strategies.udma import UDMA
@@ -16,6 +22,7 @@ from fedstale.strategies.unbiased import Unbiased
 from fedstale.strategies.waiting import Wait
 
 __all__ = [
-    "F3AST", "MIFA", "UDMA", "AdaFed", "Amplified", "CAFed", "FedAvg", "FedStale", "FedVARP", "MoreAvailable",
-    "Scaffold", "SelfTuning", "Unbiased", "Wait",
+    "F3AST", "MIFA", "UDMA", "AdaFed", "Amplified", "AmplifiedScaffold", "CAFed", "FedAvg", "FedNova", "FedStale",
+    "FedVARP", "Krum", "Median", "MoreAvailable", "NormBound", "PowerOfChoice", "Scaffold", "SelfTuning",
+    "TrimmedMean", "Unbiased", "Wait",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Round, part, require, weighted_sum
+from fedstale.core import Array, Round, part, require
 
 
 class Progress(NamedTuple):
@@ -39,9 +39,7 @@ class Amplified:
         return Progress(np.zeros(d), 0)
 
     def aggregate(self, state: Progress, r: Round) -> tuple[Array, Progress]:
-        a = r.weights[r.clients]  # (m,)
-        present = weighted_sum(a, r.arrived.astype(np.float32))  # (d,) or (1,): Σ a_i of what arrived
-        step = weighted_sum(a, r.received()) / np.where(present > 0, present, 1.0)  # (d,)
+        step = r.average()  # (d,)
         u = state.update + step
         if state.rounds + 1 < self.period:
             return step.astype(np.float32), Progress(u, state.rounds + 1)

@@ -5,7 +5,7 @@ McMahan et al., Communication-Efficient Learning of Deep Networks from Decentral
 
 import numpy as np
 
-from fedstale.core import Array, Round, part, weighted_sum
+from fedstale.core import Array, Round, part
 
 
 @part
@@ -19,7 +19,4 @@ class FedAvg:
         return None
 
     def aggregate(self, state: None, r: Round) -> tuple[Array, None]:
-        a = r.weights[r.clients]  # (m,)
-        present = weighted_sum(a, r.arrived.astype(np.float32))  # (d,) or (1,): Σ a_i of what arrived
-        total = weighted_sum(a, r.received())  # (d,)
-        return (total / np.where(present > 0, present, 1.0)).astype(np.float32), None
+        return r.average().astype(np.float32), None

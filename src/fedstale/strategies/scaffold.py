@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Round, part, require, weighted_sum
+from fedstale.core import Array, Ids, Round, part, require
 
 
 class Controls(NamedTuple):
@@ -39,8 +39,6 @@ class Scaffold:
         require(r.work is not None, "Scaffold needs the sum of the local rates (K lr) of each client in Round.work")
         rates = r.work.rates if r.work else np.empty(0)
         a, rows, c = r.weights[r.clients], state.rows, state.mean
-        present = weighted_sum(a, r.arrived.astype(np.float32))  # (d,) or (1,): Σ a_i of what arrived
-        step = weighted_sum(a, r.received()) / np.where(present > 0, present, 1.0)
         mean = c.copy()
         heard = zip(r.clients.tolist(), a.tolist(), rates.tolist(), r.received(), r.arrived, strict=True)
         for i, a_i, total, Δ, arrived in heard:
@@ -48,4 +46,4 @@ class Scaffold:
             c_i = np.where(moved, rows[i] - c - Δ / (total or 1.0), rows[i]).astype(np.float32)
             mean += a_i * (c_i.astype(np.float64) - rows[i])
             rows[i] = c_i
-        return step.astype(np.float32), Controls(rows, mean)
+        return r.average().astype(np.float32), Controls(rows, mean)
