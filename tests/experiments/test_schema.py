@@ -66,6 +66,13 @@ def test_overrides_reach_into_names_and_lists(tmp_path: Path) -> None:
     assert (e.local.steps, e.name) == (2, "other")
 
 
+def test_a_model_may_be_a_bare_name() -> None:
+    raw: dict[str, Any] = {"name": "e", "rounds": 1, "algorithms": ["fedavg"], "participation": "two-groups"}
+    raw |= {"data": {"dataset": "digits"}, "local": {"lr": 0.1}}
+    named, table = (check(raw | {"model": model}).model for model in ("mlp", {"kind": "mlp"}))
+    assert named == table
+
+
 REFUSED = [
     ({"algorithms": []}, "algorithms"),
     ({"algorithms": ["fedavg", "fedavg"]}, "label of its own"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from fedstale.core import BadInput, Job, Local
 from fedstale.engines import Serial
@@ -118,6 +118,7 @@ def test_batched_refuses_datasets_and_transforms_and_auto_does_not_try_it():
     [
         ([Files(*pairs()[0]), pairs()[0]], "one .x, y. pair per client, or one Dataset with a length, got Files"),
         ([pairs()[0][0]], "one Dataset with a length, got Tensor"),
+        ([DataLoader(Files(*pairs()[0]))], "one Dataset with a length, got DataLoader: give its .dataset"),
         ([TensorDataset(pairs()[0][0])], r"a dataset must give pairs \(x, y\), got tuple"),
         ([Files(torch.empty(0, 4), torch.empty(0))], "every client must have a training sample"),
     ],

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)  # fmt: skip
 
 from fedstale.core import BadInput, Local, known, require, shown
 from fedstale.experiments.build import located
@@ -107,6 +115,12 @@ class Model(Section):
     ridge: Annotated[float, Field(ge=0)] = 0.0  # adds ridge · ‖w‖² / 2 to the loss
     loss: Spec | None = None  # a loss such as "torch.nn:MSELoss", or of your own; cross entropy if left out
     metrics: dict[str, str] = {}  # more scores of the test samples: name = "module:function"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, raw: Any) -> Any:
+        """`model = "mlp"` is a model with its defaults."""
+        return {"kind": raw} if isinstance(raw, str) else raw
 
 
 class Training(Section):

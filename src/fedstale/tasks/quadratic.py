@@ -69,16 +69,21 @@ class Quadratic:
     def objective(self, params: npt.ArrayLike) -> float:
         """F(w) = Σ a_i F_i(w)."""
         gaps = np.asarray(params, np.float64) - self.centers
-        values = [0.5 * float(g @ self._pull(i, g)) for i, g in enumerate(gaps)]
-        return float(self.weights.astype(np.float64) @ values)
+        return float(self.weights.astype(np.float64) @ (0.5 * np.vecdot(gaps, self._pulls(gaps))))
 
     def optimum(self, weights: npt.ArrayLike | None = None) -> Floats:
         """The minimiser of Σ a_i F_i, for these or other weights: (Σ a_i A_i)⁻¹ Σ a_i A_i c_i."""
         a = self.weights.astype(np.float64) if weights is None else np.asarray(weights, np.float64)
-        pulled = np.stack([self._pull(i, c) for i, c in enumerate(self.centers)])
+        pulled = self._pulls(self.centers)
         total = np.tensordot(a, self.curvature, axes=1)
         best = a @ pulled / total if total.ndim == 1 else np.linalg.solve(total, a @ pulled)
         return np.asarray(best, np.float64)
+
+    def _pulls(self, gaps: Floats) -> Floats:
+        """(n, d) A_i g_i of all clients, with the bits of `_pull`."""
+        if self.curvature.ndim == 2:
+            return self.curvature * gaps
+        return np.stack([A @ g for A, g in zip(self.curvature, gaps, strict=True)])
 
     def _pull(self, client: int, gap: Floats) -> Floats:
         A = self.curvature[client]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from fedstale.core import BadInput, Floats, Ids, require
 
@@ -57,7 +57,8 @@ class Split(NamedTuple):
         odd = next((c for c in clients if not (isinstance(c, tuple | list) and len(c) == 2)), None)
         require(
             odd is None,
-            f"samples must be one (x, y) pair per client, or one Dataset with a length, got {type(odd).__name__}",
+            f"samples must be one (x, y) pair per client, or one Dataset with a length, got {type(odd).__name__}"
+            + (": give its .dataset" if isinstance(odd, DataLoader) else ""),
         )
         xs, ys = [mapped(_inputs, x) for x, _ in clients], [_targets(y) for _, y in clients]
         sizes = [rows_of(x) for x in xs]
