@@ -14,6 +14,7 @@ from fedstale.federation.state.resize import arrays_of, memories, with_arrays
 from fedstale.participation import Trace
 from fedstale.registry import RECIPES
 from fedstale.runs.store import RunFolder
+from fedstale.theory import plain_weights
 from tests.federation.inprocess import NODES, InProcess, roster_of
 from tests.federation.parts import LOCAL, TASK, N, made, played, server, simulated, table
 
@@ -59,6 +60,7 @@ def test_who_is_asked_and_does_not_answer_leaves_no_gap(tmp_path):
     *_, last = s.play()
     assert np.array_equal(last.state.checkpoint.params, simulated(s.settings, rows))
     assert last.state.counts.asked.tolist() == [6] * N
+    assert last.state.counts.heard.tolist() == rows.sum(axis=0).tolist()
 
 
 def test_a_key_that_is_not_in_the_roster_is_never_asked(tmp_path):
@@ -294,7 +296,9 @@ def test_the_status_and_the_trace_tell_what_happened(tmp_path):
     assert all(c["p_low"] <= c["heard"] / 8 <= c["p_high"] for c in clients)
     assert [c["asked"] for c in clients] == rows.sum(axis=0).tolist()
     assert [c["staleness"] for c in clients] == [8 - max(np.flatnonzero(row)) - 1 for row in rows.T]
-    assert sum(c["weight_realised"] for c in clients) == pytest.approx(1, abs=0.3)
+    fedavg = server(tmp_path / "fedavg", link, strategy="fedavg")
+    realised = [c["weight_realised"] for c in status(played(fedavg, link, rows)[-1].state, Intervals())["clients"]]
+    assert realised == pytest.approx(plain_weights(rows), abs=1e-6)
     assert [c["weight_target"] for c in clients] == [pytest.approx(1 / 6, abs=1e-6)] * N
     write_trace(tmp_path / "trace.csv", read_metrics(s.ledger.path))
     assert np.array_equal(Trace(tmp_path / "trace.csv").matrix, rows)
