@@ -18,7 +18,7 @@ from fedstale.core import Array, Availability, Ids, Job, Local, Mask, Reply, Rou
 from fedstale.engines import Serial
 from fedstale.estimators import Intervals
 from fedstale.memory import Coding, Float16, Int8
-from fedstale.participation import Bernoulli
+from fedstale.participation import Bernoulli, Sine
 from fedstale.rng import stream
 from fedstale.servers import Momentum
 from fedstale.strategies import MIFA, FedAvg, FedStale, FedVARP, Unbiased
@@ -29,6 +29,7 @@ ENGINE = Serial(Quadratic.random(5, 4, seed=1, noise=0.1), Local(0.1, steps=3))
 TABLE = np.random.default_rng(0).random((50, 6)) < 0.4
 SETTINGS: dict[str, list[dict[str, Any]]] = {  # of the parts that need some, or have others worth a check
     "Amplified": [{"period": 2, "factor": 3.0}],
+    "AmplifiedScaffold": [{"period": 2, "factor": 1.5}],
     "Bernoulli": [{"p": 0.3}, {"p": [0, 0.01, 0.2, 0.5, 0.9, 1]}],
     "ClusteredMarkov": [{"clusters": 2, "availability": 0.4, "eigenvalue": 0.5}],
     "Cyclic": [{}, {"groups": 3, "on": 5, "off": 10, "random_offset": True}],
@@ -43,10 +44,15 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {  # of the parts that need some, or
     "Grid": [{"grid": TABLE.astype(int)}],
     "Intervals": [{}, {"cutoff": None}, {"cutoff": 3}],
     "Known": [{}, {"p": [0.0, 0.5, 0.5, 1.0]}],
+    "Krum": [{}, {"keep": 2, "stale": True}],
+    "LabelProfile": [{"labels": np.eye(6) + 0.2}, {"labels": np.eye(6) + 0.2, "profile": Sine(cut=0.1)}],
     "LabelTied": [{"labels": np.eye(6) + 0.2}],
     "Loss": [{"up": 0.3, "down": 0.1}, {"up": 0.5, "retries": 2}],
     "Markov": [{"availability": 0.4, "eigenvalue": 0.6}],
+    "Median": [{}, {"stale": True}],
+    "MinimumSeparation": [{"size": 2, "rest": 1}, {"size": 1, "rest": 2, "p": [1, 2, 3, 1, 1, 1]}],
     "Packets": [{"size": 7, "loss": 0.3}, {"size": 100, "loss": 0.3}],
+    "PowerOfChoice": [{"clients": 2, "candidates": 3}],
     "Projection": [{"radius": 2.0}],
     "RegularisedSampling": [{"base": Bernoulli(0.5), "size": 2}],
     "Sampling": [{"base": Bernoulli(0.5), "size": 2}],

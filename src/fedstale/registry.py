@@ -1,8 +1,8 @@
 """The one place where a name becomes a part.
 
-There is a table for every kind of part: RECIPES (algorithms), STRATEGIES, PARTICIPATION, ESTIMATORS, CHANNELS,
-SERVERS, SCHEDULES, WORKLOADS, MEMORIES, DATASETS, PARTITIONS, SWAPS, MODELS, EXIT_MODELS, WEIGHTINGS, ENGINES.
-TABLES holds them all.
+There is a table for every kind of part: RECIPES (algorithms), STRATEGIES, PARTICIPATION, PROFILES, ESTIMATORS,
+CHANNELS, SERVERS, SCHEDULES, WORKLOADS, MEMORIES, DATASETS, PARTITIONS, SWAPS, MODELS, EXIT_MODELS,
+WEIGHTINGS, ENGINES. TABLES holds them all.
 
     STRATEGIES["fedstale"]                              the class; what needs torch is imported on first use
     STRATEGIES.find("fedstale", "strategy.kind")        the same; an unknown name is answered with the nearest
@@ -149,10 +149,14 @@ PARTICIPATION = Names("participation", {
     "bernoulli": participation.Bernoulli, "two-groups": participation.TwoGroups, "markov": participation.Markov,
     "markov-classes": participation.MarkovClasses, "clustered-markov": participation.ClusteredMarkov,
     "cyclic": participation.Cyclic, "diurnal": participation.Diurnal, "label-tied": participation.LabelTied,
+    "label-profile": participation.LabelProfile, "minimum-separation": participation.MinimumSeparation,
     "trace": participation.Trace, "events": participation.Events, "grid": participation.Grid,
     "sampling": participation.Sampling, "regularised-sampling": participation.RegularisedSampling,
     "exits": "fedstale.fed_cis.sampling:ExitSampling",
 }, ("probs", "rows"))  # fmt: skip
+PROFILES = Names("profile", {
+    "stationary": participation.Stationary, "staircase": participation.Staircase, "sine": participation.Sine,
+}, ("level",))  # fmt: skip
 ESTIMATORS = Names("estimator", {
     "known": estimators.Known, "intervals": estimators.Intervals, "beta-bernoulli": estimators.BetaBernoulli,
     "transitions": estimators.Transitions,
@@ -194,7 +198,8 @@ WEIGHTINGS = Names("weighting", {
 DATASETS = Names("dataset", data.DATASETS)
 ENGINES = Names("engine", engines.ENGINES)
 TABLES = {
-    "recipes": RECIPES, "strategies": STRATEGIES, "participation": PARTICIPATION, "estimators": ESTIMATORS,
+    "recipes": RECIPES, "strategies": STRATEGIES, "participation": PARTICIPATION, "profiles": PROFILES,
+    "estimators": ESTIMATORS,
     "channels": CHANNELS, "servers": SERVERS, "schedules": SCHEDULES, "workloads": WORKLOADS,
     "memories": MEMORIES, "engines": ENGINES, "datasets": DATASETS,
     "partitions": PARTITIONS, "swaps": SWAPS, "models": MODELS, "exit-models": EXIT_MODELS,

@@ -136,8 +136,8 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
     table: Table = {"kind": spec} if isinstance(spec, str) else dict(spec)
     if isinstance(table.get("base"), str | dict):
         table["base"] = _with_labels(table["base"], data)
-    if table.get("kind") == "label-tied" and "labels" not in table:
-        require("partition" in data, f"label-tied participation needs images, got data.dataset {data['dataset']!r}")
+    if (kind := table.get("kind")) in ("label-tied", "label-profile") and "labels" not in table:
+        require("partition" in data, f"{kind} participation needs images, got data.dataset {data['dataset']!r}")
         divided = divide(data)
         table["labels"] = [np.bincount(divided.train(i)[1], minlength=divided.classes) for i in range(divided.n)]
     if isinstance(name := table.get(setting := RECORDINGS.get(str(table.get("kind")), "")), str):

@@ -14,12 +14,13 @@ from fedstale import core, registry
 from fedstale.core import BadInput, Local, check_types, known, require, shown
 from fedstale.core.local import OURS
 from fedstale.memory import Coding
+from fedstale.participation.profiles import Profile
 
 Table = dict[str, Any]
 Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
 NESTED: Mapping[Any, registry.Names] = {
     core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS, Coding: registry.MEMORIES,
-    core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS,
+    core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS, Profile: registry.PROFILES,
 }  # by type hint  # fmt: skip
 LOCAL_ALWAYS = ("lr", "steps", "batch", "decay", "prox")  # in every run's key
 AMOUNTS = {"steps", "epochs", "work"}  # one of them says how much a client trains

@@ -5,10 +5,13 @@ from fedstale.participation.cyclic import Cyclic
 from fedstale.participation.diurnal import Diurnal
 from fedstale.participation.events import Events, Grid
 from fedstale.participation.markov import ClusteredMarkov, Markov, MarkovClasses
+from fedstale.participation.profiles import LabelProfile, Sine, Staircase, Stationary
 from fedstale.participation.sampling import RegularisedSampling, Sampling
+from fedstale.participation.separation import MinimumSeparation
 from fedstale.participation.trace import Trace
 
 __all__ = [
-    "Bernoulli", "ClusteredMarkov", "Cyclic", "Diurnal", "Events", "Grid", "LabelTied", "Markov", "MarkovClasses",
-    "RegularisedSampling", "Sampling", "Trace", "TwoGroups",
+    "Bernoulli", "ClusteredMarkov", "Cyclic", "Diurnal", "Events", "Grid", "LabelProfile", "LabelTied", "Markov",
+    "MarkovClasses", "MinimumSeparation", "RegularisedSampling", "Sampling", "Sine", "Staircase", "Stationary",
+    "Trace", "TwoGroups",
 ]  # fmt: skip

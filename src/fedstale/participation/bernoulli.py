@@ -54,6 +54,16 @@ class TwoGroups:
         return Bernoulli(np.where(np.arange(n) < n - n // 2, 1.0, self.p_min))
 
 
+def checked_labels(given: npt.ArrayLike) -> Floats:
+    """(n, classes) counts or shares of the labels of each client, which holds at least one sample."""
+    labels = np.array(given, np.float64)
+    ok = labels.ndim == 2 and labels.size > 0 and bool(np.isfinite(labels).all() and (labels >= 0).all())
+    require(ok, f"labels must be (clients, classes) counts or shares of at least 0, got shape {labels.shape}")
+    empty = np.flatnonzero(labels.sum(axis=1) == 0)[:5].tolist()
+    require(not empty, f"labels must hold at least one sample of each client, got none of clients {empty}")
+    return labels
+
+
 def tied_probs(
     labels: npt.ArrayLike, concentration: float, mean: float, floor: float, rng: np.random.Generator
 ) -> Floats:
@@ -86,15 +96,10 @@ class LabelTied:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        labels = np.array(self.labels, np.float64)
-        ok = labels.ndim == 2 and labels.size > 0 and bool(np.isfinite(labels).all() and (labels >= 0).all())
-        require(ok, f"labels must be (clients, classes) counts or shares of at least 0, got shape {labels.shape}")
-        empty = np.flatnonzero(labels.sum(axis=1) == 0)[:5].tolist()
-        require(not empty, f"labels must hold at least one sample of each client, got none of clients {empty}")
         require(self.concentration > 0, f"concentration must be above 0, got {self.concentration}")
         require(0 < self.mean <= 1, f"mean must be in (0, 1], got {self.mean}")
         require(0 <= self.floor <= 1, f"floor must be in [0, 1], got {self.floor}")
-        keep(self, "labels", labels)
+        keep(self, "labels", checked_labels(self.labels))
 
     def probs(self, n: int) -> Array:
         return self._p(n).astype(np.float32)
