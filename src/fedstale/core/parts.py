@@ -3,21 +3,19 @@
 `part` is the decorator; BadInput is the error of every setting and input that cannot be used.
 """
 
-import collections.abc
 import dataclasses
 import difflib
 import functools
 import importlib
-import inspect
-import os
 import reprlib
-import types
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
+
+from fedstale.core.hints import fits, words
 
 __all__ = [
     "LATER", "BadInput", "check_types", "imported", "keep", "known", "normalised", "part", "per_client",
@@ -113,23 +111,25 @@ def part(cls: type[T]) -> type[T]:
             raise
         check_types(made, dict(zip(names, values, strict=False)) | settings)
 
-    def values(self: Any) -> list[Any]:
-        return [getattr(self, f.name) for f in dataclasses.fields(self)]
-
-    def __eq__(self: Any, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(_same(x, y) for x, y in zip(values(self), values(other), strict=True))
-
-    def __hash__(self: Any) -> int:
-        plain = ((v.shape, *v.ravel().tolist()) if isinstance(v, np.ndarray) else v for v in values(self))
-        plain = (repr(v) if isinstance(v, dict) else v for v in plain)
-        return hash((type(self).__name__, *plain))
-
     made.__init__ = __init__  # type: ignore[method-assign]
-    made.__eq__ = __eq__  # type: ignore[method-assign]
-    made.__hash__ = __hash__  # type: ignore[method-assign]
+    made.__eq__ = _equal  # type: ignore[method-assign]
+    made.__hash__ = _hash  # type: ignore[method-assign, assignment]
     return made
+
+
+def _values(part: Any) -> list[Any]:
+    return [getattr(part, f.name) for f in dataclasses.fields(part)]
+
+
+def _equal(part: Any, other: object) -> Any:
+    if type(other) is not type(part):
+        return NotImplemented
+    return all(_same(x, y) for x, y in zip(_values(part), _values(other), strict=True))
+
+
+def _hash(part: Any) -> int:
+    plain = ((v.shape, *v.ravel().tolist()) if isinstance(v, np.ndarray) else v for v in _values(part))
+    return hash((type(part).__name__, *(repr(v) if isinstance(v, dict) else v for v in plain)))
 
 
 def _same(x: object, y: object) -> bool:
@@ -142,8 +142,8 @@ def check_types(cls: type, settings: Mapping[str, Any]) -> None:
     """Refuse a setting whose value is not what the type hint of its field allows."""
     hints = _hints(cls)
     for name, value in settings.items():
-        ok = name not in hints or _fits(hints[name], value)
-        require(ok, f"{name} must be {_words(hints.get(name))}, got {shown(value)}")
+        ok = name not in hints or fits(hints[name], value)
+        require(ok, f"{name} must be {words(hints.get(name))}, got {shown(value)}")
 
 
 @functools.cache
@@ -152,87 +152,3 @@ def _hints(cls: type) -> dict[str, Any]:
         return typing.get_type_hints(cls)
     except NameError:  # a hint that is only known where the class was made
         return {}
-
-
-_ARRAY = {*typing.get_args(npt.ArrayLike)}
-_PLAIN: dict[Any, tuple[str, Any]] = {
-    bool: ("true or false", (bool, np.bool_)),
-    int: ("a whole number", (int, np.integer)),
-    float: ("a number", (int, float, np.integer, np.floating)),
-    str: ("a text", str),
-}
-
-
-def _fits(hint: Any, value: Any) -> bool:
-    """Whether a value is what a type hint says; a list is as good as a tuple."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is collections.abc.Callable:
-        return callable(value)
-    if any(typing.get_origin(kind) is os.PathLike for kind in inner):
-        return True  # a table or the file that holds it: the part reads and checks it
-    if {*inner} >= _ARRAY:
-        return _numeric(value) or any(_fits(kind, value) for kind in {*inner} - _ARRAY)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(kind, value) for kind in inner)
-    if origin in (tuple, collections.abc.Sequence):
-        if not isinstance(value, list | tuple):
-            return False
-        kinds = inner if origin is tuple and inner[-1] is not Ellipsis else inner[:1] * len(value)
-        return len(kinds) == len(value) and all(map(_fits, kinds, value))
-    if origin is typing.Literal:
-        return isinstance(value, str) and value in inner
-    if hint in _PLAIN:
-        return (
-            isinstance(value, _PLAIN[hint][1])
-            and isinstance(value, bool | np.bool_) == (hint is bool)
-            and _sound(value)
-        )
-    if getattr(hint, "_is_protocol", False) and any(isinstance(member, property) for member in vars(hint).values()):
-        return _has_members(hint, value)
-    try:
-        return isinstance(value, origin or hint) and not isinstance(value, type)
-    except TypeError:  # a hint that cannot be asked
-        return True
-
-
-def _has_members(protocol: type, value: Any) -> bool:
-    """Whether a part has what a protocol asks for; its properties are not computed, which may take long."""
-    if not dataclasses.is_dataclass(value):
-        return not isinstance(value, str | int | float | list | dict)
-    members = [name for name in dir(protocol) if not name.startswith("_")]
-    return all(inspect.getattr_static(value, name, members) is not members for name in members)
-
-
-def _sound(value: Any) -> bool:
-    """No text with a NUL in it, no whole number beyond 64 bits."""
-    return "\0" not in value if isinstance(value, str) else not isinstance(value, int) or abs(value) < 2**63
-
-
-def _numeric(value: Any) -> bool:
-    """Whether it is a number or an array of numbers; true and false are none."""
-    if value is None or isinstance(value, str | bytes | Mapping):
-        return False
-    try:
-        bits = isinstance(value, list | tuple) and bool in map(type, np.asarray(value, object).flat)
-        return np.asarray(value).dtype.kind in "iuf" and not bits
-    except (ValueError, TypeError, OverflowError, RuntimeError):  # rows of different lengths, or no array at all
-        return False
-
-
-def _words(hint: Any) -> str:
-    """What a setting with this type hint must be: "a number, an array of numbers or 'local'"."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        array = ["a number", "an array of numbers"] if {*inner} >= _ARRAY else []
-        rest = [_words(kind) for kind in inner if kind is not type(None) and not (array and kind in _ARRAY)]
-        *first, last = array + rest
-        return f"{', '.join(first)} or {last}" if first else last
-    if origin in (tuple, collections.abc.Sequence):
-        return f"a list of {_words(inner[0]).removeprefix('a ')}s"
-    if origin is typing.Literal:
-        return " or ".join(map(repr, inner))
-    if origin is collections.abc.Callable:
-        return "a function"
-    if hint in _PLAIN:
-        return _PLAIN[hint][0]
-    return f"a {hint.__name__}" if getattr(hint, "_is_protocol", False) else f"{(origin or hint).__name__}()"
