@@ -19,6 +19,11 @@ from fedstale.participation.files import EVENT, read_arrays, read_events, readin
 from fedstale.participation.trace import first_available, of_width, replay, shares
 
 
+def _recording(part: "Events | Grid", n: int | None = None) -> Mask:
+    """(rounds, n) who is available when a round starts; all devices if n is left out."""
+    return of_width(part._table, n)
+
+
 @part
 class Events:
     """A device is available in a round if its last event at or before the round's start is an `on` state.
@@ -51,11 +56,7 @@ class Events:
         require(bool({*states} & {*self.on}), f"on must name a state of the events, {states}, got {[*self.on]}")
         first_available(self._table, self.clients)
 
-    probs, rows = shares, replay
-
-    def recording(self, n: int | None = None) -> Mask:
-        """(rounds, n) the state of each device when a round starts; all devices if n is left out."""
-        return of_width(self._table, n)
+    probs, rows, recording = shares, replay, _recording
 
     @cached_property
     def _table(self) -> Mask:
@@ -99,11 +100,7 @@ class Grid:
         keep(self, "grid", grid.astype(np.int8))
         first_available(self._table, self.clients)
 
-    probs, rows = shares, replay
-
-    def recording(self, n: int | None = None) -> Mask:
-        """(rounds, n) who is available; all devices if n is left out."""
-        return of_width(self._table, n)
+    probs, rows, recording = shares, replay, _recording
 
     @cached_property
     def _table(self) -> Mask:
