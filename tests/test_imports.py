@@ -37,7 +37,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "engines": BASE | {"tasks", "data", "kernels"},
     "evaluation": BASE,
     "simulate": BASE | {"channels", "estimators", "servers"},  # the defaults
-    "testing": BASE | {"engines"},
+    "testing": BASE | {"engines", "evaluation"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
     "runs": BASE,
     "plots": BASE | {"runs"},

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from fedstale import core
 from fedstale.core import Array, Channel, Engine, Estimator, Ids, Job, Mask, Participation, Round, State, Strategy
+from fedstale.evaluation import evaluate, per_client
 from fedstale.rng import stream
 
 Copy = Callable[[Any], Any]
@@ -126,17 +127,17 @@ def check_task(task: core.Task, local: core.Local = core.Local(lr=0.1, steps=3, 
         _array(who, "init", params, np.float32, [(d,)], np.isfinite(params))
         _same(who, [params], [task.init(0)], "init must give the same for the same seed")
         trained, given = _descents(task, local, params), params.copy()
-        scores = dict(task.evaluate(given))
+        keeper = core.buffered(task)
+        now = core.Checkpoint(0, given, None, None, None, None, keeper.initial_buffers.copy() if keeper else None)
+        scores = dict(evaluate(task, now))
         _same(who, [params], [given], "evaluate must not change its parameters")
         ok = all(isinstance(v, float | np.floating) for v in scores.values())
         _hold(ok, who, "evaluate must give a number for each name", repr(scores))
-        if isinstance(task, core.ScoresClients):
-            for name, values in task.per_client(params).items():
-                _hold(
-                    np.shape(values) == (n,), who, f"per_client must give ({n},) of {name}", str(np.shape(values))
-                )
+        for name, values in per_client(task, now).items():
+            shape = np.shape(values)
+            _hold(shape == (n,), who, f"per_client must give ({n},) of {name}", str(shape))
         _same(who, trained, _descents(task, local, params), "the same batches must give the same gradients")
-        first, second = ([*map(float, found.values())] for found in (scores, task.evaluate(params)))
+        first, second = ([*map(float, found.values())] for found in (scores, evaluate(task, now)))
         _same(who, [np.array(first)], [np.array(second)], "evaluate must give the same again")
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from fedstale.core import require
 from fedstale.federation import settings
-from fedstale.federation.protocol.link import Arrival, Body, Fault, Order
+from fedstale.federation.protocol.link import Arrival, Body, Fault, Order, Packed
 from fedstale.federation.server.rounds import Server
 from fedstale.federation.state.resize import arrays_of
 from fedstale.tasks.quadratic import Quadratic
@@ -102,8 +102,9 @@ LIES: dict[str, Lie] = {
     "token": lambda b, rng: b._replace(token=_one(rng, secrets.token_hex(16), _any(rng))),
     "run": lambda b, rng: b._replace(run=_one(rng, "another", _any(rng))),
     "loss": lambda b, rng: b._replace(loss=_one(rng, math.nan, math.inf, -math.inf, 1e300, "0", None, 3)),
+    "buffers": lambda b, rng: b._replace(buffers=_one(rng, Packed("float64", (1,), "fedstale/f8", bytes(8)), 3)),
     "everything": lambda b, rng: Body._make(_any(rng) for _ in b),
-    "nothing": lambda b, rng: Body._make([None] * 9),
+    "nothing": lambda b, rng: Body._make([None] * 10),
     "swapped fields": lambda b, rng: Body._make(b[k] for k in np.roll(np.arange(len(b)), rng.integers(1, 9))),
 }  # fmt: skip
 
@@ -125,7 +126,7 @@ class Liars:
             lies = [self._lie(body) for _ in range(4)]
             return [Arrival("" if k % 2 else f"stray {k}", order.node, lie) for k, lie in enumerate(lies)]
         if name == "replay":
-            return [Arrival("", order.node, self.old[0] if len(self.old) > 1 else Body._make([None] * 9))]
+            return [Arrival("", order.node, self.old[0] if len(self.old) > 1 else Body._make([None] * 10))]
         if name == "wrong sender":
             return [Arrival("", NODES + int(self.rng.integers(HONEST)), body)]
         if name in ("no body", "error"):

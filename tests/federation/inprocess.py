@@ -1,6 +1,7 @@
 """A federation without a network, for tests and trials: clients in this process, and a simulated clock."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 from fedstale.core import Task
 from fedstale.federation.client.training import train_on_order
@@ -11,9 +12,10 @@ Answer = Callable[[Order, Body], Sequence[Arrival] | None]  # made from the hone
 NODES = 1000  # client i is node 1000 + i
 
 
-def roster_of(clients: Iterable[int], version: int = 1) -> Roster:
-    """A roster of in-process clients."""
-    members = tuple(Member(i, key_of(i)) for i in sorted(clients))
+def roster_of(clients: Iterable[int], version: int = 1, weights: Iterable[float] = ()) -> Roster:
+    """A roster of in-process clients; without weights, all count the same."""
+    pairs = zip_longest(sorted(clients), weights, fillvalue=1.0)
+    members = tuple(Member(int(i), key_of(int(i)), weight=weight) for i, weight in pairs)
     return Roster(version, members[-1].id + 1, members)
 
 

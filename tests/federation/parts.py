@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedstale import Quadratic, simulate
-from fedstale.core import Local
+from fedstale.core import Checkpoint, Local, Task
 from fedstale.engines import Serial
 from fedstale.federation import settings
 from fedstale.federation.server.rounds import ClosedRound, Server
@@ -46,10 +46,16 @@ def played(s: Server, link: InProcess, rows: np.ndarray) -> list[ClosedRound]:
 
 
 def simulated(s: settings.Settings, rows: np.ndarray) -> np.ndarray:
-    engine = Serial(TASK, Local(**LOCAL))
+    """The parameters after a simulation with this participation."""
+    return simulated_task(s, rows, TASK).params
+
+
+def simulated_task(s: settings.Settings, rows: np.ndarray, task: Task) -> Checkpoint:
+    """The end of a simulation of a task with this participation."""
+    engine = Serial(task, Local(**LOCAL))
     rules = s.rules
     *_, last = simulate(
         engine, rules.strategy, Trace(rows), rounds=len(rows), seed=s.file.seed, server=rules.server,
         estimator=rules.estimator,
     )  # fmt: skip
-    return last.params
+    return last.checkpoint

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.federation.parts import TASK, N, made, simulated, table
+from tests.federation.parts import TASK, N, made, simulated, simulated_task, table
 
 pytest.importorskip("flwr", reason="flwr is not installed; `make test-flower` runs these in their own environment")
 
@@ -249,3 +249,28 @@ def test_the_strategy_object_plays_resumes_and_shapes_its_result(tmp_path):
     flat = np.concatenate([two.arrays["a"].numpy().ravel(), two.arrays["b"].numpy()])
     assert np.array_equal(flat, simulated(settings.read(tmp_path), np.ones((4, N), bool)))
     assert (tmp_path / "trace.csv").exists()
+
+
+def test_a_model_with_batch_norm_has_the_bits_of_a_simulation(tmp_path):
+    """Through of_module, client_app, Flower's records and the strategy object."""
+    torch = pytest.importorskip("torch")
+    from fedstale.federation.server.app import of_module
+    from fedstale.federation.server.strategy import FedstaleStrategy
+    from fedstale.tasks.supervised import Supervised
+
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(20, 4, generator=draw), torch.randint(3, (20,), generator=draw)) for _ in range(N)]
+    make = lambda: torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))  # noqa: E731
+    task, fake = Supervised(make, data), FakeGrid(range(N))
+    fake.app = client_app(make, lambda c: [data[c.node_config["client"]]])
+    params, buffers = of_module(make)(1)
+    assert np.array_equal(params, task.init(1))
+    assert np.array_equal(buffers, task.initial_buffers)
+    (tmp_path / "federation.toml").write_text('name = "x"\nrounds = 1\n[local]\nlr = 0.05\nsteps = 3\n')
+    roster.save(tmp_path / "roster.json", inprocess.roster_of(range(N)))
+    first = ArrayRecord(task.model(params, buffers).state_dict())
+    end = FedstaleStrategy(tmp_path).start(fake, first, num_rounds=3).arrays.to_torch_state_dict()
+    due = simulated_task(settings.read(tmp_path), np.ones((3, N), bool), task)
+    for name, value in task.model(due.params, due.buffers).state_dict().items():
+        assert torch.equal(end[name], value), name
+    assert end["1.num_batches_tracked"] == 9

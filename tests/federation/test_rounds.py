@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from fedstale.core import BadInput
 from fedstale.estimators import Intervals
@@ -14,9 +15,10 @@ from fedstale.federation.state.resize import arrays_of, memories, with_arrays
 from fedstale.participation import Trace
 from fedstale.registry import RECIPES
 from fedstale.runs.store import RunFolder
+from fedstale.tasks.supervised import Supervised
 from fedstale.theory import plain_weights
 from tests.federation.inprocess import NODES, InProcess, roster_of
-from tests.federation.parts import LOCAL, TASK, N, made, played, server, simulated, table
+from tests.federation.parts import LOCAL, TASK, N, made, played, server, simulated, simulated_task, table
 
 
 def belief_of(closed):
@@ -44,6 +46,41 @@ def test_every_recipe_has_the_bits_of_a_simulation_with_the_same_participation(t
         s = server(tmp_path, link, strategy=name, server={"kind": "momentum", "lr": 0.7})
         last = played(s, link, row[None])[-1]
     assert np.array_equal(last.state.checkpoint.params, simulated(s.settings, rows))
+
+
+def normed():
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+
+
+def normed_task():
+    draw = np.random.default_rng(0)
+    data = [(1 + draw.standard_normal((8 + i, 4), np.float32), draw.integers(3, size=8 + i)) for i in range(N)]
+    return Supervised(normed, data, weights=range(1, N + 1))
+
+
+@pytest.mark.parametrize("name", ["fedstale", "mifa", "scaffold", "ca-fed"])
+def test_buffers_have_the_bits_of_a_simulation_too(tmp_path, name):
+    """They are averaged plainly whatever the rule, and go through the disk after every round."""
+    rows, task = table(5), normed_task()
+    link, start = InProcess(task, range(N)), lambda seed: (task.init(seed), task.initial_buffers)
+    for row in rows:
+        s = Server(made(tmp_path, strategy=name), link, lambda: roster_of(range(N), weights=range(1, N + 1)), start)
+        last = played(s, link, row[None])[-1].state.checkpoint
+    due = simulated_task(s.settings, rows, task)
+    assert np.array_equal(last.params, due.params)
+    assert np.array_equal(last.buffers, due.buffers)
+    assert not np.allclose(last.buffers, task.initial_buffers)
+
+
+def test_a_start_without_the_buffers_of_the_model_is_a_sentence(tmp_path):
+    task = normed_task()
+    s = Server(made(tmp_path), InProcess(task, range(N)), lambda: roster_of(range(N)), task.init)
+    with pytest.raises(BadInput, match=r"the server must send the 7 numbers of the buffers .*, got 0: let start"):
+        next(s.play())
+    other = Server(made(tmp_path), InProcess(task, range(N)), s.roster, lambda seed: (task.init(0), np.ones(7)))
+    assert other.ledger.run != s.ledger.run
+    with pytest.raises(BadInput, match="a finite flat vector of parameters, or that and one of buffers"):
+        Server(made(tmp_path), s.link, s.roster, lambda seed: (task.init(0), np.full(7, np.nan)))
 
 
 def test_who_is_asked_and_does_not_answer_leaves_no_gap(tmp_path):

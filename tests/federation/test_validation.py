@@ -5,10 +5,10 @@ import secrets
 import numpy as np
 import pytest
 
-from fedstale.core import Local
+from fedstale.core import BadInput, Local
 from fedstale.federation.client.training import OneClient, train_on_order
-from fedstale.federation.protocol.link import Body, Order
-from fedstale.federation.protocol.validation import Rejected, check, largest_norm
+from fedstale.federation.protocol.link import Body, Order, Packed
+from fedstale.federation.protocol.validation import WIDE, Rejected, check, largest_norm
 from tests.federation import fuzz
 from tests.federation.parts import TASK
 
@@ -73,9 +73,47 @@ def test_one_wrong_field_is_enough(change, reason):
         check(body, ORDER, np.empty(TASK.d, np.float32))
 
 
+SENT = ORDER._replace(buffers=np.array([0.5, 2.0]))
+PACKED = Packed("float64", (2,), WIDE, np.array([1 / 3, 7.0], "<f8").tobytes())
+
+
+def test_buffers_are_accepted_bit_for_bit():
+    body = train_on_order(TASK, ORDER)._replace(buffers=PACKED)
+    assert check(body, SENT, np.empty(TASK.d, np.float32)).buffers.tolist() == [1 / 3, 7.0]
+    asked = SENT._replace(train=False)  # a loss alone comes without buffers
+    assert check(train_on_order(TASK, ORDER._replace(train=False)), asked, np.empty(0, np.float32)).buffers is None
+
+
+@pytest.mark.parametrize(
+    ("order", "buffers", "reason"),
+    [
+        (SENT, None, "no buffers"),
+        (ORDER, PACKED, "buffers were not asked for"),
+        (SENT, PACKED._replace(dtype="float32"), "wrong type"),
+        (SENT, PACKED._replace(stype="fedstale/f4"), "wrong type"),
+        (SENT, PACKED._replace(shape=(3,)), "wrong shape"),
+        (SENT, PACKED._replace(data=b"\0" * 15), "wrong size"),
+        (SENT, PACKED._replace(data="0" * 16), "wrong size"),
+        (SENT, PACKED._replace(data=np.array([np.nan, 0], "<f8").tobytes()), "the buffers are not finite"),
+        (SENT, Packed(None, None, None, None), "wrong type"),
+        (SENT, 3, "wrong type"),
+    ],
+    ids=str,
+)
+def test_wrong_buffers_are_rejected(order, buffers, reason):
+    body = train_on_order(TASK, ORDER)._replace(buffers=buffers)
+    with pytest.raises(Rejected, match=reason):
+        check(body, order, np.empty(TASK.d, np.float32))
+
+
+def test_a_client_says_when_the_server_sends_other_buffers_than_its_model_has():
+    with pytest.raises(BadInput, match=r"must send the 0 numbers of the buffers .*, got 2: let start return"):
+        train_on_order(TASK, SENT)
+
+
 def test_nothing_at_all_is_rejected():
     with pytest.raises(Rejected):
-        check(Body._make([None] * 9), ORDER, np.empty(TASK.d, np.float32))
+        check(Body._make([None] * 10), ORDER, np.empty(TASK.d, np.float32))
 
 
 def test_the_median_is_that_of_the_past_and_the_present():

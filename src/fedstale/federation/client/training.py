@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Array, HasSlots, Job, Local, Task
+from fedstale.core import Array, Floats, HasSlots, Job, Local, Task, buffered, require
 from fedstale.engines.serial import answer
-from fedstale.federation.protocol.link import Body, Order
-from fedstale.federation.protocol.validation import STYPE
+from fedstale.federation.protocol.link import Body, Order, Packed
+from fedstale.federation.protocol.validation import STYPE, WIDE
 
 
 class OneClient:
@@ -18,6 +18,8 @@ class OneClient:
         self.task, self.client, self.n, self.d = task, client, 1, task.d
         self.weights = np.ones(1, np.float32)
         self.slots = task.slots if isinstance(task, HasSlots) else ()
+        self.keeper = buffered(task)
+        self.initial_buffers = self.keeper.initial_buffers if self.keeper else np.zeros(0)
 
     def init(self, seed: int) -> Array:
         return self.task.init(seed)
@@ -28,15 +30,27 @@ class OneClient:
     def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
         return self.task.gradient(params, self.client, batch)
 
-    def evaluate(self, params: Array) -> Mapping[str, float]:
-        return self.task.evaluate(params)
+    def load_buffers(self, buffers: Floats) -> None:
+        assert self.keeper, "only a task with buffers is asked to load them"
+        self.keeper.load_buffers(buffers)
+
+    def read_buffers(self) -> Floats:
+        return self.keeper.read_buffers() if self.keeper else self.initial_buffers
+
+    def evaluate(self, params: Array, buffers: Floats | None = None) -> Mapping[str, float]:
+        return self.keeper.evaluate(params, buffers) if self.keeper else self.task.evaluate(params)
 
 
 def train_on_order(task: Task, order: Order) -> Body:
     """The reply to an order; the batches are those of the stream of (seed, round, client)."""
-    drift = None if order.drift is None else order.drift[None]
-    job = Job(order.params, np.array([order.client]), order.seed, order.t, order.local, drift)
-    updates, losses = answer(task, job, order.train)[:2]
-    update, loss = updates[0], float(losses[0])
+    drift, keeper = None if order.drift is None else order.drift[None], buffered(task)
+    sent, own = 0 if order.buffers is None else len(order.buffers), len(keeper.initial_buffers) if keeper else 0
+    need = f"the server must send the {own} numbers of the buffers that training changes, got {sent}"
+    require(sent == own, f"{need}: let start return parameters and buffers, as of_module does")
+    job = Job(order.params, np.array([order.client]), order.seed, order.t, order.local, drift, order.buffers)
+    reply = answer(task, job, order.train)
+    update, loss, buffers = reply.updates[0], float(reply.losses[0]), None
+    if reply.buffers is not None:
+        buffers = Packed("float64", (own,), WIDE, reply.buffers[0].astype("<f8").tobytes())
     data = update.astype("<f4").tobytes()
-    return Body(order.t, order.client, order.token, order.run, loss, "float32", update.shape, STYPE, data)
+    return Body(order.t, order.client, order.token, order.run, loss, "float32", update.shape, STYPE, data, buffers)

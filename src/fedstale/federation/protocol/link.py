@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from fedstale.core import Array, Local
+from fedstale.core import Array, Floats, Local
 
 
 class Void(Exception):
@@ -37,10 +37,17 @@ class Order(NamedTuple):
     params: Array
     drift: Array | None = None  # (d,) added to every gradient (SCAFFOLD)
     train: bool = True  # False: only the loss is asked for
+    buffers: Floats | None = None  # (b,) of a model whose buffers training changes
 
 
-class Body(namedtuple("Body", "t client token run loss dtype shape stype data")):
-    """The fields of a reply as they arrived: any of them may have any type."""
+class Packed(namedtuple("Packed", "dtype shape stype data")):
+    """An array as it arrived: any of its fields may have any type."""
+
+    __slots__ = ()
+
+
+class Body(namedtuple("Body", "t client token run loss dtype shape stype data buffers", defaults=[None])):
+    """The fields of a reply as they arrived: any of them may have any type; `buffers` are None or Packed."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Orders and replies as Flower records. Arrays travel as raw little-endian float32."""
+"""Orders and replies as Flower records. Arrays travel as raw little-endian float32, buffers as float64."""
 
 import json
 from typing import Any
@@ -8,8 +8,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedstale import core
 from fedstale.experiments.spec import describe_local, make
-from fedstale.federation.protocol.link import Body, Order
-from fedstale.federation.protocol.validation import STYPE
+from fedstale.federation.protocol.link import Body, Order, Packed
+from fedstale.federation.protocol.validation import STYPE, WIDE
 
 WHO = "query.who"  # asks a node for its client number, in a federation without keys
 TRAIN, LOSS = "train.fedstale", "query.loss"
@@ -19,7 +19,8 @@ ABOUT = ("t", "client", "token", "run")  # the fields of an order that its reply
 def pack_order(order: Order) -> RecordDict:
     """An order as the content of a message."""
     about = {name: getattr(order, name) for name in ABOUT} | {"seed": order.seed}
-    arrays = {"params": _array(order.params)} | ({} if order.drift is None else {"drift": _array(order.drift)})
+    given = {"params": order.params, "drift": order.drift, "buffers": order.buffers}
+    arrays = {name: _array(vector) for name, vector in given.items() if vector is not None}
     config = ConfigRecord(about | {"local": json.dumps(describe_local(order.local))})
     return RecordDict({"order": config, "arrays": ArrayRecord(arrays)})
 
@@ -36,15 +37,21 @@ def unpack_order(content: RecordDict, kind: str, node: int) -> Order:
         node, int(config["client"]), int(config["t"]), str(config["token"]), str(config["run"]),
         int(config["seed"]), local, _vector(arrays["params"]),
         _vector(arrays["drift"]) if "drift" in arrays else None, kind == TRAIN,
+        np.frombuffer(arrays["buffers"].data, "<f8").astype(np.float64) if "buffers" in arrays else None,
     )  # fmt: skip
 
 
 def pack_body(body: Body) -> RecordDict:
     """A reply as the content of a message."""
     about = ConfigRecord({name: getattr(body, name) for name in ABOUT})
-    update = Array(dtype=body.dtype, shape=tuple(body.shape), stype=body.stype, data=body.data)
-    arrays, loss = ArrayRecord({"update": update}), MetricRecord({"loss": body.loss})
-    return RecordDict({"reply": about, "loss": loss, "arrays": arrays})
+    packed = {"update": Packed(body.dtype, body.shape, body.stype, body.data), "buffers": body.buffers}
+    arrays = {
+        name: Array(dtype=p.dtype, shape=tuple(p.shape), stype=p.stype, data=p.data)
+        for name, p in packed.items()
+        if p
+    }
+    loss = MetricRecord({"loss": body.loss})
+    return RecordDict({"reply": about, "loss": loss, "arrays": ArrayRecord(arrays)})
 
 
 def unpack_body(content: RecordDict) -> Body | None:
@@ -52,18 +59,24 @@ def unpack_body(content: RecordDict) -> Body | None:
     try:
         about, loss = content.config_records["reply"], content.metric_records["loss"]
         arrays = content.array_records["arrays"]
-        names = (set(content), set(about), set(loss), set(arrays))
-        if names != ({"reply", "loss", "arrays"}, set(ABOUT), {"loss"}, {"update"}):
+        names = (set(content), set(about), set(loss), set(arrays) | {"buffers"})
+        if names != ({"reply", "loss", "arrays"}, set(ABOUT), {"loss"}, {"update", "buffers"}):
             return None
-        a = arrays["update"]
-        return Body._make((*(about[name] for name in ABOUT), loss["loss"], a.dtype, a.shape, a.stype, a.data))
+        buffers = _packed(arrays["buffers"]) if "buffers" in arrays else None
+        fields = (*(about[name] for name in ABOUT), loss["loss"], *_packed(arrays["update"]))
+        return Body._make((*fields, buffers))
     except (KeyError, TypeError, AttributeError, ValueError):
         return None
 
 
-def _array(vector: core.Array) -> Array:
-    data = np.ascontiguousarray(vector, "<f4").tobytes()
-    return Array(dtype="float32", shape=tuple(vector.shape), stype=STYPE, data=data)
+def _packed(a: Array) -> Packed:
+    return Packed(a.dtype, a.shape, a.stype, a.data)
+
+
+def _array(vector: core.Array | core.Floats) -> Array:
+    dtype, kind, stype = ("float32", "<f4", STYPE) if vector.dtype == np.float32 else ("float64", "<f8", WIDE)
+    data = np.ascontiguousarray(vector, kind).tobytes()
+    return Array(dtype=dtype, shape=tuple(vector.shape), stype=stype, data=data)
 
 
 def _vector(array: Array) -> core.Array:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Local, Round, Work
+from fedstale.core import Array, Floats, Ids, Local, Round, Work
 from fedstale.experiments.tracer import Traced
 from fedstale.federation.protocol.exchange import Outcome
 from fedstale.federation.protocol.validation import largest_norm, recent_norms
@@ -42,7 +42,8 @@ def close(
     losses = np.array([a.loss for a in accepted], np.float32)
     probs, m = rules.estimator.probs(now.belief), len(accepted)
     r = Round(t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m))
-    step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, replies.idle)
+    buffers = None if now.buffers is None else _stacked([a.buffers for a in accepted], len(now.buffers))
+    step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, replies.idle, buffers)
     norms = recent_norms(state.norms, [a.norm for a in accepted])
     state = state._replace(checkpoint=after, norms=norms)
     _count(state, replies, heard)
@@ -68,6 +69,11 @@ def _gathered(updates: list[Array], d: int) -> Array:
         buffer[k] = update
     gathered: Array = buffer[: len(updates)]
     return gathered
+
+
+def _stacked(rows: list[Floats | None], b: int) -> Floats:
+    """(m, b) the buffers of all replies, which were checked to have them."""
+    return np.array(rows, np.float64).reshape(len(rows), b)
 
 
 def _count(state: ServerState, replies: RoundReplies, heard: Ids) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Availability, EstimatesMixing, Ids, State, drifts, require, selects
+from fedstale.core import Array, Availability, EstimatesMixing, Floats, Ids, State, drifts, require, selects
 from fedstale.experiments.tracer import Tracer
 from fedstale.federation.protocol.exchange import Exchange
 from fedstale.federation.protocol.link import Link, Order, Void
@@ -29,6 +29,9 @@ log = logging.getLogger("fedstale.federation")
 PAUSE = 30.0  # seconds, the longest wait after a void round
 
 
+Start = Callable[[int], Array | tuple[Array, Floats]]  # seed → parameters, or parameters and buffers, of round 0
+
+
 class Stalled(Exception):
     """Too many void rounds in a row; what was committed is safe."""
 
@@ -40,23 +43,31 @@ class ClosedRound(NamedTuple):
     line: dict[str, Any]  # as in metrics.jsonl
 
 
+def started(start: Start, seed: int) -> tuple[Array, Floats | None]:
+    """The parameters of round 0, and the buffers of a model whose buffers training changes."""
+    given = start(seed)
+    params, buffers = given if isinstance(given, tuple) else (given, None)
+    vectors = np.array(params, np.float32), None if buffers is None else np.array(buffers, np.float64)
+    ok = all(v is None or (v.ndim == 1 and bool(np.isfinite(v).all())) for v in vectors)
+    require(ok, "the start must be a finite flat vector of parameters, or that and one of buffers")
+    return vectors
+
+
 class Server:
     """The server of a federation: plays the rounds that are not committed yet."""
 
-    def __init__(
-        self, settings: Settings, link: Link, roster: Callable[[], Roster], start: Callable[[int], Array]
-    ) -> None:
-        """`roster()` is called before every round; `start(seed)` returns the parameters of round 0."""
+    def __init__(self, settings: Settings, link: Link, roster: Callable[[], Roster], start: Start) -> None:
+        """`roster()` is called before every round; `start(seed)` returns the parameters and buffers of round 0."""
         self.settings, self.link, self.roster, self.how = settings, link, roster, settings.file.round
-        rules, params = settings.rules, np.array(start(settings.file.seed), np.float32)
-        require(params.ndim == 1 and bool(np.isfinite(params).all()), "the start must be a finite flat vector")
-        run, committed = f"{settings.run}-{len(params)}", read_manifest(settings.state)
+        rules, (params, buffers) = settings.rules, started(start, settings.file.seed)
+        size = f"{len(params)}" if buffers is None else f"{len(params)}-{len(buffers)}"
+        run, committed = f"{settings.run}-{size}", read_manifest(settings.state)
         traced = str(committed["run"]).endswith("t") if committed else len(roster().members) <= TRACED
         if traced:  # the state holds realised weights; a federation that grows keeps its choice
             rules, run = rules._replace(strategy=Tracer(rules.strategy)), run + "t"
         self.rules: Rules = rules
         self.exchange = Exchange(link, self.how)
-        self.ledger = Ledger(settings.state, run, lambda n: self.rules.initial(n, params))
+        self.ledger = Ledger(settings.state, run, lambda n: self.rules.initial(n, params, buffers))
 
     def play(self) -> Iterator[ClosedRound]:
         """Play the rounds after the last committed one; each is committed before it is yielded."""
@@ -150,7 +161,7 @@ class Server:
         return [
             Order(
                 nodes[i], i, now.t + 1, secrets.token_hex(16), self.ledger.run, s.file.seed, s.local, now.params,
-                added[k], train,
+                added[k], train, now.buffers,
             )
             for k, i in enumerate(state.ids[clients].tolist())
         ]  # fmt: skip

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedstale import core
 from fedstale.core import require
 from fedstale.federation import settings
-from fedstale.federation.server.app import record
+from fedstale.federation.server.app import STATISTICS, record
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -42,7 +42,7 @@ class FedstaleStrategy(Strategy):  # type: ignore[misc]  # flwr is not there whe
         chosen = self.settings._replace(file=file)
         for closed in record(chosen, grid, lambda seed: flat):
             t, loss = closed.line["round"], closed.line["train_loss"]
-            result.arrays = _shaped(closed.state.checkpoint.params, initial_arrays)
+            result.arrays = _shaped(closed.state.checkpoint, initial_arrays)
             result.train_metrics_clientapp[t] = MetricRecord({} if loss is None else {"train_loss": loss})
             if evaluate_fn and (scores := evaluate_fn(t, result.arrays)) is not None:
                 result.evaluate_metrics_serverapp[t] = scores
@@ -57,15 +57,28 @@ class FedstaleStrategy(Strategy):  # type: ignore[misc]  # flwr is not there whe
     configure_train = aggregate_train = configure_evaluate = aggregate_evaluate = _unused
 
 
-def _flat(arrays: ArrayRecord) -> core.Array:
-    parts = [a.numpy() for a in arrays.values()]
-    other = {str(p.dtype) for p in parts} - {"float32"}
-    require(not other, f"a model's arrays must be float32 (no buffers of counts), got {sorted(other)}")
-    return np.concatenate([p.ravel() for p in parts])
+def _flat(arrays: ArrayRecord) -> core.Array | tuple[core.Array, core.Floats]:
+    """The parameters, and the running statistics of normalisation layers if there are any."""
+    parts = {name: a.numpy() for name, a in arrays.items()}
+    other = {str(p.dtype) for name, p in parts.items() if not _averaged(name)} - {"float32"}
+    require(not other, f"a model's parameters must be float32, got {sorted(other)}")
+    params = np.concatenate([p.ravel() for name, p in parts.items() if not _averaged(name)])
+    buffers = [p.ravel().astype(np.float64) for name, p in parts.items() if _averaged(name)]
+    return (params, np.concatenate(buffers)) if buffers else params
 
 
-def _shaped(flat: core.Array, like: ArrayRecord) -> ArrayRecord:
-    shapes = {name: a.numpy().shape for name, a in like.items()}
-    stops = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
-    parts = zip(shapes.items(), np.split(flat, stops[:-1]), strict=True)
-    return ArrayRecord({name: Array(part.reshape(shape)) for (name, shape), part in parts})
+def _averaged(name: str) -> bool:
+    return name.rpartition(".")[2] in STATISTICS
+
+
+def _shaped(now: core.Checkpoint, like: ArrayRecord) -> ArrayRecord:
+    """Parameters and buffers of a checkpoint as arrays of the model."""
+    vectors, starts, shaped = {False: now.params, True: now.buffers}, {False: 0, True: 0}, {}
+    for name, a in like.items():
+        old, kind = a.numpy(), _averaged(name)
+        part = np.asarray(vectors[kind])[starts[kind] : starts[kind] + old.size]
+        starts[kind] += old.size
+        shaped[name] = Array(
+            (part if old.dtype.kind == "f" else np.rint(part)).astype(old.dtype).reshape(old.shape)
+        )
+    return ArrayRecord(shaped)

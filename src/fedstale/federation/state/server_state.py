@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Checkpoint, Estimator, Ids, Server, Strategy
+from fedstale.core import Array, Checkpoint, Estimator, Floats, Ids, Server, Strategy
 from fedstale.federation.state.resize import resize
 
 Counts = npt.NDArray[np.int64]
@@ -52,11 +52,11 @@ class Rules(NamedTuple):
     estimator: Estimator
     server: Server
 
-    def initial(self, n: int, params: Array) -> ServerState:
+    def initial(self, n: int, params: Array, buffers: Floats | None = None) -> ServerState:
         """The state before round 1, with n clients."""
         d = len(params)
         memory, belief = self.strategy.init(n, d), self.estimator.init(n)
-        start = Checkpoint(0, params, memory, belief, self.server.init(d), channel=None)
+        start = Checkpoint(0, params, memory, belief, self.server.init(d), channel=None, buffers=buffers)
         return ServerState(start, ClientCounts.empty(n), np.arange(n), np.zeros(0), 0, 0)
 
     def with_roster(self, state: ServerState, ids: Ids, version: int) -> ServerState:
