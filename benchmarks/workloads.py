@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedstale.core import Closes, Job, Local
 from fedstale.engines import make
-from fedstale.tasks.models import MLP, Linear, MnistCNN, Model
+from fedstale.tasks.models import CNN, MLP, Linear, MnistCNN, Model
 from fedstale.tasks.supervised import Supervised
 
 LR = 0.01
@@ -51,6 +51,9 @@ class Workload(NamedTuple):
 LINEAR = Workload("linear 784 → 10", Linear(), "batched")
 DENSE = Workload("MLP 784-200-10", MLP((200,)), "batched", hidden=(200,))
 LEAF = Workload("LEAF linear 60 → 10, batch 32, 100 clients", Linear(), "batched", (60,), clients=100, batch=32)
+SMALL = Workload(
+    "CNN 8/16, fc 32, batch 32", CNN((8, 16), hidden=(32,)), "batched", hidden=(32,), channels=(8, 16), batch=32
+)
 CONVOLUTIONS = Workload("MNIST CNN 32/64, fc 128", MnistCNN(), "pool", hidden=(128,), channels=(32, 64))
 WORKLOADS: Mapping[str, Workload] = {
     "leaf": LEAF,
@@ -59,6 +62,8 @@ WORKLOADS: Mapping[str, Workload] = {
     "leaf-15": LEAF._replace(about=f"{LEAF.about}, 15 runs", seeds=3, betas=5),
     "linear-15": LINEAR._replace(about=f"{LINEAR.about}, 15 runs", seeds=3, betas=5),
     "mlp-15": DENSE._replace(about=f"{DENSE.about}, 15 runs", seeds=3, betas=5),
+    "cnn": SMALL,
+    "cnn-15": SMALL._replace(about=f"{SMALL.about}, 15 runs", seeds=3, betas=5),
     "mnist-cnn": CONVOLUTIONS,
 }
 

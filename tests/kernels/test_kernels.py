@@ -8,7 +8,7 @@ import pytest
 from fedstale import kernels
 from fedstale.kernels import load
 
-CASES = [("linear",), ("rows", "float32"), ("rows", "float16"), ("rows", "int8")]
+CASES = [("linear",), ("convolutional",), ("rows", "float32"), ("rows", "float16"), ("rows", "int8")]
 needs_numba = pytest.mark.skipif(load("linear") is None, reason="numba is not installed")
 every_case = pytest.mark.parametrize("case", CASES, ids=" ".join)
 
@@ -31,7 +31,12 @@ def test_every_module_agrees_with_numpy_and_is_loaded_once(case: tuple[str, ...]
 @needs_numba
 @pytest.mark.parametrize(
     ("case", "broken"),
-    [(("linear",), "draw"), (("linear",), "outputs"), *((case, "update") for case in CASES[1:])],
+    [
+        (("linear",), "draw"),
+        (("linear",), "outputs"),
+        (("convolutional",), "_outputs"),
+        *((case, "update") for case in CASES[2:]),
+    ],
 )
 def test_a_module_that_computes_something_else_is_left_alone(
     case: tuple[str, ...], broken: str, monkeypatch: pytest.MonkeyPatch

@@ -369,6 +369,22 @@ def test_compiled_outputs_of_a_linear_model_are_those_of_torch(monkeypatch):
         np.testing.assert_allclose(rows[name], values, rtol=1e-6)
 
 
+@pytest.mark.skipif(load("convolutional") is None, reason="numba is not installed")
+def test_compiled_outputs_of_a_small_cnn_are_those_of_torch(monkeypatch):
+    data = pairs(SIZES, shape=(1, 6, 6))
+    task = Supervised(partial(CNN((4,), hidden=(5,)).build, (1, 6, 6), 3), data, data)
+    params = task.init(3)
+    fast = task.evaluate(params)
+    copied = pickle.loads(pickle.dumps(task))
+    assert copied.evaluate(params) == fast
+    monkeypatch.setattr("fedstale.tasks.supervised.load", lambda name: None)
+    assert fast == task.evaluate(params), "compiled loops are kept once they are made"
+    del task._network
+    slow = task.evaluate(params)
+    assert fast == pytest.approx(slow, rel=1e-6)
+    assert fast != slow, "other sums"
+
+
 def test_a_model_has_the_parameters_and_nobody_else_s_memory() -> None:
     frozen = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
     frozen[0].weight.requires_grad_(False)

@@ -10,8 +10,8 @@ from fedstale.tasks.quadratic import Quadratic
 
 ENGINES = {
     "serial": "one client after the other: the reference",
-    "batched": "clients and runs side by side: small models",
-    "pool": "one process per core: convolutions and other large models",
+    "batched": "clients and runs side by side: small models, and CNNs with numba",
+    "pool": "one process per core: large models",
     "auto": "the fastest of these, found by a short trial",
     "ray": "one actor per CPU or GPU of a Ray cluster: more than one machine",
 }

@@ -113,7 +113,7 @@ def _exp(x: Any) -> Any:
 
 
 @fast  # type: ignore[untyped-decorator]
-def _entropies(z: Any, labels: Any, top: Any, total: Any, entropy: Any) -> None:
+def entropies(z: Any, labels: Any, top: Any, total: Any, entropy: Any) -> None:
     """z becomes its softmax along the outputs, minus 1 at the label; samples side by side."""
     outs, b = z.shape
     top[:] = z[0]
@@ -186,7 +186,7 @@ def linear(
             for s in range(size):
                 labels[s] = y[batch[s]]
             _logits(w, bias, x, batch, z)
-            _entropies(z, labels[:size], top, total, entropy)
+            entropies(z, labels[:size], top, total, entropy)
             if step == 0:
                 losses[row] = (entropy[:size] + np.log(total[:size])).mean()
             if training:

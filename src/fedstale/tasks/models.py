@@ -1,15 +1,13 @@
 """Models for images and vectors: `MLP(hidden=(64,)).build((1, 28, 28), 10)` is an nn.Module."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from fedstale.core import BadInput, part, require, shown
-from fedstale.tasks.flat import Slot
 
 Shape = tuple[int, ...]
 
@@ -153,28 +151,3 @@ def _check_sizes(name: str, sizes: tuple[int, ...]) -> None:
 
 def _check_shape(name: str, got: Shape, needed: Shape) -> None:
     require(tuple(got) == needed, f"{name} takes {needed} images, got {tuple(got)}: use cnn or mlp")
-
-
-def dense_sizes(module: nn.Module, x: Tensor, slots: Sequence[Slot]) -> tuple[int, ...] | None:
-    """(inputs, hidden …, classes) if the model is Linear, ReLU, …, Linear on flat inputs, else None."""
-    layers = _leaves(module)
-    if type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
-        layers = layers[1:]
-    elif x.ndim != 2:
-        return None
-    linear = [m for m in layers[::2] if type(m) is nn.Linear]
-    relus = [m for m in layers[1::2] if type(m) is nn.ReLU]
-    if (
-        x.dtype != torch.float32
-        or not linear
-        or len(linear) != len(relus) + 1
-        or 2 * len(linear) != len(layers) + 1
-    ):
-        return None
-    sizes = (linear[0].in_features, *(m.out_features for m in linear))
-    shapes = [shape for i, o in pairwise(sizes) for shape in ((o, i), (o,))]
-    return sizes if [slot.shape for slot in slots] == shapes else None  # all trained, all with a bias
-
-
-def _leaves(module: nn.Module) -> list[nn.Module]:
-    return [leaf for child in module for leaf in _leaves(child)] if type(module) is nn.Sequential else [module]

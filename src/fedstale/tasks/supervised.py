@@ -16,6 +16,7 @@ from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric, PerSample, Scored, average, client_scores, spans
 from fedstale.tasks.flat import Buffers, Flat, changed_buffers, draw, seeded, slots, trained, vector
+from fedstale.tasks.layers import dense_sizes, stages
 from fedstale.tasks.local import batches_of, drawn, few_threads
 from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import (
@@ -31,7 +32,6 @@ from fedstale.tasks.losses import (
     one_value,
     outputs_of,
 )  # fmt: skip
-from fedstale.tasks.models import dense_sizes
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.split import (
     WEIGHTS,
@@ -148,8 +148,9 @@ class Supervised:
         self.d = self.slots[-1].where.stop
         self.stochastic = self._probe(buffers) or transform is not None
         flat = self.has_cross_entropy and isinstance(self.train, Split) and isinstance(self.train.x, Tensor)
-        # (inputs, hidden …, classes) of a linear model or an MLP, else None
+        # (inputs, hidden …, classes) of a linear model or an MLP, the stages of a small CNN, else None
         self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
+        self.stages = stages(self.module(), self.train.x, self.slots) if flat and self.dense is None else None
 
     def _split(self, samples: Samples) -> Split | Lazy:
         return _split(samples).to(self.device)
@@ -326,7 +327,7 @@ class Supervised:
 
     def _answers(self, params: Array, split: Split | Lazy) -> Iterator[tuple[Any, Tensor]]:
         """What the model says of all samples in their order, and their targets, batch by batch."""
-        every = self._linear_outputs(params, split)
+        every = self._compiled_outputs(params, split)
         if every is not None:
             yield every, split.y
             return
@@ -334,15 +335,17 @@ class Supervised:
             x, y = split.span(start, stop)
             yield answer(self._flat.module, x), y
 
-    def _linear_outputs(self, params: Array, split: Split | Lazy) -> Tensor | None:
-        """(M, classes) of a linear model, which torch multiplies slowly because it is so thin."""
-        if self.dense is None or len(self.dense) != 2 or self.device.type != "cpu" or not load("linear"):
+    def _compiled_outputs(self, params: Array, split: Split | Lazy) -> Tensor | None:
+        """(M, classes) of a linear model, which torch multiplies slowly because it is so thin, or a small CNN."""
+        if self.device.type != "cpu" or isinstance(split, Lazy):
             return None
-        if isinstance(split, Lazy):
-            return None
-        inputs, classes = self.dense
-        w, bias = params[: inputs * classes].reshape(classes, inputs), params[inputs * classes :]
-        return torch.from_numpy(load("linear").outputs(split.x.flatten(1).numpy(), w, bias))
+        if self.dense and len(self.dense) == 2 and (linear := load("linear")):
+            inputs, classes = self.dense
+            w, bias = params[: inputs * classes].reshape(classes, inputs), params[inputs * classes :]
+            return torch.from_numpy(linear.outputs(split.x.flatten(1).numpy(), w, bias))
+        if self.stages and self._network:
+            return torch.from_numpy(self._network.outputs(params, split.x.flatten(1).numpy()))
+        return None
 
     def _penalty(self, params: Array) -> float:
         return self.ridge / 2 * float(params.astype(np.float64) @ params) if self.ridge else 0.0
@@ -406,8 +409,14 @@ class Supervised:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n}, d={self.d})"
 
+    @cached_property
+    def _network(self) -> Any:
+        """Compiled loops over the stages of a small CNN, or None where there are none."""
+        compiled = load("convolutional")
+        return compiled.Network(self.stages) if compiled else None
+
     def __getstate__(self) -> dict[str, Any]:
-        working = ("_flat", "_buffers", "initial_buffers")  # made anew where needed
+        working = ("_flat", "_network", "_buffers", "initial_buffers")  # made anew where needed
         return {name: value for name, value in self.__dict__.items() if name not in working}
 
 

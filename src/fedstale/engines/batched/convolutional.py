@@ -1,0 +1,46 @@
+"""Small CNNs with cross entropy where numba is installed: compiled loops over the samples of a client."""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+import torch
+
+from fedstale.engines.batched.chunks import Chunk
+from fedstale.engines.batched.rows import Rows
+from fedstale.kernels import load
+from fedstale.kernels.stages import Stage
+from fedstale.tasks.supervised import Supervised
+
+PORTION = 8 << 20  # multiplications of one step of a chunk: enough to be worth a thread
+
+
+class Convolutional:
+    """Rows one after the other, a few samples at a time, whose activations stay in the cache."""
+
+    def __init__(self, task: Supervised, stages: Sequence[Stage]) -> None:
+        self.x, self.y = task.train.x.flatten(1).numpy(), task.train.y.numpy()
+        self.network, self.d = load("convolutional").Network(stages), int(task.d)
+        self.products = sum(s.inputs * s.outputs * prod(s.kernel) * prod(s.conv) for s in stages)
+
+    def wide(self, size: int, batch: int) -> int:
+        """The batch size for all draws: padding is not read."""
+        return batch
+
+    def room(self, b: int, sharers: int) -> int:
+        """Draws that are worth a thread."""
+        return max(1, PORTION // (sharers * b * self.products))
+
+    def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
+        """Train the rows of a chunk, or only compute their losses."""
+        index = torch.from_numpy(chunk.rows)
+        decay, shift, none = rows.decay(index), rows.shift(index), np.zeros(len(index), np.float32)
+        self.network.train(
+            self.x, self.y, chunk.samples(), chunk.sizes, chunk.sharers, training,
+            index.numpy(), rows.job.numpy(), rows.params.numpy(), rows.rate[index].numpy(),
+            none if decay is None else decay.numpy(),
+            np.empty((0, self.d), np.float32) if shift is None else shift.numpy(),
+            none if rows.momentum is None else rows.momentum[index].numpy(),
+            rows.updates.numpy(), rows.losses.numpy(),
+        )  # fmt: skip
+        rows.losses[index] += rows.penalty[index]
