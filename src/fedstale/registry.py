@@ -108,6 +108,7 @@ STRATEGIES = Names("strategy", {
     "ca-fed": strategies.CAFed, "adafed": strategies.AdaFed, "more-available": strategies.MoreAvailable,
     "f3ast": strategies.F3AST, "udma": strategies.UDMA, "amplified": strategies.Amplified, "wait": strategies.Wait,
     "scaffold": strategies.Scaffold, "amplified-scaffold": strategies.AmplifiedScaffold,
+    "fedawe": strategies.FedAWE, "focus": strategies.FOCUS, "fedexp": strategies.FedExP,
     "fednova": strategies.FedNova, "power-of-choice": strategies.PowerOfChoice, "median": strategies.Median,
     "trimmed-mean": strategies.TrimmedMean, "krum": strategies.Krum, "norm-bound": strategies.NormBound,
 }, ("init", "aggregate"))  # fmt: skip
@@ -135,6 +136,9 @@ RECIPES = Names("algorithm", {
     "wait-full": Recipe("wait", {"period": 500}, about="wait-minibatch with a batch of all that a client has."),
     "scaffold": Recipe("scaffold"),
     "amplified-scaffold": Recipe("amplified-scaffold", {"period": 20, "factor": 1.5}),
+    "fedawe": Recipe("fedawe"),
+    "focus": Recipe("focus"),
+    "fedexp": Recipe("fedexp"),
     "fednova": Recipe("fednova"),
     "debiased": Recipe("unbiased", {}, {"kind": "beta-bernoulli", "n0": 1.0, "m0": 0.0},
                        "Debiasing FedAvg: p_i is the share of the rounds so far, this one included."),

@@ -35,9 +35,12 @@ from fedstale.core import (
     buffered,
     divides,
     drifts,
+    needs_last_gradient,
     require,
     runs_loops,
     selects,
+    starts_clients,
+    train,
     weighted_sum,
 )
 from fedstale.estimators import Known
@@ -103,7 +106,7 @@ def together(engine: Engine, plays: Sequence[Play]) -> Iterator[Mapping[int, Sna
     while jobs := {k: cast(Job, job) for k, run in live.items() if (job := next(run, None)) is not None}:
         live = {k: live[k] for k in jobs}
         done: dict[int, Snapshot | Diverged] = {}
-        for (k, run), reply in zip(live.items(), engine.train(list(jobs.values())), strict=True):
+        for (k, run), reply in zip(live.items(), train(engine, list(jobs.values())), strict=True):
             try:
                 done[k] = cast(Snapshot, run.send(reply))
             except Diverged as stop:
@@ -213,6 +216,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
     engine, strategy, participation, rounds, seed, server, estimator, channel, local = run
     n, d, weights, local = engine.task.n, engine.task.d, engine.task.weights, local or engine.local
     selecting, drifting, share = selects(strategy), drifts(strategy), channel.share(n, d)
+    starting, last = starts_clients(strategy), needs_last_gradient(strategy)
     mixes = estimator if isinstance(estimator, EstimatesMixing) else None
     rows = islice(participation.rows(n, stream(seed, "participation")), now.t, None)
 
@@ -229,7 +233,8 @@ def _play(run: Run, now: Checkpoint) -> Play:
         reached, link = channel.downlink(now.channel, chosen, streams)
         trained = chosen[reached]
         drift = drifting.drift(now.state, trained) if drifting else None
-        reply = yield Job(params, trained, seed, t, local, drift, now.buffers)
+        starts = starting.starts(now.state, trained, params) if starting else None
+        reply = yield Job(params, trained, seed, t, local, drift, now.buffers, None, starts, last)
         assert isinstance(reply, Reply), "a job is answered by its reply"
         arrived, link = channel.uplink(link, trained, d, streams)
 
@@ -240,6 +245,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
             raise Diverged(f"round {t}: all updates are not finite; a smaller learning rate may help")
         work = reply.work and reply.work.of(keep)
         r = Round(t, params, clients, reply.updates[keep], arrived[keep], losses, weights, probs, work)
+        r = r if reply.gradients is None else r._replace(gradients=reply.gradients[keep])
         idle = np.setdiff1d(available, chosen, assume_unique=True) if selecting else available[:0]
         buffers = None if reply.buffers is None else reply.buffers[keep]
         step, now = close_round(strategy, server, estimator, now._replace(channel=link), r, idle, buffers)

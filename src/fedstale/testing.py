@@ -214,7 +214,7 @@ def _script(n: int, d: int, *, rounds: int, seed: int = 0, hole: float = np.nan,
         updates = np.where(arrived, numbers[1:], np.float32(hole))
         losses, probs = rng.random(n).astype(np.float32), np.linspace(0.3, 1, n).astype(np.float32)
         work = core.Work(np.full(n, 5), np.full(n, 160), np.full(n, 0.5))
-        script.append(Round(t, numbers[0], available, updates, arrived, losses, weights, probs, work))
+        script.append(Round(t, numbers[0], available, updates, arrived, losses, weights, probs, work, -updates))
     return script
 
 
@@ -233,7 +233,7 @@ def _steps(strategy: Strategy, script: list[Round], again: Copy, beside: Sequenc
 def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, State]:
     """One round, as the simulation plays it."""
     who, (n, d) = type(strategy).__name__, everybody.updates.shape
-    t, _, ids, updates, arrived, losses, weights, probs, work = everybody
+    t, _, ids, updates, arrived, losses, weights, probs, work, gradients = everybody
     available = ids
     if selecting := core.selects(strategy):
         mixing = np.linspace(0, 0.9, n).astype(np.float32)
@@ -243,9 +243,13 @@ def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, St
     if drifting := core.drifts(strategy):
         pull = drifting.drift(state, ids)
         _array(who, "the drift", pull, np.float32, [(len(ids), d)], np.isfinite(pull))
+    if starting := core.starts_clients(strategy):
+        begin = starting.starts(state, ids, everybody.params)
+        _array(who, "the starts", begin, np.float32, [(len(ids), d)], np.isfinite(begin))
     r = everybody._replace(
-        clients=ids, updates=updates[ids], arrived=arrived[ids], losses=losses[ids], work=work and work.of(ids)
-    )
+        clients=ids, updates=updates[ids], arrived=arrived[ids], losses=losses[ids], work=work and work.of(ids),
+        gradients=None if gradients is None else gradients[ids],
+    )  # fmt: skip
     given = copy.deepcopy(r)
     with _works(who, f"aggregate in a round of {len(ids)} clients"):
         step, state = strategy.aggregate(state, r)

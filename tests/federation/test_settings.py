@@ -45,7 +45,16 @@ def test_a_mistake_is_told_in_a_sentence(tmp_path, change, sentence):
         settings.check(tmp_path, RAW | change)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+SIMULATED = ("fedawe", "focus")  # what clients would have to do is not in a federation's orders
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_rules_for_simulations_are_refused(tmp_path, name):
+    with pytest.raises(BadInput, match=f"{name} is for simulations"):
+        settings.check(tmp_path, RAW | {"strategy": name})
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in SIMULATED])
 def test_a_federation_knows_the_names_of_an_experiment(tmp_path, name):
     rules = settings.check(tmp_path, RAW | {"strategy": name}).rules
     assert rules.strategy == recipe(name).strategy
@@ -57,7 +66,7 @@ def test_the_estimator_of_the_file_wins_over_that_of_the_recipe(tmp_path):
     assert settings.check(tmp_path, raw).rules.estimator == Intervals()
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in SIMULATED])
 def test_a_federation_knows_every_recipe_with_its_own_estimator(tmp_path, name):
     rules = settings.check(tmp_path, RAW | {"strategy": name}).rules
     assert rules.strategy == RECIPES[name].strategy

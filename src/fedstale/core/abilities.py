@@ -13,9 +13,10 @@ from fedstale.core.records import Array, Availability, Belief, Floats, Ids, Mask
 
 __all__ = [
     "BindsTask", "Closes", "CountsSamples", "DividesByProbability", "DrawsByRound", "Drifts", "EstimatesMixing",
-    "ExplainsItself", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasOptima", "HasSlots", "Mixes",
-    "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StepsTogether", "WarmsUp", "WithTruth", "Wraps",
-    "buffered", "divides", "drifts", "runs_loops", "selects",
+    "ExplainsItself", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasOptima", "HasPoint", "HasSlots",
+    "Mixes", "NeedsLastGradient", "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StartsClients",
+    "StepsTogether", "WarmsUp", "WithTruth", "Wraps", "buffered", "divides", "drifts", "innermost",
+    "needs_last_gradient", "runs_loops", "selects", "starts_clients",
 ]  # fmt: skip
 
 
@@ -32,6 +33,30 @@ class Drifts(Protocol):
 
     def drift(self, state: State, clients: Ids) -> Array:
         """(m, d), one row per client that trains."""
+
+
+@runtime_checkable
+class StartsClients(Protocol):
+    """A strategy whose clients begin somewhere else than at the parameters that all share (FedAWE)."""
+
+    def starts(self, state: State, clients: Ids, params: Array) -> Array:
+        """(m, d), one row per client that trains; its update is local minus this row."""
+
+
+@runtime_checkable
+class NeedsLastGradient(Protocol):
+    """A strategy that needs the gradient of each client's last local step, in Round.gradients (FOCUS)."""
+
+    @property
+    def needs_last_gradient(self) -> bool: ...
+
+
+@runtime_checkable
+class HasPoint(Protocol):
+    """A strategy whose model is also evaluated at another point than the parameters, as `own_` metrics."""
+
+    def point(self, state: State, params: Array) -> Array:
+        """(d,) e.g. a mean of iterates or of the clients' models."""
 
 
 @runtime_checkable
@@ -227,12 +252,12 @@ def buffered(task: Task) -> HasBuffers | None:
 
 def selects(strategy: Strategy) -> Selects | None:
     """The strategy, if it chooses who trains."""
-    return strategy if isinstance(strategy, Selects) and isinstance(_innermost(strategy), Selects) else None
+    return strategy if isinstance(strategy, Selects) and isinstance(innermost(strategy), Selects) else None
 
 
 def drifts(strategy: Strategy) -> Drifts | None:
     """The strategy, if it adds to local gradients."""
-    return strategy if isinstance(strategy, Drifts) and isinstance(_innermost(strategy), Drifts) else None
+    return strategy if isinstance(strategy, Drifts) and isinstance(innermost(strategy), Drifts) else None
 
 
 def runs_loops(task: Task) -> RunsLoops:
@@ -244,13 +269,26 @@ def runs_loops(task: Task) -> RunsLoops:
     return task
 
 
+def starts_clients(strategy: Strategy) -> StartsClients | None:
+    """The strategy, if its clients begin at points of their own."""
+    inner = isinstance(innermost(strategy), StartsClients)
+    return strategy if inner and isinstance(strategy, StartsClients) else None
+
+
+def needs_last_gradient(strategy: Strategy) -> bool:
+    """Whether the strategy needs the gradients of the last local steps."""
+    inner = innermost(strategy)
+    return isinstance(inner, NeedsLastGradient) and inner.needs_last_gradient
+
+
 def divides(strategy: Strategy) -> bool:
     """Whether the strategy divides by p_i."""
-    inner = _innermost(strategy)
+    inner = innermost(strategy)
     return isinstance(inner, DividesByProbability) and inner.inverse_weighting
 
 
-def _innermost(strategy: Strategy) -> Strategy:
+def innermost(strategy: Strategy) -> Strategy:
+    """The strategy inside all that wrap it."""
     while isinstance(strategy, Wraps):
         strategy = strategy.strategy
     return strategy

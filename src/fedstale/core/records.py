@@ -57,6 +57,7 @@ class Round(NamedTuple):
     weights: Array  # (n,)   a_i, sums to 1
     probs: Array  # (n,)   belief that a coordinate of client i's update is here
     work: Work | None = None  # how much each client heard from has trained, if the engine says so
+    gradients: Array | None = None  # (m, d) of the last local step, if the strategy needs it
 
     def __repr__(self) -> str:
         return _brief(self)
@@ -103,6 +104,8 @@ class Job(NamedTuple):
     drift: Array | None = None  # (m, d) added to every gradient of the client (SCAFFOLD)
     buffers: Floats | None = None  # (b,) of a task that HasBuffers; those that its model is made with if None
     states: Mapping[int, State] | None = None  # what clients of the job have kept from earlier rounds, by client
+    starts: Array | None = None  # (m, d) where each client begins, in place of params; see `core.train`
+    last_gradient: bool = False  # whether the reply needs `gradients`; see `core.train`
 
 
 class Reply(NamedTuple):
@@ -113,6 +116,7 @@ class Reply(NamedTuple):
     work: Work | None = None  # how much each client has trained; strategies such as Scaffold need it
     buffers: Floats | None = None  # (m, b) after training, of a task that HasBuffers
     states: Mapping[int, State] | None = None  # what the clients keep for later rounds, by client
+    gradients: Array | None = None  # (m, d) of the last local step, if the job asks for it
 
 
 class Checkpoint(NamedTuple):

@@ -21,7 +21,7 @@ from fedstale.experiments.build import make_task
 from fedstale.experiments.plan import Planned, warmups
 from fedstale.experiments.recorder import Recorder, environment, packages
 from fedstale.experiments.schema import Experiment
-from fedstale.experiments.tracer import Tracer
+from fedstale.experiments.tracer import Tracer, traceable
 from fedstale.memory import KeepsMemory
 from fedstale.runs import store
 from fedstale.runs.metrics import TRACED
@@ -187,7 +187,7 @@ def _compute(
 def _run(p: Planned, engine: Engine) -> Run:
     a, rounds, strategy = p.algorithm, p.config["rounds"], _at_home(p.algorithm.strategy, p.folder.path)
     strategy = bound(strategy, engine.task)
-    strategy = Tracer(strategy) if engine.task.n <= TRACED else strategy
+    strategy = Tracer(strategy) if engine.task.n <= TRACED and traceable(strategy) else strategy
     return Run(engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local)
 
 

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import BadInput, Checkpoint, HasBeta, Ids, Snapshot, Task, require
+from fedstale.core import BadInput, Checkpoint, HasBeta, HasPoint, Ids, Snapshot, Task, innermost, require
 from fedstale.evaluation import evaluate, per_client
 from fedstale.experiments.plan import Planned
 from fedstale.experiments.spec import Table
@@ -120,6 +120,11 @@ class Recorder:
 
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:
         values: dict[str, Any] = {key: float(value) for key, value in evaluate(self.task, s).items()}
+        rule, state = innermost(self.run.strategy), s.checkpoint.state
+        if isinstance(rule, HasPoint):
+            point = rule.point(state.inner if traced else state, s.params)
+            own = evaluate(self.task, s.checkpoint._replace(params=point))
+            values |= {f"own_{key}": float(value) for key, value in own.items()}
         if traced:
             values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]
         return values

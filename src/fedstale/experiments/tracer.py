@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from fedstale.core import Array, Availability, Drifts, Ids, Round, Selects, State, Strategy, part
+from fedstale.core import Array, Availability, Drifts, Ids, Round, Selects, State, Strategy, part, starts_clients
 
 
 class Traced(NamedTuple):
@@ -52,5 +52,12 @@ class Tracer:
         ones[np.arange(m), r.clients] = 1
         heard = r.arrived.any(axis=1).reshape(m, 1)
         plain = r._replace(params=np.zeros(n, np.float32), updates=ones, arrived=heard)
+        if r.gradients is not None and r.work:  # whose step makes a one-hot update
+            plain = plain._replace(gradients=-ones * (r.work.steps / r.work.rates)[:, None].astype(np.float32))
         weights, shadow = self.strategy.aggregate(state.shadow, plain)
         return step, Traced(inner, shadow, weights)
+
+
+def traceable(strategy: Strategy) -> bool:
+    """Whether weights can be realised: not if clients begin at points of their own, which are no updates."""
+    return starts_clients(strategy) is None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from fedstale.core import BadInput, Local, WithTruth, drifts, require
+from fedstale.core import BadInput, Local, WithTruth, drifts, needs_last_gradient, require, starts_clients
 from fedstale.experiments.schema import Section, Training, load, validated
 from fedstale.experiments.spec import Algorithm, Spec, algorithm, as_table, make
 from fedstale.federation.state.server_state import Rules
@@ -117,5 +117,7 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     require(ok, 'estimator "known" needs p, one probability per client: a real federation does not know them')
     ok = drifts(a.strategy) is None or a.local.steps is not None
     require(ok, f"{a.label} needs local.steps: a server does not know the epochs or the work of its clients")
+    ok = starts_clients(a.strategy) is None and not needs_last_gradient(a.strategy)
+    require(ok, f"{a.label} is for simulations: real clients begin at the parameters sent and return updates only")
     require(a.local.train is None, f"local.train is for simulations, got {a.local.train!r} for real clients")
     return Settings(folder, file, Rules(a.strategy, a.estimator, a.server), a)

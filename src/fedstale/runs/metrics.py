@@ -16,7 +16,8 @@ TRACED = 256  # clients up to which realised weights are recorded: they cost n Ã
 PREFIXES = {
     "validation_": "validation",
     "held_out_": "held-out",
-}  # of scores of other samples than the test samples
+    "own_": "own point's",
+}  # of scores of other samples than the test samples, or at another point than the parameters
 
 
 class Metric(NamedTuple):

@@ -6,9 +6,12 @@ from fedstale.strategies.amplified_scaffold import AmplifiedScaffold
 from fedstale.strategies.ca_fed import CAFed
 from fedstale.strategies.f3ast import F3AST
 from fedstale.strategies.fedavg import FedAvg
+from fedstale.strategies.fedawe import FedAWE
+from fedstale.strategies.fedexp import FedExP
 from fedstale.strategies.fednova import FedNova
 from fedstale.strategies.fedstale import FedStale
 from fedstale.strategies.fedvarp import FedVARP
+from fedstale.strategies.focus import FOCUS
 from fedstale.strategies.krum import Krum
 from fedstale.strategies.mifa import MIFA
 from fedstale.strategies.more_available import MoreAvailable
@@ -22,7 +25,28 @@ from fedstale.strategies.unbiased import Unbiased
 from fedstale.strategies.waiting import Wait
 
 __all__ = [
-    "F3AST", "MIFA", "UDMA", "AdaFed", "Amplified", "AmplifiedScaffold", "CAFed", "FedAvg", "FedNova", "FedStale",
-    "FedVARP", "Krum", "Median", "MoreAvailable", "NormBound", "PowerOfChoice", "Scaffold", "SelfTuning",
-    "TrimmedMean", "Unbiased", "Wait",
+    "F3AST",
+    "FOCUS",
+    "MIFA",
+    "UDMA",
+    "AdaFed",
+    "Amplified",
+    "AmplifiedScaffold",
+    "CAFed",
+    "FedAWE",
+    "FedAvg",
+    "FedExP",
+    "FedNova",
+    "FedStale",
+    "FedVARP",
+    "Krum",
+    "Median",
+    "MoreAvailable",
+    "NormBound",
+    "PowerOfChoice",
+    "Scaffold",
+    "SelfTuning",
+    "TrimmedMean",
+    "Unbiased",
+    "Wait",
 ]  # fmt: skip

@@ -1,0 +1,51 @@
+"""FOCUS: a client's last gradient stays in the sum until the client comes again.
+
+Ying, Li and Yang, Exact and Linear Convergence for Federated Learning under Arbitrary Client Participation is
+Attainable, NeurIPS 2025.
+"""
+
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from fedstale.core import Array, Floats, Ids, Round, part, require
+
+
+class Tracked(NamedTuple):
+    """The gradients that are tracked."""
+
+    rows: Array  # (n, d) g_i, the last local gradient of each client, 0 before its first visit
+    total: Floats  # (d,) Y = N Σ a_i g_i
+    rate: float  # the local learning rate of the last round with clients
+
+
+@part
+class FOCUS:
+    """Local steps along ∇f_i - g_i; then g_i ← the last local gradient for i in S, and step = -lr N Σ_i a_i g_i.
+
+    lr is the local learning rate. Exact for any participation, and without p_i; a rare client's gradient is as
+    old as its last visit. The step is a sum over all N clients: it takes a learning rate about N times smaller
+    than that of a mean. Needs plain SGD with a fixed number of steps.
+    """
+
+    needs_last_gradient: ClassVar[bool] = True
+
+    def init(self, n: int, d: int) -> Tracked:
+        return Tracked(np.zeros((n, d), np.float32), np.zeros(d), 0.0)
+
+    def drift(self, state: Tracked, clients: Ids) -> Array:
+        return -state.rows[clients]  # (m, d)
+
+    def aggregate(self, state: Tracked, r: Round) -> tuple[Array, Tracked]:
+        rows, Y, rate = state
+        if len(r.clients):
+            known = r.gradients is not None and r.work is not None
+            require(known, "FOCUS needs the last local gradients in Round.gradients and the rates in Round.work")
+            gradients = np.empty((0, 0), np.float32) if r.gradients is None else r.gradients
+            rate = float(r.work.rates[0] / r.work.steps[0]) if r.work else rate
+            Y = Y.copy()
+            for i, g, arrived in zip(r.clients.tolist(), gradients, r.arrived, strict=True):
+                y = np.where(arrived, g.astype(np.float64) - rows[i], 0)  # what the client sends
+                Y += len(r.weights) * float(r.weights[i]) * y
+                rows[i] = np.where(arrived, g, rows[i])
+        return (-rate * Y).astype(np.float32), Tracked(rows, Y, rate)
