@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedstale.core import BadInput
+from fedstale.core import BadInput, Local
 from fedstale.data.federated import Federated
+from fedstale.rng import stream
 from fedstale.tasks.images import image_task
 from fedstale.tasks.models import CNN, Linear, MnistCNN
 from fedstale.tasks.split import by_samples
@@ -45,6 +46,19 @@ def test_samples_stay_with_their_client(federated):
     assert np.array_equal(task.test.y, federated.test_y)
     assert np.allclose(task.weights, np.array([4, 1, 7]) / 12)
     assert set(task.evaluate(task.init(0))) == {"accuracy", "loss", "objective"}
+
+
+def normed():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(192), torch.nn.Linear(192, 4))
+
+
+def test_a_function_that_makes_a_module_is_a_model_too(federated):
+    assert image_task(federated, normed).averaged == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
+    assert image_task(federated, normed, buffers="frozen").averaged == ()
+    seen = []
+    task = image_task(federated, normed, transform=lambda x, generator: seen.append(len(x)) or x)
+    task.gradient(task.init(0), 0, next(task.batches(0, Local(0.1, batch=2), stream(0))))
+    assert seen == [2]
 
 
 def test_a_model_for_other_images_is_refused(federated):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -12,6 +12,7 @@ from fedstale.core import BadInput, part, require, shown
 Shape = tuple[int, ...]
 
 
+@runtime_checkable
 class Model(Protocol):
     """From the shape of one input, (C, H, W) for images, and the number of classes to a fresh module."""
 
