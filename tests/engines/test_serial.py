@@ -32,7 +32,9 @@ def test_client_without_batches_is_refused(method: str) -> None:
 
 
 @pytest.mark.parametrize(("small", "threads"), [(1 << 16, 1), (1, 2)])
-def test_small_models_use_one_thread(small: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_uses_one_thread_and_evaluations_of_small_models_too(
+    small: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second one would wait for a core on a busy machine, in every one of many tiny operations."""
     monkeypatch.setattr(training, "SMALL", small)
     split, before, used = vectors().train, torch.get_num_threads(), set()
@@ -45,11 +47,13 @@ def test_small_models_use_one_thread(small: int, threads: int, monkeypatch: pyte
     try:
         task = Supervised(lambda: torch.nn.Linear(8, 3), split, split, loss=loss)
         job = Job(task.init(0), np.arange(6), 0, 1, LOCAL)
-        for work in (lambda: Serial(task, LOCAL).train([job]), lambda: Serial(task, LOCAL).losses(job),
-                     lambda: task.evaluate(task.init(0)), lambda: task.per_client(task.init(0))):  # fmt: skip
+        for work, due in (
+            (lambda: Serial(task, LOCAL).train([job]), 1), (lambda: Serial(task, LOCAL).losses(job), 1),
+            (lambda: task.evaluate(task.init(0)), threads), (lambda: task.per_client(task.init(0)), threads),
+        ):  # fmt: skip
             used.clear()
             work()
-            assert used == {threads}
+            assert used == {due}
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fedstale.core import BadInput
+from fedstale.engines import auto
 from fedstale.experiments.execute import Progress, execute
 from fedstale.experiments.plan import Planned, plan
 from fedstale.experiments.schema import Experiment, check
 from fedstale.runs.store import open_store
 from fedstale.simulate import Interrupted
+from fedstale.tasks.supervised import Supervised
 
 RAW: dict[str, Any] = {
     "name": "try",
@@ -140,3 +143,25 @@ def test_a_run_starts_from_the_end_of_its_warm_up(tmp_path: Path) -> None:
         list(execute(experiment, [p]))
         ends.append(p.folder.result()["distance"]["final"])
     assert ends[0] == pytest.approx(ends[1], rel=1e-5)  # without noise three rounds and one are four
+
+
+@pytest.mark.parametrize(("chosen", "threads"), [("serial", {1}), ("batched", {2})])
+def test_evaluations_take_no_more_threads_than_training(
+    chosen: str, threads: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used, evaluate, before = set(), Supervised.evaluate, torch.get_num_threads()
+
+    def watched(task: Supervised, *arrays: Any) -> dict[str, float]:
+        used.add(torch.get_num_threads())
+        return evaluate(task, *arrays)
+
+    monkeypatch.setattr(Supervised, "evaluate", watched)
+    monkeypatch.setattr(auto, "calibrate", lambda task, local: {chosen: 0.001})
+    data = {"dataset": "digits", "clients": 4, "fraction": 0.1}
+    experiment = check({**RAW, "rounds": 1, "data": data, "model": "linear", "engine": "auto"})
+    torch.set_num_threads(2)
+    try:
+        list(execute(experiment, plan(experiment, open_store(tmp_path / "runs"))))
+    finally:
+        torch.set_num_threads(before)
+    assert used == threads

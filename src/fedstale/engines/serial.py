@@ -8,7 +8,7 @@ import numpy as np
 
 from fedstale.core import Array, HasSlots, Job, Local, Reply, Task, buffered, part, require, runs_loops
 from fedstale.rng import stream
-from fedstale.tasks.local import drawn, few_threads, settled, work_of
+from fedstale.tasks.local import drawn, settled, training_thread, work_of
 
 if TYPE_CHECKING:
     from fedstale.engines.optimizers import Optimizer
@@ -40,8 +40,8 @@ class Serial:
     local: Local
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
-        """The replies to all jobs, in their order; small torch models are trained with one thread."""
-        with few_threads(self.task):
+        """The replies to all jobs, in their order; torch models are trained with one thread."""
+        with training_thread(self.task):
             return [self._train(job) for job in jobs]
 
     def _train(self, job: Job) -> Reply:
@@ -95,7 +95,7 @@ class Serial:
 
     def losses(self, job: Job) -> Array:
         """(m,) the loss of each client's first batch of this round, without training."""
-        with few_threads(self.task):
+        with training_thread(self.task):
             return np.array([self._loss(job, i) for i in job.clients.tolist()], np.float32)
 
     def _loss(self, job: Job, client: int) -> float:

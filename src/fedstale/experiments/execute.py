@@ -159,11 +159,12 @@ def _engine(
     engine = engines.make(name, task, local)
     if isinstance(engine, core.Closes):
         stack.callback(engine.close)
-    if isinstance(engine, engines.Serial) and isinstance(task, core.HasDevice):
+    chosen = engine.name if isinstance(engine, core.ExplainsItself) else name
+    if chosen == "serial" and isinstance(task, core.HasDevice):
         from fedstale.tasks.local import one_thread  # torch is slow to load
 
-        stack.enter_context(one_thread())  # small batches gain nothing from more, and lose their bits
-    return engine, engine.name if isinstance(engine, core.ExplainsItself) else name
+        stack.enter_context(one_thread())  # evaluations take no more than training
+    return engine, chosen
 
 
 def _compute(

@@ -12,7 +12,7 @@ import numpy as np
 from fedstale.core import CountsSamples, DrawsByRound, HasDevice, Ids, Job, Local, Task, Work
 from fedstale.rng import stream
 
-SMALL = 1 << 16  # parameters below which a second thread gains little, and costs 9 to 20 times on a busy machine
+SMALL = 1 << 20  # parameters below which a second thread gains little, and costs 9 to 20 times on a busy machine
 
 
 def minibatches(size: int, local: Local, rng: np.random.Generator) -> Ids:
@@ -86,6 +86,11 @@ def one_thread() -> Iterator[int]:
         torch.set_num_threads(threads)
 
 
+def training_thread(task: Task) -> AbstractContextManager[object]:
+    """Limit torch to one thread if the task uses it: with more, the bits depend on how many there are."""
+    return one_thread() if isinstance(task, HasDevice) else nullcontext()
+
+
 def few_threads(task: Task) -> AbstractContextManager[object]:
-    """Limit torch to one thread if the task has a small torch model."""
+    """Limit torch to one thread for an evaluation if the task has a small torch model."""
     return one_thread() if isinstance(task, HasDevice) and task.d < SMALL else nullcontext()
