@@ -67,6 +67,7 @@ def test_the_raster_has_every_client_also_those_never_heard_from() -> None:
     assert np.argwhere(dark).tolist() == [[0, 0], [0, 2], [3, 0], [3, 2]]
     assert np.all(image[~dark] == 1)
     assert raster.images[0].get_extent() == [0.5, 3.5, -0.5, 4.5]
+    assert all(tick == round(tick) for tick in [*raster.get_xticks(), *raster.get_yticks()])
 
 
 def test_without_names_the_number_of_clients_is_drawn() -> None:

@@ -29,6 +29,8 @@ def draw(axes: Any, states: States, most: tuple[int, int] = (CLIENTS, ROUNDS)) -
     axes.imshow(image.clip(0, 1), aspect="auto", interpolation="nearest", origin="lower",
                 extent=(0.5, rounds + 0.5, -0.5, n - 0.5))  # fmt: skip
     axes.set(xlabel="round", ylabel="client")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)  # there is no client 2.5
     return len(kept)
 
 
