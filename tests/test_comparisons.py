@@ -37,11 +37,23 @@ class Slow(fs.Supervised):
         print("evaluated", flush=True)
         return super().evaluate(params, buffers)
 
+def with_momentum(model, data, context):
+    optimizer = torch.optim.SGD(model.parameters(), context.rate, momentum=0.9)
+    if "optimizer" in context.state:
+        optimizer.load_state_dict(context.state["optimizer"])
+    for x, y in data.batches():
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    context.state["optimizer"] = optimizer.state_dict()
+    context.state["rounds"] = context.state.get("rounds", 0) + 1
+
 if __name__ == "__main__":
     made = torch.Generator().manual_seed(0)
     clients = [(torch.randn(9, 3, generator=made), torch.arange(9) % 2) for _ in range(4)]
     task = Slow(Net, clients, clients)
-    fs.compare(task, ["fedavg", fs.FedStale(0.5)], fs.Bernoulli(0.5), rounds=40, seeds=(1, 2), engine="serial",
+    own = {"kind": "fedavg", "label": "own", "train": with_momentum}  # what its clients keep is, too
+    fs.compare(task, ["fedavg", fs.FedStale(0.5), own], fs.Bernoulli(0.5), rounds=40, seeds=(1, 2), engine="serial",
                local=fs.Local(lr=0.1), out=sys.argv[1], evaluate_every=1, checkpoint_seconds=0, resume=True)
 """
 
@@ -93,7 +105,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path) -> Non
     source = {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1])}
     runs = [sys.executable, str(program)]
     subprocess.run([*runs, str(tmp_path / "whole")], env=source, check=True, capture_output=True)
-    for after in (1, 70):
+    for after in (1, 70, 50):
         with subprocess.Popen([*runs, str(tmp_path / "parts")], env=source, stdout=subprocess.PIPE) as process:
             assert process.stdout
             for _ in range(after):
@@ -101,11 +113,16 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path) -> Non
             process.send_signal(signal.SIGKILL)
     subprocess.run([*runs, str(tmp_path / "parts")], env=source, check=True, capture_output=True)
     names = {path.parent.name for path in (tmp_path / "whole").glob("*/config.json")}
-    assert len(names) == 4
+    assert len(names) == 6
     for name in names:
-        for file in ("metrics.jsonl", "params.npy", "buffers.npy", "clients.json", "config.json"):
+        kept = ["states.npz"] if name.startswith("own") else []
+        for file in ("metrics.jsonl", "params.npy", "buffers.npy", "clients.json", "config.json", *kept):
             one, other = ((tmp_path / place / name / file).read_bytes() for place in ("whole", "parts"))
             assert one == other, (name, file)
+    states = fs.RunFolder(tmp_path / "parts" / next(n for n in names if n.startswith("own"))).client_states()
+    assert states is not None
+    assert sorted(states) == [0, 1, 2, 3]
+    assert 4 * 40 > sum(state["loop"]["rounds"] for state in states.values()) > 40  # of those in which it came
 
 
 def test_a_changed_model_or_other_data_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy.typing as npt
 
-from fedstale.core import Checkpoint, ScoresClients, Snapshot, Task, buffered
+from fedstale.core import Checkpoint, ScoresClients, Snapshot, Task, buffered, keeps_own
 
 
 def evaluate(task: Task, now: Checkpoint | Snapshot) -> Mapping[str, float]:
     """Name → value of every metric of the model in a checkpoint, or of the one after the round of a snapshot."""
     now = now.checkpoint if isinstance(now, Snapshot) else now
+    if own := keeps_own(task):
+        return own.evaluate(now.params, now.buffers, now.clients)
     if keeper := buffered(task):
         return keeper.evaluate(now.params, now.buffers)
     return task.evaluate(now.params)
@@ -22,4 +24,6 @@ def per_client(task: Task, now: Checkpoint | Snapshot) -> Mapping[str, npt.NDArr
     if not isinstance(task, ScoresClients):
         return {}
     scores: Callable[..., Mapping[str, npt.NDArray[Any]]] = task.per_client
+    if keeps_own(task):
+        return scores(now.params, now.buffers, now.clients)
     return scores(now.params, now.buffers) if buffered(task) else scores(now.params)

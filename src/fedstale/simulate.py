@@ -9,11 +9,13 @@ import numpy as np
 
 from fedstale.channels import Lossless
 from fedstale.core import (
+    NEW,
     Array,
     Availability,
     BindsTask,
     Channel,
     Checkpoint,
+    Clients,
     Engine,
     EstimatesMixing,
     Estimator,
@@ -35,6 +37,7 @@ from fedstale.core import (
     buffered,
     divides,
     drifts,
+    keeps_own,
     needs_last_gradient,
     require,
     runs_loops,
@@ -209,7 +212,15 @@ def first(run: Run) -> Checkpoint:
         server=run.server.init(task.d),
         channel=run.channel.init(task.n, partial(stream, run.seed, "channel", 0)),
         buffers=keeper.initial_buffers if keeper else None,
+        clients=_clients(run),
     )
+
+
+def _clients(run: Run) -> Clients | None:
+    """What clients have before round 1; None if they keep nothing."""
+    if own := keeps_own(run.engine.task):
+        return Clients({NEW: own.initial_state(run.seed)})
+    return None if (run.local or run.engine.local).train is None else Clients()
 
 
 def _play(run: Run, now: Checkpoint) -> Play:
@@ -224,7 +235,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
         params, available = now.params, np.flatnonzero(next(rows))
         chosen, probs = available, estimator.probs(now.belief) * share
         if selecting:
-            asked = engine.losses(Job(params, available, seed, t, local, buffers=now.buffers))
+            asked = engine.losses(_job(now, available, seed, t, local))
             mixing = mixes.mixing(now.belief) if mixes else np.zeros(n, np.float32)
             chosen, state = selecting.select(now.state, Availability(t, available, asked, weights, probs, mixing))
             now = now._replace(state=state)
@@ -234,7 +245,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
         trained = chosen[reached]
         drift = drifting.drift(now.state, trained) if drifting else None
         starts = starting.starts(now.state, trained, params) if starting else None
-        reply = yield Job(params, trained, seed, t, local, drift, now.buffers, None, starts, last)
+        reply = yield _job(now, trained, seed, t, local, drift)._replace(starts=starts, last_gradient=last)
         assert isinstance(reply, Reply), "a job is answered by its reply"
         arrived, link = channel.uplink(link, trained, d, streams)
 
@@ -248,8 +259,16 @@ def _play(run: Run, now: Checkpoint) -> Play:
         r = r if reply.gradients is None else r._replace(gradients=reply.gradients[keep])
         idle = np.setdiff1d(available, chosen, assume_unique=True) if selecting else available[:0]
         buffers = None if reply.buffers is None else reply.buffers[keep]
+        if now.clients is not None and reply.states:  # also of clients whose update was lost on its way
+            now = now._replace(clients=now.clients.after(reply.states, trained[finite]))
         step, now = close_round(strategy, server, estimator, now._replace(channel=link), r, idle, buffers)
         yield Snapshot(t, now.params, step, available, chosen, clients, refused, losses, probs, now)
+
+
+def _job(now: Checkpoint, clients: Ids, seed: int, t: int, local: Local, drift: Array | None = None) -> Job:
+    """The training of these clients in round t, from the checkpoint of the round before."""
+    states = None if now.clients is None else now.clients.of(clients)
+    return Job(now.params, clients, seed, t, local, drift, now.buffers, states)
 
 
 def close_round(

@@ -7,7 +7,7 @@ broken, and by what.
 import copy
 import dataclasses
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -174,8 +174,9 @@ def check_engine(
     who = type(engine).__name__
     with _works(who, "train and losses"):
         params, like = engine.task.init(0), f"must train like {type(reference).__name__}"
+        states: list[Any] = [None] * len(_jobs(engine, params, 0))
         for t in range(1, rounds + 1):
-            jobs = _jobs(engine, params, t)
+            jobs = [job._replace(states=s) for job, s in zip(_jobs(engine, params, t), states, strict=True)]
             given, wanted = copy.deepcopy(jobs), reference.train(jobs)
             replies = engine.train(jobs)
             kept = copy.deepcopy(replies)
@@ -185,6 +186,7 @@ def check_engine(
                 _same(who, job, before, "train must not change its jobs")
                 _near(who, reply[:2], due[:2], tolerance, f"{like} {where}")
                 _same(who, [reply.buffers], [due.buffers], f"the model's buffers {like} {where}")
+                _same(who, [reply.states], [due.states], f"what clients keep {like} {where}")
                 _same(who, [reply.work], [due.work], f"a reply must count the work of its clients {where}")
                 _near(who, engine.train([job])[0][:2], due[:2], tolerance, f"{like} also one job at a time {where}")
                 _near(
@@ -196,7 +198,7 @@ def check_engine(
                 )
             for reply, copied in zip(replies, kept, strict=True):
                 _same(who, reply, copied, "a reply must stay as it is when the engine goes on")
-            params = params + wanted[0].updates.mean(axis=0)
+            params, states = params + wanted[0].updates.mean(axis=0), [due.states for due in wanted]
 
 
 def _script(n: int, d: int, *, rounds: int, seed: int = 0, hole: float = np.nan, order: Any = ...) -> list[Round]:
@@ -340,7 +342,9 @@ def _array(who: str, name: str, x: Any, dtype: type, shapes: list[tuple[Any, ...
 
 def _same(who: str, xs: Sequence[Any], ys: Sequence[Any], promise: str) -> None:
     for k, (x, y) in enumerate(zip(xs, ys, strict=True)):
-        if isinstance(x, core.Work):
+        if isinstance(x, Mapping) and isinstance(y, Mapping):
+            x, y = ([*map(list, sorted(z.items(), key=str))] for z in (x, y))
+        if isinstance(x, list | tuple) and isinstance(y, list | tuple) and len(x) == len(y):
             _same(who, x, y, promise)
             continue
         arrays = isinstance(x, np.ndarray)

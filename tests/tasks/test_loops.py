@@ -1,6 +1,7 @@
 """Training loops of the user's own: they get what ours gets, and are as repeatable."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from fedstale.core import BadInput, Job, Local
+from fedstale.core import BadInput, Job, Local, part
 from fedstale.engines import Serial, make
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
 from fedstale.participation import Bernoulli
 from fedstale.rng import stream
+from fedstale.runs.store import RunFolder
 from fedstale.simulate import simulate
 from fedstale.strategies import CAFed, FedAvg, Scaffold
 from fedstale.tasks.quadratic import Quadratic
@@ -106,11 +108,6 @@ def test_all_that_a_loop_draws_is_named() -> None:
     before = torch.random.get_rng_state()
     Serial(task, local).train([job])
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_a_pool_has_the_bits_of_serial() -> None:
-    with Pool(task_of(), Local(0.05, batch=5, train=shuffling), workers=1) as pool:
-        check_engine(pool, rounds=1)
 
 
 def test_data_is_a_dataset_of_the_clients_own_samples() -> None:
@@ -210,9 +207,6 @@ def test_a_loop_is_refused_where_it_cannot_run() -> None:
         last(task_of(), Local(0.1, train="nothing.here:fn"))
     with pytest.raises(BadInput, match="engine 'pool' must be able to pickle the task and local training"):
         Pool(task_of(), Local(0.1, train=lambda model, data, context: None))
-    job = Job(task_of().init(0), np.arange(3), 0, 1, Local(0.1, train=lambda model, data, context: None))
-    with Pool(task_of(), Local(0.1), workers=1) as pool, pytest.raises(BadInput, match="must be able to pickle"):
-        pool.train([job])
 
 
 def test_auto_trains_a_loop_that_cannot_be_pickled() -> None:
@@ -251,3 +245,101 @@ def test_a_task_that_draws_by_round_is_told_the_round() -> None:
     assert np.array_equal(Serial(task, plain).losses(job), usual.losses(job._replace(local=small)))
     with pytest.raises(BadInput, match="engine 'batched' would ignore what Curriculum does in round_batches"):
         Batched(task, plain)
+
+
+def counting(model: nn.Module, data: Any, context: Any) -> None:
+    """Keeps a number, a tensor and an optimizer; client 2 sends nonsense in round 2."""
+    state, optimizer = context.state, torch.optim.Adam(model.parameters(), context.rate)
+    if state:
+        optimizer.load_state_dict(state["optimizer"])
+    for x, y in data.batches():
+        optimizer.zero_grad()
+        (cross_entropy(model(x), y) + sum(p.sum() for p in model.parameters()) * state.get("dual", 0)).backward()
+        optimizer.step()
+    state["rounds"] = [*state.get("rounds", []), context.round]
+    state["dual"] = state.get("dual", torch.zeros(1)) + 0.1
+    state["optimizer"] = optimizer.state_dict()
+    if (context.client, context.round) == (2, 2):
+        nn.init.constant_(next(model.parameters()), float("nan"))
+
+
+@part
+class FirstTwoAreLost:
+    """Client 0 is never reached; what client 1 sends is lost."""
+
+    def probs(self, n: int, d: int) -> Any:
+        return np.ones(n, np.float32)
+
+    share = probs
+
+    def init(self, n: int, streams: Any) -> None:
+        return None
+
+    def downlink(self, state: None, clients: Any, streams: Any) -> Any:
+        return clients != 0, state
+
+    def uplink(self, state: None, clients: Any, d: int, streams: Any) -> Any:
+        return (clients != 1)[:, None], state
+
+
+def test_a_client_keeps_its_state_from_round_to_round() -> None:
+    """Also if its update was lost on its way; not if it was not reached, or if its update was refused."""
+    task, local = Supervised(network, [*samples(), samples()[0]]), Local(0.01, train=counting)
+    *before, end = simulate(Serial(task, local), FedAvg(), Bernoulli(1.0), rounds=3, channel=FirstTwoAreLost())
+    kept = end.checkpoint.clients
+    assert kept is not None
+    assert {i: state["loop"]["rounds"] for i, state in kept.items()} == {1: [1, 2, 3], 2: [1, 3], 3: [1, 2, 3]}
+    assert before[1].refused.tolist() == [2]
+    earlier = before[0].checkpoint.clients
+    assert earlier is not None
+    assert earlier[3]["loop"]["rounds"] == [1]  # a checkpoint stays what it was
+    assert task.evaluate(end.params)
+
+
+def test_a_run_goes_on_from_a_checkpoint_with_the_states_of_its_clients(tmp_path: Path) -> None:
+    run = {"strategy": FedAvg(), "participation": Bernoulli(0.6), "rounds": 6, "seed": 3}
+    engine, folder = Serial(task_of(), Local(0.01, batch=4, train=counting)), RunFolder(tmp_path)
+    for s in simulate(engine, **run):  # type: ignore[arg-type]
+        if s.t == 3:
+            folder.save_checkpoint(s.checkpoint)
+    *_, again = simulate(engine, **run, start=folder.load_checkpoint(s.checkpoint))  # type: ignore[arg-type]
+    assert np.array_equal(again.params, s.params)
+    assert repr(again.checkpoint.clients) == repr(s.checkpoint.clients)
+
+
+def test_a_pool_has_the_bits_of_serial_and_brings_states_back() -> None:
+    task, local = task_of(), Local(0.01, batch=4, train=counting)
+    ends = []
+    with Pool(task, local, workers=1) as pool:
+        check_engine(pool, rounds=1)  # the next one is nan for client 2
+        for engine in (Serial(task, local), pool):
+            *_, end = simulate(engine, FedAvg(), Bernoulli(0.8), rounds=4, seed=1)
+            ends.append(end)
+        lost = Job(task.init(0), np.arange(3), 0, 1, Local(0.1, train=lambda model, data, context: None))
+        with pytest.raises(BadInput, match="must be able to pickle the task and local training"):
+            pool.train([lost])
+    assert np.array_equal(ends[0].params, ends[1].params)
+    assert repr(ends[0].checkpoint.clients) == repr(ends[1].checkpoint.clients) != "{}"
+
+
+def test_a_loop_without_a_state_keeps_nothing_and_one_that_empties_it_forgets() -> None:
+    def forgetful(model: nn.Module, data: Any, context: Any) -> float:
+        context.state.clear() if context.round == 2 else context.state.update(a=1)
+        return 1.0
+
+    for loop, due in ((plain_sgd, {}), (forgetful, {i: {} for i in range(3)})):
+        *_, end = simulate(Serial(task_of(), Local(0.1, train=loop)), FedAvg(), Bernoulli(1.0), rounds=2)
+        assert end.checkpoint.clients == due
+    *_, end = simulate(Serial(task_of(), Local(0.1)), FedAvg(), Bernoulli(1.0), rounds=1)
+    assert end.checkpoint.clients is None
+
+
+def test_a_state_that_cannot_be_stored_is_refused_in_the_first_round() -> None:
+    def logging(model: nn.Module, data: Any, context: Any) -> None:
+        with Path(__file__).open() as context.state["log"]:
+            pass
+
+    with pytest.raises(
+        BadInput, match=r"numbers, texts, tuples, lists and dicts, got TextIOWrapper in context\.sta"
+    ):
+        last(task_of(), Local(0.1, train=logging))

@@ -9,14 +9,14 @@ import numpy.typing as npt
 from fedstale.core.local import Local
 from fedstale.core.parts import BadInput
 from fedstale.core.protocols import Estimator, Strategy, Task
-from fedstale.core.records import Array, Availability, Belief, Floats, Ids, Mask, State
+from fedstale.core.records import Array, Availability, Belief, Clients, Floats, Ids, Mask, State
 
 __all__ = [
     "BindsTask", "Closes", "CountsSamples", "DividesByProbability", "DrawsByRound", "Drifts", "EstimatesMixing",
     "ExplainsItself", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasOptima", "HasPoint", "HasSlots",
-    "Mixes", "NeedsLastGradient", "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StartsClients",
-    "StepsTogether", "WarmsUp", "WithTruth", "Wraps", "buffered", "divides", "drifts", "innermost",
-    "needs_last_gradient", "runs_loops", "selects", "starts_clients",
+    "KeepsOwn", "Mixes", "NeedsLastGradient", "RunsLoops", "SavesItself", "ScoresClients", "Selects",
+    "StartsClients", "StepsTogether", "WarmsUp", "WithTruth", "Wraps", "buffered", "divides", "drifts",
+    "innermost", "keeps_own", "needs_last_gradient", "runs_loops", "selects", "starts_clients",
 ]  # fmt: skip
 
 
@@ -197,6 +197,31 @@ class HasBuffers(Protocol):
 
 
 @runtime_checkable
+class KeepsOwn(Protocol):
+    """A task whose clients keep a part of the model to themselves, such as a personal head (or FedBN's layers).
+
+    The whole vector of a client is (d,) the parameters that are sent and, behind them, those of its own. A client's
+    own parameters and buffers are its state, which never reaches a strategy or a server.
+    """
+
+    @property
+    def keeps_own(self) -> bool:
+        """Whether there is such a part; a task without it is trained as any other."""
+
+    def initial_state(self, seed: int) -> State:
+        """What a client that has not trained yet has of its own, in a run with this seed."""
+
+    def enter(self, params: Array, state: State | None) -> Array:
+        """The whole vector of a client with this state; its own buffers are those of the next gradient."""
+
+    def leave(self, whole: Array) -> dict[str, Any]:
+        """The state of the client that was trained last, from its whole vector."""
+
+    def evaluate(self, params: Array, buffers: Floats | None, states: Clients | None) -> Mapping[str, float]:
+        """Name → value of every metric, with each client's own part of the model."""
+
+
+@runtime_checkable
 class HasClusters(Protocol):
     """A participation process whose clients come and go in clusters of equal size."""
 
@@ -248,6 +273,11 @@ class Closes(Protocol):
 def buffered(task: Task) -> HasBuffers | None:
     """The task, if its model has buffers that training changes."""
     return task if isinstance(task, HasBuffers) and len(task.initial_buffers) else None
+
+
+def keeps_own(task: Task) -> KeepsOwn | None:
+    """The task, if its clients keep a part of the model to themselves."""
+    return task if isinstance(task, KeepsOwn) and task.keeps_own else None
 
 
 def selects(strategy: Strategy) -> Selects | None:

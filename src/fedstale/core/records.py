@@ -13,7 +13,7 @@ from fedstale.core.local import Floats, Ids, Local, Work
 from fedstale.core.parts import BadInput
 
 __all__ = [
-    "Array", "Availability", "Belief", "Checkpoint", "Floats", "Ids", "Job", "Mask", "Reply",
+    "NEW", "Array", "Availability", "Belief", "Checkpoint", "Clients", "Floats", "Ids", "Job", "Mask", "Reply",
     "Round", "Snapshot", "State", "Streams", "weighted_sum",
 ]  # fmt: skip
 
@@ -22,6 +22,31 @@ Mask = npt.NDArray[np.bool_]
 State = Any  # plain arrays and numbers in tuples, lists, dicts or dataclasses
 Belief = Any  # the same, of an estimator
 Streams = Callable[..., np.random.Generator]  # names -> a generator; see fedstale.rng
+
+
+NEW = -1  # in Clients, the number of a client that has not trained yet
+
+
+class Clients(dict[int, State]):
+    """What each client keeps from round to round, by its number; NEW is what all clients begin with."""
+
+    def of(self, clients: Ids) -> dict[int, State]:
+        """What these clients have, where they have anything."""
+        start = self.get(NEW)
+        found = {i: self.get(i, start) for i in clients.tolist()}
+        return {i: state for i, state in found.items() if state is not None}
+
+    def after(self, states: Mapping[int, State], clients: Ids) -> "Clients":
+        """With what these clients have kept in a round."""
+        return Clients(self | {i: states[i] for i in clients.tolist() if i in states})
+
+    def saved(self) -> dict[str, Any]:
+        """The numbers of the clients and their states, for a checkpoint (see SavesItself)."""
+        return {"ids": np.array([*self], np.int64), "states": [*self.values()]}
+
+    def restored(self, saved: dict[str, Any]) -> "Clients":
+        """The clients of a checkpoint."""
+        return Clients(zip(saved["ids"].tolist(), saved["states"], strict=True))
 
 
 def weighted_sum(weights: npt.NDArray[Any], rows: Array | Floats) -> npt.NDArray[np.float64]:
@@ -129,7 +154,7 @@ class Checkpoint(NamedTuple):
     server: State
     channel: State
     buffers: Floats | None = None  # (b,) the model's buffers that training changes: averaged, never stepped
-    clients: Mapping[int, State] | None = None  # what each client keeps from round to round, by client
+    clients: Clients | None = None  # what each client keeps from round to round, if clients keep anything
 
     def __repr__(self) -> str:
         return _brief(self)

@@ -6,7 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedstale.core import Array, HasSlots, Job, Local, Reply, Task, buffered, part, require, runs_loops
+from fedstale.core import (
+    Array,
+    HasSlots,
+    Job,
+    Local,
+    Reply,
+    State,
+    Task,
+    buffered,
+    keeps_own,
+    part,
+    require,
+    runs_loops,
+)
 from fedstale.rng import stream
 from fedstale.tasks.local import drawn, settled, training_thread, work_of
 
@@ -29,6 +42,11 @@ def answer(task: Task, job: Job, training: bool) -> Reply:
     return Reply(np.empty((len(job.clients), 0), np.float32), engine.losses(job))
 
 
+def _padded(shared: Array, whole: Array) -> Array:
+    """A vector (d,) with zeros behind it for the parameters that are a client's own."""
+    return shared if len(shared) == len(whole) else np.pad(shared, (0, len(whole) - len(shared)))
+
+
 @part
 class Serial:
     """The local steps of one client after the other, on the batches of each client's own named stream.
@@ -48,23 +66,30 @@ class Serial:
         m, keeper = len(job.clients), buffered(self.task)
         updates, losses = np.empty((m, self.task.d), np.float32), np.empty(m, np.float32)
         buffers = np.empty((m, len(keeper.initial_buffers))) if keeper else None
+        own, states = keeps_own(self.task), dict[int, State]()
         for k, client in enumerate(job.clients.tolist()):
-            self._begin(job)
-            w, loss = self._steps(job, k, client) if job.local.train is None else self._own(job, client)
-            updates[k] = w - job.params
+            kept: dict[str, Any] = {}
+            w = self._begin(job, client)
+            w, loss = self._steps(job, k, w) if job.local.train is None else self._own(job, client, w, kept)
+            updates[k] = w[: self.task.d] - job.params
             if keeper and buffers is not None:
                 buffers[k] = keeper.read_buffers()
+            kept |= own.leave(w) if own else {}
+            if kept or client in (job.states or {}):
+                states[client] = kept
             losses[k] = self._loss(job, client) if loss is None else loss
-        return Reply(updates, losses, work_of(self.task, job), buffers)
+        return Reply(updates, losses, work_of(self.task, job), buffers, states or None)
 
-    def _begin(self, job: Job) -> None:
-        """Give the model the buffers that are sent, if training changes any."""
+    def _begin(self, job: Job, client: int) -> Array:
+        """A client's parameters, with its own behind those that are sent; gives the model its buffers, if any."""
         if keeper := buffered(self.task):
             keeper.load_buffers(keeper.initial_buffers if job.buffers is None else job.buffers)
+        own = keeps_own(self.task)
+        return own.enter(job.params, (job.states or {}).get(client)) if own else job.params.copy()
 
-    def _steps(self, job: Job, k: int, client: int) -> tuple[Array, float]:
-        """Parameters (d,) after the last batch, and loss of the first, of the k-th client of a job."""
-        local, w, first = job.local, job.params.copy(), float("nan")
+    def _steps(self, job: Job, k: int, w: Array) -> tuple[Array, float]:
+        """Parameters after the last batch, and loss of the first, of the k-th client of a job, from `w`."""
+        local, client, first = job.local, int(job.clients[k]), float("nan")
         lr, prox = np.float32(local.rate(job.t)), np.float32(local.prox)
         optimizer = None if local.plain else self._optimizer(w, job)
         for step, batch in enumerate(self._batches(job, client)):
@@ -72,21 +97,29 @@ class Serial:
             if step == 0:
                 first = loss
             if prox:
-                gradient = gradient + prox * (w - job.params)
+                gradient = gradient + _padded(prox * (w[: self.task.d] - job.params), w)
             if job.drift is not None:
-                gradient = gradient + job.drift[k]
+                gradient = gradient + _padded(job.drift[k], w)
             if optimizer:
                 optimizer.step(gradient)
             else:
                 w -= lr * gradient
         return w, first
 
-    def _own(self, job: Job, client: int) -> tuple[Array, float | None]:
-        """Parameters (d,) after a training loop of the user's own, and the loss that it returned, if it did."""
-        from fedstale.tasks.loops import Context  # torch is slow to load
+    def _own(self, job: Job, client: int, w: Array, kept: dict[str, Any]) -> tuple[Array, float | None]:
+        """Parameters after a training loop of the user's own, from `w`, and the loss that it returned, if it did.
+
+        What the loop has put into its state goes to `kept`.
+        """
+        from fedstale.tasks.client_state import stored  # torch is slow to load
+        from fedstale.tasks.loops import Context
 
         local = settled(job, client)
-        return runs_loops(self.task).run_loop(job.params, client, local, Context.of(job, client, local))
+        context = Context.of(job, client, local)
+        trained = runs_loops(self.task).run_loop(w, client, local, context)
+        if context.state:
+            kept["loop"] = stored(context.state)
+        return trained
 
     def _optimizer(self, w: Array, job: Job) -> "Optimizer":
         from fedstale.engines.optimizers import Optimizer  # torch is slow to load
@@ -99,8 +132,7 @@ class Serial:
             return np.array([self._loss(job, i) for i in job.clients.tolist()], np.float32)
 
     def _loss(self, job: Job, client: int) -> float:
-        self._begin(job)
-        return self.task.gradient(job.params, client, next(self._batches(job, client)))[0]
+        return self.task.gradient(self._begin(job, client), client, next(self._batches(job, client)))[0]
 
     def _batches(self, job: Job, client: int) -> Iterator[Any]:
         """The client's batches of this round, at least one."""

@@ -61,7 +61,11 @@ class Recorder:
         write_json(p.folder.path / "environment.json", where)
         self.start, self.tally = saved or self._empty()
         if p.warmup and saved is None:
-            self.start = self.start._replace(params=p.warmup.folder.params(), buffers=p.warmup.folder.buffers())
+            before = p.warmup.folder
+            kept = (
+                self.start.clients if self.start.clients is None else before.client_states() or self.start.clients
+            )
+            self.start = self.start._replace(params=before.params(), buffers=before.buffers(), clients=kept)
         self.saved = self.start.t  # the round of the last checkpoint
         self.file: IO[bytes] = p.folder.open_metrics(self.start.t)
         self.started_at = self.saved_at = time.monotonic()
@@ -143,6 +147,7 @@ class Recorder:
         """Write the files of a finished run, its result last."""
         self.save(checkpoint) if self.keep else self._sync()
         self.folder.save_params(checkpoint.params, checkpoint.buffers)
+        self.folder.save_client_states(checkpoint.clients)
         if self.task.n <= LISTED:
             write_json(self.folder.path / "clients.json", client_table(self.task, checkpoint))
         seconds = time.monotonic() - self.started_at

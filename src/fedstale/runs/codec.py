@@ -2,7 +2,8 @@
 
 A tree holds arrays, numbers, strings, tuples, lists, dicts and dataclasses. Its shape becomes JSON and its
 arrays are listed under their paths; it is put together again with the types of another tree, so that nothing is
-unpickled. An object with `saved()` and `restored()` (core.SavesItself) chooses its own serialised form.
+unpickled. Where the other tree has nothing, tuples, lists and dicts come back as they were. An object with
+`saved()` and `restored()` (core.SavesItself) chooses its own serialised form.
 """
 
 import dataclasses
@@ -28,7 +29,9 @@ def pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     items = children(tree)
     allowed = "arrays, numbers, tuples, lists, dicts and dataclasses"
     require(items is not None, f"a state holds {allowed}, got {type(tree)}")
-    return {"items": {key: pack(value, f"{path}/{key}", arrays) for key, value in items or ()}}
+    packed = {key: pack(value, f"{path}/{key}", arrays) for key, value in items or ()}
+    named = isinstance(tree, dict) and all(isinstance(key, str | int) for key in tree)
+    return {"items": packed} | ({"keys": [*tree]} if named else {"list": True} if isinstance(tree, list) else {})
 
 
 def children(tree: Any) -> list[tuple[str, Any]] | None:
@@ -52,7 +55,14 @@ def unpack(shape: Any, like: Any, path: str, array: Callable[[str], Any]) -> Any
         return shape["value"]
     kinds = dict(children(like) or ())
     items = {key: unpack(inner, kinds.get(key), f"{path}/{key}", array) for key, inner in shape["items"].items()}
-    return rebuilt(like, items)
+    return _as_it_was(shape, items) if like is None else rebuilt(like, items)
+
+
+def _as_it_was(shape: Any, items: dict[str, Any]) -> Any:
+    """These parts as the dict, list or tuple that they were packed from."""
+    if "keys" in shape:
+        return dict(zip(shape["keys"], items.values(), strict=True))
+    return list(items.values()) if "list" in shape else tuple(items.values())
 
 
 def rebuilt(like: Any, items: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@
     STORE/RUN/checkpoint.npz       the latest checkpoint, while the run is not finished
     STORE/RUN/params.npy           the final parameters
     STORE/RUN/buffers.npy          the final buffers of a model whose buffers training changes
+    STORE/RUN/states.npz           what clients keep at the end, if they keep anything (see client_states)
     STORE/RUN/clients.json         of each client its weight and how well the final parameters serve it
     STORE/RUN/result.json          written last: a run is finished when it is there
     STORE/RUN/diverged.json        why the run cannot be finished, and the version of the code that says so
@@ -26,11 +27,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Floats, require
+from fedstale.core import Array, BadInput, Clients, Floats, require
 from fedstale.runs.codec import pack, unpack
 
 MARKER = "fedstale-store.json"
@@ -128,7 +129,7 @@ class RunFolder:
         """Delete what was computed, the result first: a kill in between leaves an unfinished run."""
         (self.path / "result.json").unlink(missing_ok=True)
         self.drop_checkpoint()
-        for name in ("clients.json", "params.npy", "buffers.npy", "metrics.jsonl", "diverged.json"):
+        for name in ("clients.json", "params.npy", "buffers.npy", "states.npz", "metrics.jsonl", "diverged.json"):
             (self.path / name).unlink(missing_ok=True)
 
     def drop_checkpoint(self) -> None:
@@ -171,18 +172,11 @@ class RunFolder:
 
     def save_checkpoint(self, tree: Any) -> None:
         """Replace the checkpoint by this state tree; see codec for what a tree may hold."""
-        arrays: dict[str, Any] = {}
-        structure = np.array(json.dumps(pack(tree, "a", arrays)))
-        write(self.path / "checkpoint.npz", lambda f: np.savez(f, **arrays, structure=structure))
+        write_tree(self.path / "checkpoint.npz", tree)
 
     def load_checkpoint(self, like: Any) -> Any:
         """The latest checkpoint, with the types of `like`: nothing foreign is ever unpickled."""
-        path = self.path / "checkpoint.npz"
-        try:
-            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                return unpack(json.loads(str(file["structure"])), like, "a", lambda key: file[key])
-        except Exception as error:  # damage shows as any error of zipfile, zlib, numpy or json, or of a part
-            raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
+        return read_tree(self.path / "checkpoint.npz", like)
 
     def params(self) -> Array:
         """The final parameters."""
@@ -192,6 +186,16 @@ class RunFolder:
         """The final buffers of the model; None if training changed none."""
         path = self.path / "buffers.npy"
         return np.asarray(_vector(path), np.float64) if path.exists() else None
+
+    def client_states(self) -> Clients | None:
+        """What each client kept at the end; None if clients keep nothing."""
+        path = self.path / "states.npz"
+        return cast(Clients, read_tree(path, Clients())) if path.exists() else None
+
+    def save_client_states(self, clients: Clients | None) -> None:
+        """Write what each client keeps, if any does."""
+        if clients:
+            write_tree(self.path / "states.npz", clients)
 
     def save_params(self, params: Array, buffers: Floats | None = None) -> None:
         """Write the final parameters and the buffers, if there are any."""
@@ -218,6 +222,22 @@ def write(path: Path, writer: Callable[[IO[bytes]], Any]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_tree(path: Path, tree: Any) -> None:
+    """Write a state tree; see codec for what it may hold."""
+    arrays: dict[str, Any] = {}
+    structure = np.array(json.dumps(pack(tree, "a", arrays)))
+    write(path, lambda f: np.savez(f, **arrays, structure=structure))
+
+
+def read_tree(path: Path, like: Any) -> Any:
+    """The state tree in a file, with the types of `like`: nothing foreign is ever unpickled."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return unpack(json.loads(str(file["structure"])), like, "a", lambda key: file[key])
+    except Exception as error:  # damage shows as any error of zipfile, zlib, numpy or json, or of a part
+        raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
 
 def write_json(path: Path, value: Any) -> None:

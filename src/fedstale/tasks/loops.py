@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from fedstale.core import Array, Job, Local, require, shown
 from fedstale.rng import stream
+from fedstale.tasks.client_state import restored
 from fedstale.tasks.flat import Slot, draw
 from fedstale.tasks.split import Lazy, Split, mapped
 
@@ -31,6 +32,7 @@ class Context(NamedTuple):
     batch: int  # samples of a step
     generator: torch.Generator  # seeded by the run, the round and the client, as is `rng`
     rng: np.random.Generator
+    state: dict[Any, Any]  # what the client has kept from earlier rounds: change it in place
     draws: np.random.Generator  # of the batches: the stream that our own training loop uses
 
     @classmethod
@@ -39,7 +41,9 @@ class Context(NamedTuple):
         rng = stream(job.seed, "loop", job.t, client)
         draws = stream(job.seed, "local", job.t, client)
         generator = torch.Generator().manual_seed(draw(rng))
-        return cls(job.t, client, local.rate(job.t), local.batch, generator, rng, draws)
+        before = (job.states or {}).get(client) or {}
+        state = restored(before.get("loop", {}))
+        return cls(job.t, client, local.rate(job.t), local.batch, generator, rng, state, draws)
 
 
 class ClientData(Dataset[tuple[Any, Tensor]]):
@@ -75,7 +79,7 @@ def started(loss: object) -> float | None:
 
 
 def read(module: nn.Module, slots: Sequence[Slot]) -> Array:
-    """(d,) the parameters after a training loop; refuses a module in which they are not there any more."""
+    """The parameters after a training loop; refuses a module in which they are not there any more."""
     held = dict(module.named_parameters())
     other = [slot.name for slot in slots if slot.name not in held or tuple(held[slot.name].shape) != slot.shape]
     require(

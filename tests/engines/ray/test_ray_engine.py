@@ -46,6 +46,16 @@ def test_buffers_that_training_changes_travel_too(cluster: Any) -> None:
         check_engine(engine, rounds=2)
 
 
+def test_training_loops_of_ones_own_and_what_clients_keep_travel_too(cluster: Any) -> None:
+    def loop(model: Any, data: Any, context: Any) -> None:
+        context.state["round"] = context.round + context.state.get("round", torch.zeros(2))
+        nn.init.constant_(model[0].bias, float(context.state["round"][0]))
+
+    task = vectors(lambda: nn.Sequential(nn.Linear(8, 3), nn.Dropout()))
+    with one_thread(), Ray(task, Local(0.1, train=loop)) as engine:
+        check_engine(engine, rounds=2)
+
+
 def test_runs_have_the_bits_of_serial(cluster: Any) -> None:
     """With a rule that asks for losses before it selects, one that adds a drift, and one that remembers."""
     task, who = images(), fs.Markov(0.6, 0.3)
