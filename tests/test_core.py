@@ -132,6 +132,11 @@ def test_local_settings_are_numbers(settings: dict[str, Any]) -> None:
     assert Local(np.float32(0.5), np.int64(2)).rate(0) == 0.5
 
 
+def test_local_training_is_printed_without_its_defaults() -> None:
+    assert repr(Local(0.1)) == "Local(lr=0.1, steps=5)"
+    assert repr(Local(0.1, epochs=2, momentum=0.9)) == "Local(lr=0.1, epochs=2, momentum=0.9)"
+
+
 def test_the_local_rate_decays_with_the_rounds() -> None:
     assert [Local(0.1, decay=0.5).rate(t) for t in (0, 2, 8)] == pytest.approx([0.1, 0.05, 0.02])
 

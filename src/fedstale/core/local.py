@@ -90,6 +90,11 @@ class Local:
         if self.steps is None and self.epochs is None and self.work is None:
             object.__setattr__(self, "steps", STEPS)
 
+    def __repr__(self) -> str:
+        """The settings that are not the default."""
+        values = [(f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self)]
+        return f"Local({', '.join(f'{name}={value!r}' for name, value, default in values if value != default)})"
+
     def _check_together(self) -> None:
         """Refuse settings that contradict each other."""
         given = [name for name in ("steps", "epochs", "work") if getattr(self, name) is not None]
