@@ -14,7 +14,8 @@ from fedstale.flower import FedStale, Uneven
 from fedstale.registry import RECIPES, recipe
 from tests.flower.direct import LOCAL, TASK, D, Direct, N, away, quadratic, reply, start, table
 
-PLAIN = [name for name in RECIPES if not drifts(recipe(name).strategy) and not selects(recipe(name).strategy)]
+POSSIBLE = [name for name in RECIPES if not drifts(recipe(name).strategy)]
+PLAIN = [name for name in POSSIBLE if not selects(recipe(name).strategy)]
 
 
 def trained(strategy, grid, rounds, **settings):
@@ -70,6 +71,23 @@ def test_clients_that_are_offline_are_absent_and_weights_are_numbers_of_examples
     strategy = Uneven(rule, fraction_evaluate=0.0)
     found = trained(strategy, Coming(there, examples=examples), 12)
     assert np.array_equal(found, simulated(strategy, there, task))
+
+
+@pytest.mark.parametrize("name", [name for name in POSSIBLE if name not in PLAIN])
+def test_every_recipe_that_selects_trains(name):
+    strategy = FedStale(name, fraction_evaluate=0.0)
+    found = trained(strategy, Direct(N, quadratic(table(8))), 8)
+    assert np.isfinite(found).all()
+    assert TASK.evaluate(found)["distance"] < TASK.evaluate(TASK.init(0))["distance"]
+
+
+def test_fednova_needs_the_steps_of_all_clients():
+    def client(message, context):
+        metrics = {"num-examples": 1, "num-steps": 0 if context.node_id == 1000 else 3}
+        return reply(message, {"w": message.content["arrays"]["w"].numpy() + 1}, metrics)
+
+    with pytest.raises(BadInput, match="FedNova needs the local steps of each client"):
+        trained(FedStale("fednova", fraction_evaluate=0.0), Direct(2, client), 1)
 
 
 def test_the_constructor_is_that_of_fedavg_after_the_rule():

@@ -34,18 +34,27 @@ class Asked(NamedTuple):
         return self.nodes[node]
 
 
+class Keys(NamedTuple):
+    """The names of the metrics in which a client tells what the rule needs."""
+
+    weight: str  # usually the number of training samples; every reply must have it
+    loss: str
+    steps: str
+
+
 class Checked(NamedTuple):
     """The content of a sound reply."""
 
     content: RecordDict
     values: Mapping[str, Values]  # of all arrays
     params: Array  # (d,)
-    weight: float  # usually the number of training samples
-    loss: float  # NaN if the reply has none
+    weight: float
+    loss: float  # NaN if it was not told
+    steps: float  # of local training; NaN if they were not told
 
 
 def sound(
-    replies: Iterable[Message], asked: Asked, layout: Layout, weight: str, loss: str
+    replies: Iterable[Message], asked: Asked, layout: Layout, keys: Keys
 ) -> tuple[dict[int, Checked], dict[str, str]]:
     """Position → reply that can be used, and sender → why it was refused."""
     found: dict[int, Checked] = {}
@@ -55,7 +64,7 @@ def sound(
             position = asked.position(message)
             if position in found:
                 raise ValueError("answered twice; the first reply stands")
-            found[position] = _checked(message, layout, weight, loss)
+            found[position] = _checked(message, layout, keys)
         except ValueError as reason:
             refused[str(message.metadata.src_node_id)] = str(reason)
     senders = {position: str(node) for node, position in asked.nodes.items()}
@@ -82,11 +91,11 @@ def with_metrics(replies: Iterable[Message], weight: str) -> list[Message]:
     return [*kept.values(), *errors]
 
 
-def _checked(message: Message, layout: Layout, weight: str, loss: str) -> Checked:
+def _checked(message: Message, layout: Layout, keys: Keys) -> Checked:
     if message.has_error():
         raise ValueError(f"error {message.error.code}: {str(message.error.reason)[:200]}")
     content = message.content
-    number = _weight(content, weight)
+    weight = _weight(content, keys.weight)
     if len(content.array_records) != 1:
         raise ValueError(f"a reply must have one ArrayRecord, got {len(content.array_records)}")
     (arrays,) = content.array_records.values()
@@ -95,9 +104,13 @@ def _checked(message: Message, layout: Layout, weight: str, loss: str) -> Checke
         if not np.isfinite(wide(values[s.name], s)).all():
             raise ValueError(f"array {s.name!r} is not finite")
     (metrics,) = content.metric_records.values()
-    found = metrics.get(loss)
-    known = isinstance(found, int | float) and math.isfinite(found)
-    return Checked(content, values, layout.flat(values), number, float(found) if known else math.nan)
+    loss, steps = (_number(metrics.get(key)) for key in (keys.loss, keys.steps))
+    return Checked(content, values, layout.flat(values), weight, loss, steps if steps >= 1 else math.nan)
+
+
+def _number(found: object) -> float:
+    """The number that was told, or NaN."""
+    return float(found) if isinstance(found, int | float) and math.isfinite(found) else math.nan
 
 
 def _weight(content: RecordDict, key: str) -> float:

@@ -19,7 +19,7 @@ from fedstale.core import BadInput, Estimator, Server, Strategy, require
 from fedstale.flower.arrays import BUFFERS, Layout, Values
 from fedstale.flower.identity import Identities
 from fedstale.flower.population import rules
-from fedstale.flower.replies import Asked, log, sound, with_metrics
+from fedstale.flower.replies import Asked, Keys, log, sound, with_metrics
 from fedstale.flower.saved import load, save
 from fedstale.flower.training import Training, chosen, closed, opened
 from fedstale.servers import Sgd
@@ -44,9 +44,10 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     of FedAvg follow the rule and mean the same; `weighted_by_key` also gives a client's weight in the objective.
 
     `server` is what is done with a step. `buffers` are patterns of names of floating-point arrays that are not
-    trained; they are averaged, as arrays of whole numbers are. `loss_key` is the metric with a client's training
-    loss, which CA-Fed needs. `forget_after` is the number of rounds after which a client that was never online is
-    forgotten; by default none is. The server calculates in float32, and every array keeps its dtype.
+    trained; they are averaged, as arrays of whole numbers are. `loss_key` and `steps_key` are the metrics with a
+    client's training loss, by which CA-Fed selects, and with its local steps, which FedNova needs. A client that
+    was not online for `forget_after` rounds is forgotten; by default none is. The server calculates in float32,
+    and every array keeps its dtype.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         weighted_by_key: str = "num-examples", arrayrecord_key: str = "arrays", configrecord_key: str = "config",
         train_metrics_aggr_fn: Aggregate | None = None, evaluate_metrics_aggr_fn: Aggregate | None = None, *,
         estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
-        loss_key: str = "train_loss", forget_after: int | None = None,
+        loss_key: str = "train_loss", steps_key: str = "num-steps", forget_after: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
@@ -66,7 +67,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         require(ok, f'buffers must be a list of patterns such as ["*running_mean"], got {buffers!r}')
         ok = forget_after is None or forget_after >= 1
         require(ok, f"forget_after must be at least 1 round or None, got {forget_after}")
-        self.buffers, self.loss_key, self.forget_after = tuple(buffers), loss_key, forget_after
+        self.buffers, self.forget_after = tuple(buffers), forget_after
+        self.keys = Keys(weighted_by_key, loss_key, steps_key)
         self.report: Report | None = None  # of the last round
         self._training: Training | None = None
         self._asked: Asked | None = None
@@ -109,7 +111,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         training, asked, self._asked = self._training, self._asked, None
         if training is None or asked is None:  # nobody was asked
             return None, None
-        good, refused = sound(replies, asked, training.layout, self.weighted_by_key, self.loss_key)
+        good, refused = sound(replies, asked, training.layout, self.keys)
         self._training = closed(self.rules, training, good, asked.idle)
         self._tell(asked, good, refused)
         contents = [reply.content for reply in good.values()]

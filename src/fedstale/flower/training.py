@@ -7,7 +7,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fedstale import core
-from fedstale.core import Availability, BadInput, Ids, Round, selects
+from fedstale.core import Availability, BadInput, Ids, Round, Work, selects
 from fedstale.flower.arrays import Layout, Values, averaged
 from fedstale.flower.population import Population, Rules
 from fedstale.flower.replies import Checked
@@ -69,11 +69,19 @@ def closed(rules: Rules, training: Training, replies: Mapping[int, Checked], idl
     r = Round(
         now.t + 1, sent, positions, _updates(good, sent), np.ones((len(good), 1), np.bool_),
         population.clients.losses[positions].astype(np.float32), population.weights,
-        rules.estimator.probs(now.belief),
+        rules.estimator.probs(now.belief), _work(good),
     )  # fmt: skip
     _, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, idle)
     means = {s.name: averaged(s, [g.values[s.name] for g in good], weights) for s in layout.buffers if good}
     return Training(population._replace(checkpoint=after), layout, {**values, **means, **layout.cut(after.params)})
+
+
+def _work(replies: Sequence[Checked]) -> Work | None:
+    """How much the clients have trained, if all have told their steps; nobody tells samples and learning rates."""
+    steps = np.array([reply.steps for reply in replies])
+    if not np.isfinite(steps).all():
+        return None
+    return Work(steps.astype(np.int64), np.zeros(len(steps), np.int64), np.full(len(steps), np.nan))
 
 
 def _updates(replies: Sequence[Checked], sent: core.Array) -> core.Array:
