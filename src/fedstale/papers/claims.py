@@ -4,8 +4,8 @@ A check looks at cases (cells, or pairs of neighbouring cells) and says of each 
 holds, does not, or cannot be told from seed-to-seed chance: a difference counts if a one-sided t-test over
 the seeds, paired because every algorithm sees the same draws, gives it at 5 %. A statement holds if at
 least half of the cases do and at most a tenth do not; it does not hold if more than a tenth do not;
-otherwise it is within noise. One seed alone proves nothing. A claim about `columns` of the rows compares
-those as others do algorithms, whose name is then in the column `of`.
+otherwise it is within noise. One seed alone proves nothing. The checks of `pooled` test all cells at once. A claim
+about `columns` of the rows compares those as others do algorithms, whose name is then in the column `of`.
 """
 
 import itertools
@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Floats, known, require
+from fedstale.papers.pooled import OF_FIGURES, SCALES
 from fedstale.papers.rates import Row
-from fedstale.runs.statistics import difference, paired_test, uncertainty
+from fedstale.runs.statistics import difference, holm, p_value, paired_test, uncertainty
 
 Claim = Mapping[str, Any]
+LEVEL = 0.05  # chance of error of a figure's pooled tests together
 HOLDS, NOISE, FAILS = OUTCOMES = "holds", "within noise", "does not hold"
 KEYS = ("text", "check", "metric", "lower", "where", "first", "second", "margin", "along", "up", "order", "of",
-        "between", "share", "columns", "rivals")  # fmt: skip
+        "between", "share", "columns", "rivals", "scale")  # fmt: skip
 
 
 class Verdict(NamedTuple):
@@ -34,6 +36,7 @@ class Verdict(NamedTuple):
     noise: int
     fails: int
     detail: str
+    p: float | None = None  # of a test over all cells, corrected for the figure's other tests
 
 
 class Compared(NamedTuple):
@@ -46,13 +49,39 @@ class Compared(NamedTuple):
 
 def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
     """A verdict for every claim; a claim that cannot be checked on these rows is refused."""
-    return [_judge(claim, rows) for claim in claims]
+    for claim in claims:
+        require_known(claim)
+    pooled = iter(_pooled([claim for claim in claims if claim["check"] in OF_FIGURES], rows))
+    return [next(pooled) if claim["check"] in OF_FIGURES else _judge(claim, rows) for claim in claims]
+
+
+def _pooled(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
+    """Verdicts from one number per seed, over all cells; Holm's correction is over all these claims."""
+    values = [OF_FIGURES[c["check"]](found, c) if (found := _found(c, rows)) else np.zeros(0) for c in claims]
+    for_it, against = (holm([p_value(sign * v) for v in values]).tolist() for sign in (1, -1))
+    return [_told(*all_of) for all_of in zip(claims, values, for_it, against, strict=True)]
+
+
+def _told(claim: Claim, values: Floats, p: float, against: float) -> Verdict:
+    if len(values) == 0:
+        return Verdict(claim["text"], "not tested", 0, 0, 0, "")
+    outcome = HOLDS if p < LEVEL else FAILS if against < LEVEL else NOISE
+    holds, noise, fails = (int(outcome == what) for what in OUTCOMES)
+    detail = "a run diverged"
+    if np.isfinite(values).all():
+        size = f"{values.mean():+.4g} ± {uncertainty(values):.2g}"
+        detail = f"{claim['check'].replace('_', ' ')} {size} over {len(values)} seeds"
+    return Verdict(claim["text"], outcome, holds, noise, fails, detail, p)
+
+
+def _found(claim: Claim, rows: Sequence[Row]) -> list["Compared"]:
+    """The cells that a claim is about, with all algorithms that it names."""
+    named = {*claim.get("rivals", []), *(claim[key] for key in ("first", "second") if key in claim)}
+    return [c for c in cells(claim, rows) if _inside(c, claim.get("where", {})) and named <= c.values.keys()]
 
 
 def _judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    require_known(claim)
-    named = {*claim.get("rivals", []), *(claim[key] for key in ("first", "second") if key in claim)}
-    found = [c for c in cells(claim, rows) if _inside(c, claim.get("where", {})) and named <= c.values.keys()]
+    found = _found(claim, rows)
     if check := OF_CELLS.get(claim["check"]):
         cases = [check(cell, claim) for cell in found]
     else:
@@ -66,7 +95,8 @@ def require_known(claim: Claim) -> None:
     """Refuse a claim with an unknown key or check."""
     for key in claim:
         known(key, dict.fromkeys(KEYS), "the key of a claim")
-    known(claim.get("check"), {**OF_CELLS, **OF_PAIRS}, "check")
+    known(claim.get("check"), {**OF_CELLS, **OF_PAIRS, **OF_FIGURES}, "check")
+    known(claim.get("scale", "value"), SCALES, "scale")
 
 
 def _overall(holds: int, noise: int, fails: int, share: float | None) -> str:

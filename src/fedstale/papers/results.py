@@ -62,5 +62,6 @@ def text(figure: Figure, verdicts: Sequence[claims.Verdict]) -> str:
         lines.append(f"the paper: {figure.about['says']}")
     for v in verdicts:
         counts = f"{v.holds} hold, {v.noise} within noise, {v.fails} do not"
+        counts = counts if v.p is None else f"p = {v.p:.2g}"
         lines.append(f"  {v.verdict.upper():<14} {v.claim}  ({counts}{'; ' + v.detail if v.detail else ''})")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Statistics over seeds: mean and standard deviation, the paired test, and the thinning of long curves."""
+"""Statistics over seeds: mean and standard deviation, paired tests, many tests at once, thinning of long curves."""
 
 import math
 from typing import Any, NamedTuple
@@ -47,6 +47,42 @@ def paired_test(differences: Floats, margin: float = 0.0) -> int:
     mean = float(differences.mean())
     error = uncertainty(differences) if math.isfinite(mean) else 0.0
     return int(mean + margin > error) - int(mean + margin < -error)  # nan, where both diverged: 0
+
+
+def p_value(values: Floats) -> float:
+    """The chance of a mean at least as far above 0 if the true one is 0: a one-sided t-test over the seeds.
+
+    1 where there is nothing to test: one seed, or a run that diverged.
+    """
+    if len(values) < 2 or not np.isfinite(values).all():
+        return 1.0
+    mean, std, n = spread(values)
+    if std == 0:
+        return 0.0 if mean > 0 else 0.5 if mean == 0 else 1.0
+    return student_tail(mean / (std / math.sqrt(n)), n - 1)
+
+
+def student_tail(t: float, degrees: int) -> float:
+    """P(T > t) of Student's distribution, by its closed form for whole degrees of freedom."""
+    angle = math.atan(abs(t) / math.sqrt(degrees))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = degrees % 2
+    total = term = math.cos(angle) if odd else 1.0
+    for k in range(3 if odd else 2, degrees, 2):
+        term *= square * (k - 1) / k
+        total += term
+    inside = 2 / math.pi * (angle + (sine * total if degrees > 1 else 0.0)) if odd else sine * total
+    return (1 - inside) / 2 if t > 0 else (1 + inside) / 2
+
+
+def holm(p_values: npt.ArrayLike) -> Floats:
+    """Holm's correction: below 5 % for all tests that may be believed together with a 5 % chance of any error."""
+    p = np.asarray(p_values, np.float64)
+    order = np.argsort(p, kind="stable")
+    raised = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(raised, 1.0)
+    return corrected
 
 
 def block_means(table: npt.NDArray[Any], most: int) -> tuple[list[int], Floats]:
