@@ -190,6 +190,7 @@ def test_a_part_has_a_section_with_formula_examples_and_settings(page: str, name
     cls = SECTIONS[page][name]
     heading = f"`{name}`: {cls.__name__}"
     text = read(page)
+    assert f"## {heading}\n" in text, f"docs/{page}.md has no section {heading}"
     body = text[text.index(f"## {heading}\n") :].split("\n## ")[0]
     assert {"```text", "```python", "```toml"} <= {*body.split("\n")}
     fields = [f for f in dataclasses.fields(cls) if f.init]

@@ -18,43 +18,11 @@ from fedstale.experiments.recorder import packages
 from fedstale.papers import executors, results
 from fedstale.papers.figure import Cell, Figure, Scale, cells, figures, planned, read
 from fedstale.runs import store
+from tests.papers.small_figure import small_figure
 
 FILES = figures()
 COMMAND = [sys.executable, "-c", "import typer; from fedstale.cli.reproduce import reproduce; typer.run(reproduce)"]
-SMALL = """
-seeds = [1, 2]
-rounds = 150
-evaluate_every = 10
-engine = "batched"
-algorithms = [{ kind = "fedstale", beta = 0.8 }, "unbiased", "fedau"]
-[data]
-dataset = "quadratic"
-clients = 6
-noise = 0.1
-[local]
-lr = 0.02
-[participation]
-kind = "two-groups"
-p_min = 0.2
-[grid]
-"participation.p_min" = [0.5, 0.2, 0.1]
-[tune]
-lr = [0.05, 0.02]
-[figure]
-paper = "amplified"
-draw = "curves"
-title = "a small one"
-curves = true
-[[figure.claims]]
-text = "all is well"
-check = "above"
-first = "unbiased"
-second = "fedau"
-metric = "objective_last10"
-lower = true
-[scale.smoke]
-reduced = "everything"
-"""
+SMALL = small_figure()
 
 
 def computed(figure: Figure, folder: Path) -> tuple[Figure, list[Cell]]:

@@ -23,39 +23,9 @@ from fedstale.papers.figure import cells, planned, read
 from fedstale.papers.results import write
 from fedstale.runs import store
 from tests.engines.ray.processes import below, gone, title
+from tests.papers.small_figure import small_figure
 
-FIGURE = """
-seeds = [1]
-rounds = 600
-evaluate_every = 10
-engine = "serial"
-algorithms = ["unbiased", "fedau"]
-[data]
-dataset = "quadratic"
-clients = 6
-noise = 0.1
-[local]
-lr = 0.02
-[participation]
-kind = "two-groups"
-p_min = 0.2
-[grid]
-"participation.p_min" = [0.5, 0.2, 0.1]
-[figure]
-paper = "amplified"
-draw = "curves"
-title = "a small one"
-curves = true
-[[figure.claims]]
-text = "all is well"
-check = "above"
-first = "unbiased"
-second = "fedau"
-metric = "objective_last10"
-lower = true
-[scale.smoke]
-reduced = "everything"
-"""
+FIGURE = small_figure(seeds="[1]", rounds=600, engine="serial", algorithms='["unbiased", "fedau"]', tune="")
 COMMAND = [sys.executable, "-c", "from fedstale.cli.app import main; main()", "reproduce"]
 
 
