@@ -88,3 +88,24 @@ def test_real_writers():
     assert (len(train), len(test), len(np.intersect1d(train, test))) == (539, 297, 0)
     tables = [formats.idx(content) for content in read(official("qmnist-labels"))]
     assert np.concatenate([tables[0][:, 0], tables[1][:10_000, 0]]).tolist() == data.y.tolist()
+
+
+def test_smaller_images_are_means_of_squares():
+    digits = load("digits")
+    small = digits.at_resolution(4)
+    assert small.x.shape == (1797, 1, 4, 4)
+    assert small.x.dtype == np.float32
+    assert small.x[5, 0, 1, 2] == digits.x[5, 0, 2:4, 4:6].mean()
+    assert small.x.mean() == pytest.approx(digits.x.mean())
+    np.testing.assert_array_equal(digits.at_resolution(8).x, digits.x)
+    wide = digits._replace(x=digits.x[:, :, :4])
+    assert wide.at_resolution(2).x.shape == (1797, 1, 2, 4)
+
+
+@pytest.mark.parametrize("height", [3, 16, 0, -4])
+def test_a_resolution_that_does_not_divide_the_image_is_refused(height):
+    with pytest.raises(BadInput, match=rf"divide the 8 × 8 pixels of digits: one of \[8, 4, 2, 1\], got {height}"):
+        load("digits").at_resolution(height)
+    rows = load("digits")._replace(name="rows", x=np.zeros((1797, 64)))
+    with pytest.raises(BadInput, match=r"resolution needs images \(C, H, W\), got inputs \(64,\) of rows"):
+        rows.at_resolution(4)

@@ -77,6 +77,18 @@ def test_pixels_are_scaled_with_the_mean_and_deviation_of_the_file(made: Any) ->
         made("std = [0.0]")
 
 
+def test_images_of_a_smaller_resolution_reach_the_task(made: Any) -> None:
+    (_, plain), (data, small) = made(), made("resolution = 2")
+    assert data["resolution"] == 2
+    pooled = torch.nn.functional.avg_pool2d(plain.train.x, 2)
+    torch.testing.assert_close(small.train.x, pooled)
+    assert small.test.x.shape[-2:] == (2, 2)
+    with pytest.raises(BadInput, match="resolution must divide"):
+        made("resolution = 3")
+    with pytest.raises(BadInput, match=r"data.resolution should be greater than or equal to 1, got 0"):
+        made("resolution = 0")
+
+
 @pytest.mark.filterwarnings("ignore:.*have one sample")
 def test_clients_without_samples_are_left_out(made: Any) -> None:
     with pytest.warns(UserWarning, match="clients have no samples and are left out"):

@@ -9,9 +9,10 @@ Every one is checked against its md5. Nothing is unpickled.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Ids, known
+from fedstale.core import Ids, known, require
 from fedstale.data import formats
 from fedstale.data.download import Progress, quiet
 from fedstale.data.files import official, read
@@ -30,6 +31,19 @@ class Dataset(NamedTuple):
     std: tuple[float, ...] = ()
     scale: float = 255.0  # the pixel value that stands for 1
     writers: Ids | None = None  # (M,) who wrote each sample, where known
+
+    def at_resolution(self, height: int) -> "Dataset":
+        """Smaller images of that height: each pixel is the mean of a square of pixels; mean and std stay."""
+        require(
+            self.x.ndim == 4, f"resolution needs images (C, H, W), got inputs {self.x.shape[1:]} of {self.name}"
+        )
+        m, c, h, w = self.x.shape
+        factor = h // height if height > 0 and h % height == 0 else 0
+        ways = [h // f for f in range(1, h + 1) if h % f == 0 and w % f == 0]
+        whole = factor > 0 and w % factor == 0
+        require(whole, f"resolution must divide the {h} × {w} pixels of {self.name}: one of {ways}, got {height}")
+        squares = self.x.reshape(m, c, height, factor, w // factor, factor)
+        return self._replace(x=squares.mean((3, 5), dtype=np.float32))
 
 
 class Entry(NamedTuple):

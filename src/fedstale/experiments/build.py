@@ -196,5 +196,5 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
     return build(data["partition"], PARTITIONS, "data.partition"), swap
 
 
-SETS = ("test", "validation", "held_out", "drop_empty")  # settings of `federate` that came later
+SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
 RECORDINGS = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that names a file

@@ -55,7 +55,7 @@ class Cis(Section):
 class Images(Section):
     """Real images, split among clients."""
 
-    later = ("cis", "test", "validation", "held_out", "drop_empty", "mean", "std")
+    later = ("cis", "test", "validation", "held_out", "drop_empty", "mean", "std", "resolution")
     dataset: str  # name of an image dataset
     clients: Annotated[int, Field(ge=1)] = 24  # number of clients
     seed: int = 0  # seed of the split, the same for all seeds of the experiment
@@ -68,6 +68,7 @@ class Images(Section):
     validation: Share = 0.0  # share of each client's training samples that is for validation
     held_out: Share | list[int] = 0.0  # share of the clients that never train, or their numbers
     drop_empty: bool = False  # leave out clients that the partition gives no samples
+    resolution: Annotated[int, Field(ge=1)] | None = None  # height of smaller images, means over squares of pixels
     mean: list[float] | None = None  # of each channel of pixels in [0, 1], subtracted; the dataset's if left out
     std: list[Annotated[float, Field(gt=0)]] | None = None  # what is then divided by; the dataset's if left out
     weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the samples
