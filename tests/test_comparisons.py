@@ -79,6 +79,7 @@ def test_it_is_stored_printed_and_not_computed_twice(
     }
     found = fs.compare(task, ["fedavg", {"kind": "fedstale", "beta": 0.3}], fs.Bernoulli(0.5), **settings)
     assert [row["algorithm"] for row in found.rows] == ["fedavg", "fedstale beta=0.3"]
+    assert found.runs[0].environment()["command"] == "fs.compare(…, name='mine')"
     assert found.picture.exists()
     assert found.numbers.read_text().startswith("algorithm,seeds,")
     found.table()

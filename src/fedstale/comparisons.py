@@ -83,7 +83,8 @@ def compare(
     own = {a.label: Content([a]).code for a in chosen}
     planned = plan_parts(experiment, process, chosen, more, store.open_store(Path(out)), own)
     with _stop() as stop:
-        played = execute(experiment, planned, task=task, resume=resume, again=again, stop=stop, say=say,
+        played = execute(experiment, planned, task=task, resume=resume, again=again, stop=stop,
+                         say=say, command=f"fs.compare(…, name={name!r})",
                          checkpoint_seconds=checkpoint_seconds)  # fmt: skip
         follow(played, planned, talk)
     rows, picture, numbers = write_files(experiment, planned, [], Path(out))

@@ -260,6 +260,16 @@ def test_another_engine_is_no_other_setting(tmp_path: Path) -> None:
     assert [r.seed for g in setting.groups for r in g.runs] == [1, 2]
 
 
+def test_titles_tell_changed_data_and_code_by_the_beginning_of_their_checksums() -> None:
+    def setting(content: str, code: str) -> query.Setting:
+        config = {"participation": {"kind": "bernoulli", "p": 0.5}, "rounds": 3, "sources": {"__main__:net": code}}
+        return query.Setting(config | {"data": {"dataset": "Supervised", "clients": 4, "content": content}}, [])
+
+    found = tables.titles([setting("0123456789", "abcdefabcd"), setting("9876543210", "fedcbafedc")])
+    first = "Supervised, 4 clients, bernoulli p=0.5, 3 rounds"
+    assert found == [f"{first}, code of net abcdef, data 012345", f"{first}, code of net fedcba, data 987654"]
+
+
 def test_many_settings_are_listed_and_some_drawn(tmp_path: Path) -> None:
     for p_min in (0.2, 0.3, 0.4):
         compute(tmp_path / "runs", participation={"kind": "two-groups", "p_min": p_min}, rounds=2, seeds=[1])

@@ -48,8 +48,17 @@ def titles(settings: Sequence[Setting]) -> list[str]:
     for s, first in zip(settings, plain, strict=True):
         namesakes = [t.config for t, other in zip(settings, plain, strict=True) if other == first]
         values, keys = flat(s.config), varying(namesakes)
-        found.append(", ".join([first, *(f"{k.removeprefix('data.')} {inline(values.get(k))}" for k in keys[:3])]))
+        found.append(", ".join([first, *(_difference(k, values.get(k)) for k in keys[:3])]))
     return found
+
+
+def _difference(key: str, value: Any) -> str:
+    """A key and its value; of a checksum of data or code the beginning."""
+    if key == "data.content":
+        return f"data {str(value)[:6]}"
+    if key.startswith("sources."):
+        return f"code of {key.rpartition(':')[2]} {str(value)[:6]}"
+    return f"{key.removeprefix('data.')} {inline(value)}"
 
 
 def _title(config: dict[str, Any]) -> str:
