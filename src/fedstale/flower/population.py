@@ -16,7 +16,9 @@ from fedstale.core import (
     Strategy,
     WithTruth,
     drifts,
+    needs_last_gradient,
     require,
+    starts_clients,
 )
 from fedstale.estimators import Intervals
 from fedstale.federation.state.resize import resize
@@ -112,8 +114,8 @@ def rules(rule: str | Strategy, estimator: str | Estimator | None, server: Serve
     )
     for name, value in (("strategy", rule), ("estimator", belief), ("server", server)):
         require_kind(name, value)
-    ok = drifts(rule) is None
-    require(ok, f"{rule} adds a vector to every local gradient, which a Flower ClientApp does not do by itself")
+    ok = drifts(rule) is None and starts_clients(rule) is None and not needs_last_gradient(rule)
+    require(ok, f"{rule} changes how clients train, which a strategy of Flower cannot: choose another rule")
     ok = not (isinstance(belief, WithTruth) and belief.needs_truth)
     require(ok, "the estimator Known() needs p, one probability per client: a federation does not know them")
     ok = not (isinstance(rule, KeepsMemory) and rule.memory.folder is not None)
