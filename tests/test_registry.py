@@ -213,6 +213,13 @@ def test_every_name_of_every_table_is_found_and_listed() -> None:
             assert about, f"{kind} {name} has no line about it"
 
 
+def test_a_recipe_is_listed_in_the_words_of_a_file() -> None:
+    told = {name: settings for name, settings, _ in registry.RECIPES.rows()}
+    assert told["fedstale"] == "fedstale (beta = 0.5)"
+    assert told["fedau"] == "unbiased with intervals"
+    assert told["debiased"] == "unbiased with beta-bernoulli (n0 = 1.0, m0 = 0.0)"
+
+
 def test_the_name_of_a_part_finds_its_class_again() -> None:
     part = registry.PARTICIPATION["exits"](exits=[1, 2])
     assert registry.PARTICIPATION.name_of(part) == "exits"

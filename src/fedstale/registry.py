@@ -275,10 +275,19 @@ def own_object(own: str, where: str) -> Any:
     return getattr(found, known(name, public, f"{where}: in module {module} the name"))
 
 
+def _with_settings(kind: str, settings: Mapping[str, Any]) -> str:
+    """`fedstale (beta = 0.5)`."""
+    own = ", ".join(f"{key} = {shown(value)}" for key, value in settings.items() if key != "kind")
+    return f"{kind} ({own})" if own else kind
+
+
 def _described(value: Any) -> tuple[str, str]:
     """Settings and one line of a part: of its class, recipe, or of what has only an `about`."""
     if isinstance(value, Recipe):
-        parts = f"{value.strategy!r} with {value.estimator!r}" if value.estimator else repr(value.strategy)
+        spec = value.estimator_spec
+        told = {"kind": spec} if isinstance(spec, str) else spec
+        parts = _with_settings(value.kind, value.settings)
+        parts += f" with {_with_settings(told['kind'], told)}" if spec else ""
         return parts, value.about or _described(type(value.strategy))[1]
     if not dataclasses.is_dataclass(value):
         return "", value if isinstance(value, str) else value.about
