@@ -23,7 +23,7 @@ ROUNDS = 200  # simulated at most, unless --rounds says more
 BATCHED = 100_000  # parameters up to which `batched` is the fastest engine for many runs
 
 
-def shortlisted(e: Experiment, known: Evidence, a: Advice, rounds: int | None, seeds: str) -> Experiment:
+def shortlisted(e: Experiment, known: Evidence, a: Advice, rounds: int | None, seeds: list[int]) -> Experiment:
     """The experiment with the advised rule, what else it suggests and the usual rules, on a small budget."""
     named = {name: {"kind": name} for name in (a.entry["kind"], *SHORTLIST)}
     for own in (*(hint.entry for hint in a.also), a.entry):  # their settings, but the same estimator for all
@@ -32,21 +32,10 @@ def shortlisted(e: Experiment, known: Evidence, a: Advice, rounds: int | None, s
     rules = list(named.values())
     rounds = min(e.rounds, ROUNDS) if rounds is None else rounds
     require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
-    changes: dict[str, Any] = {"algorithms": rules, "rounds": rounds, "seeds": parse_seeds(seeds), "warmup": None}
+    changes: dict[str, Any] = {"algorithms": rules, "rounds": rounds, "seeds": seeds, "warmup": None}
     if not known.known:
         changes["estimator"] = LEARNT
     return e.model_copy(update=changes | {"engine": fast_engine(e), "evaluate_every": None})
-
-
-def parse_seeds(seeds: str) -> list[int]:
-    """`1,2,3` as numbers."""
-    try:
-        found = [int(s) for s in seeds.split(",")]
-    except ValueError:
-        raise BadInput(f"seeds must be whole numbers such as 1,2,3, got {seeds!r}") from None
-    ok = len({*found}) == len(found) and min(found) >= 0
-    require(ok, f"seeds must be different numbers of at least 0, got {seeds}")
-    return found
 
 
 def fast_engine(e: Experiment) -> str:

@@ -10,7 +10,7 @@ from fedstale.advise.evidence import Evidence, read_numbers, with_task
 from fedstale.advise.measures import Measures, measure, plain
 from fedstale.advise.rules import Advice
 from fedstale.advise.rules import advise as decide
-from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, Store, print_json, say, talk
+from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, Store, parse_seeds, print_json, say, talk
 from fedstale.cli.run import follow
 from fedstale.core import BadInput, Floats, require
 from fedstale.experiments import schema
@@ -56,7 +56,9 @@ def advise(
     require(experiment is not None or not simulate, "--simulate needs an experiment: add --experiment FILE.toml")
     m = measure(e)
     a = decide(m, e.known)
-    tried = trial.shortlisted(experiment, e, a, rounds, seeds) if experiment is not None and simulate else None
+    tried = None
+    if experiment is not None and simulate:
+        tried = trial.shortlisted(experiment, e, a, rounds, parse_seeds(seeds))
     found: dict[str, Any] = {"source": e.source, "advice": {**a._asdict(), "also": [h._asdict() for h in a.also]}}
     found |= {"measures": plain(m), "notes": list(e.notes)}
     if format == Format.text:

@@ -52,11 +52,16 @@ ClientsFirst = Annotated[
 
 def seeds_override(seeds: str | None) -> list[str]:
     """The option `--seeds` as an override of an experiment; empty if it was not given."""
-    if seeds is None:
-        return []
+    return [] if seeds is None else [f"seeds={parse_seeds(seeds)}"]
+
+
+def parse_seeds(seeds: str) -> list[int]:
+    """`1,2,3` as numbers."""
     ok = all(seed.strip().isdecimal() for seed in seeds.split(","))
     require(ok, f"--seeds must be whole numbers of at least 0, such as 1,2,3, got {seeds!r}")
-    return [f"seeds=[{seeds}]"]
+    found = [int(seed) for seed in seeds.split(",")]
+    require(len({*found}) == len(found), f"--seeds must be different numbers, got {seeds}")
+    return found
 
 
 def screen() -> Console:

@@ -13,6 +13,7 @@ from fedstale.experiments.spec import algorithm as resolve
 from fedstale.registry import PARTICIPATION, sources
 from fedstale.rng import stream
 from fedstale.runs import store
+from fedstale.runs.query import grouped
 
 PACKAGED = Path(__file__).parent  # the experiments that come with the package
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
@@ -101,10 +102,7 @@ def require_short(what: str, text: str) -> None:
 
 def by_label(planned: Sequence[Planned]) -> dict[str, list[Planned]]:
     """The runs of every algorithm, in the order of the seeds."""
-    groups: dict[str, list[Planned]] = {}
-    for p in planned:
-        groups.setdefault(p.algorithm.label, []).append(p)
-    return groups
+    return grouped(planned, lambda p: p.algorithm.label)
 
 
 def warmups(planned: Sequence[Planned]) -> list[Planned]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Floats, known, require
-from fedstale.papers.pooled import OF_FIGURES, SCALES
+from fedstale.papers.pooled import OF_FIGURES, SCALES, lines
 from fedstale.papers.rates import Row
 from fedstale.runs.statistics import difference, holm, p_value, paired_test, uncertainty
 
@@ -265,10 +265,7 @@ def neighbours(found: Sequence[Compared], claim: Claim) -> Iterator[tuple[Compar
     They are turned round for a claim without `up`, so that every claim says that the second is the larger.
     """
     along = claim["along"]
-    lines: dict[str, list[Compared]] = {}
-    for c in found:
-        lines.setdefault(repr({k: v for k, v in c.place.items() if k != along}), []).append(c)
-    for line in lines.values():
+    for line in lines(found, along):
         order = claim.get("order") or sorted(c.place[along] for c in line)
         at = {c.place[along]: c for c in line}
         for here, there in itertools.pairwise(at[value] for value in order if value in at):

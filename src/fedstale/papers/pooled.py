@@ -6,12 +6,13 @@ tests share one chance of error, 5 %, by Holm's correction.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from fedstale.core import Floats, require
+from fedstale.runs.query import grouped
 from fedstale.runs.statistics import difference
 
 SCALES: Mapping[str, Callable[[float], float]] = {  # of the setting along which a slope is measured
@@ -29,6 +30,9 @@ class Cell(Protocol):
     def values(self) -> Mapping[str, Floats]: ...
     @property
     def numbers(self) -> Mapping[str, float]: ...
+
+
+C = TypeVar("C", bound=Cell)
 
 
 def mean_lead(cells: Sequence[Cell], claim: Mapping[str, Any]) -> Floats:
@@ -60,12 +64,15 @@ def _vertices(c: Cell) -> Floats:
         return np.asarray(np.where(a < 0, np.clip(-b / (2 * a), x[0], x[-1]), ends))
 
 
+def lines(cells: Iterable[C], along: str) -> list[list[C]]:
+    """The cells that differ in the setting `along` alone, together."""
+    rest = grouped(cells, lambda c: repr({key: value for key, value in c.place.items() if key != along}))
+    return list(rest.values())
+
+
 def _slope(cells: Sequence[Cell], claim: Mapping[str, Any], of: Callable[[Cell], Floats]) -> Floats:
     along, scale = claim["along"], SCALES[claim.get("scale", "value")]
-    lines: dict[str, list[Cell]] = {}
-    for c in cells:
-        lines.setdefault(repr({k: v for k, v in c.place.items() if k != along}), []).append(c)
-    long = [line for line in lines.values() if len(line) > 1]
+    long = [line for line in lines(cells, along) if len(line) > 1]
     require(bool(long), f"a slope along {along!r} needs at least two cells that differ in it alone")
     slopes = [_line([scale(c.place[along]) for c in line], np.stack([of(c) for c in line])) for line in long]
     return np.asarray(np.mean(slopes, axis=0) * (1 if claim.get("up", True) else -1))

@@ -122,11 +122,8 @@ def left_out(p: Planned) -> Table:
 
 def curves(results: Sequence[Row], points: int = 60) -> list[Table]:
     """Mean and standard deviation over seeds of every shown metric, at no more than `points` rounds."""
-    groups: dict[str, list[Row]] = {}
-    for r in results:
-        groups.setdefault(repr((r.place, r.algorithm)), []).append(r)
     out: list[Table] = []
-    for group in groups.values():
+    for group in query.grouped(results, lambda r: repr((r.place, r.algorithm))).values():
         runs = [r.run.metrics() for r in group if not r.diverged]
         key = group[0].place | {"algorithm": group[0].algorithm}
         for name in (m.name for m in (metrics.shown(runs[0][-1]) if runs else [])):

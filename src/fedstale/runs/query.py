@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ KEYS = {"label": str, "seed": int, "rounds": int, "data": dict, "strategy": dict
 AWAY, HEARD, NOT_SELECTED = 0, 1, 2  # what a client did in a round; not selected: there, but left out by the rule
 Line = dict[str, Any]  # of metrics.jsonl: one round
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 States = npt.NDArray[np.int8]  # (clients, rounds)
 
 
@@ -104,9 +105,9 @@ def settings(folders: Iterable[RunFolder]) -> list[Setting]:
     return [Setting(_setting(some[0]), _groups(some)) for some in places.values()]
 
 
-def grouped(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """The items by their key, in the order in which the keys come."""
-    found: dict[str, list[T]] = {}
+    found: dict[K, list[T]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
     return found

@@ -32,11 +32,8 @@ def subplots(rows: int, columns: int, size: tuple[float, float], **options: Any)
 
 def by(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
     """The rows grouped by the values of some columns, in the order in which these come."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        columns = row.columns()
-        groups.setdefault(tuple(columns.get(key, "") for key in keys), []).append(row)
-    return groups
+    columns = {id(row): row.columns() for row in rows}
+    return query.grouped(rows, lambda row: tuple(columns[id(row)].get(key, "") for key in keys))
 
 
 def ends(rows: Sequence[Row], name: str) -> list[float]:
@@ -79,10 +76,8 @@ def learning_curves(axes: Any, rows: Sequence[Row], name: str, log: bool = False
 def points(axes: Any, rows: Sequence[Row], along: Callable[[Row], float], name: str) -> None:
     """Mean and standard deviation over the seeds of an accuracy, over a setting."""
     for k, ((label,), group) in enumerate(by(rows, "algorithm").items()):
-        at: dict[float, list[float]] = {}
-        for row in sorted((r for r in group if not r.diverged), key=along):
-            at.setdefault(along(row), []).append(100 * row.values[name])
-        found = [spread(values) for values in at.values()]
+        at = query.grouped(sorted((r for r in group if not r.diverged), key=along), along)
+        found = [spread([100 * row.values[name] for row in some]) for some in at.values()]
         marks = look(k).line | {"marker": look(k).marker, "markersize": 4, "capsize": 2}
         axes.errorbar(list(at), [f.mean for f in found], yerr=[f.std for f in found], label=label, **marks)
     axes.set_ylabel(metric("accuracy").axis)
