@@ -107,7 +107,7 @@ class Supervised:
         central_test: tuple[InputData, Data] | MapStyle | None = None,
         validation: Samples | None = None,
         held_out: Samples | None = None,
-        weights: npt.ArrayLike | Weighting | str = even,
+        weights: npt.ArrayLike | Weighting | str = "per-client",
         loss: Loss = cross_entropy,
         metrics: Mapping[str, Metric] | None = None,
         transform: Transform | None = None,
