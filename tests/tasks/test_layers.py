@@ -76,6 +76,12 @@ def test_what_is_not_trained_or_used_twice_or_no_image_is_left_to_others() -> No
     assert known(cnn(nn.Conv2d(1, 4, 3), nn.ReLU()), X.double()) is None
 
 
+def test_large_images_are_left_to_others() -> None:
+    layers = nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+    assert known(cnn(*layers), torch.zeros(1, 1, 128, 128))
+    assert known(cnn(*layers), torch.zeros(1, 1, 256, 256)) is None
+
+
 def test_an_mlp_has_sizes() -> None:
     mlp = MLP((5,)).build((1, 8, 8), 3)
     assert dense_sizes(mlp, X, slots(mlp)) == (64, 5, 3)

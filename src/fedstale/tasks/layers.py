@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from fedstale.kernels.stages import Stage
 from fedstale.tasks.flat import Slot
 from fedstale.tasks.models import ChannelsLast
 
+SMALL = 1 << 18  # numbers between the layers for one sample: more would take much memory for every thread
 CNN = re.compile("(CR|CRP|CPR)+F(LR)*L")  # by the letters below
 
 
@@ -58,7 +60,9 @@ def stages(module: nn.Module, x: Tensor, slots: Sequence[Slot]) -> tuple[Stage, 
             made.append(Stage(layer.in_features, layer.out_features))
             shapes += [(layer.out_features, layer.in_features), (layer.out_features,)]
         size = made[-1].pooled
-    return tuple(made) if [slot.shape for slot in slots] == shapes else None  # all trained, none used twice
+    small = sum(s.inputs * prod(s.size) + s.outputs * prod(s.conv) for s in made) <= SMALL
+    trained = [slot.shape for slot in slots] == shapes  # all, with none that is used twice
+    return tuple(made) if small and trained else None
 
 
 def _letter(layer: nn.Module) -> str:
