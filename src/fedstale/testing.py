@@ -17,7 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale import core
-from fedstale.core import Array, Channel, Engine, Estimator, Ids, Job, Mask, Participation, Round, State, Strategy
+from fedstale.core import (
+    Array,
+    Channel,
+    Engine,
+    Estimator,
+    Ids,
+    Job,
+    Mask,
+    Participation,
+    Reply,
+    Round,
+    State,
+    Strategy,
+)
 from fedstale.evaluation import evaluate, per_client
 from fedstale.rng import stream
 
@@ -182,23 +195,25 @@ def check_engine(
             kept = copy.deepcopy(replies)
             _hold(len(replies) == len(jobs), who, "every job needs a reply", f"{len(replies)} for {len(jobs)} jobs")
             for job, before, reply, due in zip(jobs, given, kept, wanted, strict=True):
-                where = f"(round {t}, {len(job.clients)} clients)"
                 _same(who, job, before, "train must not change its jobs")
-                _near(who, reply[:2], due[:2], tolerance, f"{like} {where}")
-                _same(who, [reply.buffers], [due.buffers], f"the model's buffers {like} {where}")
-                _same(who, [reply.states], [due.states], f"what clients keep {like} {where}")
-                _same(who, [reply.work], [due.work], f"a reply must count the work of its clients {where}")
-                _near(who, engine.train([job])[0][:2], due[:2], tolerance, f"{like} also one job at a time {where}")
-                _near(
-                    who,
-                    [engine.losses(job)],
-                    [due.losses],
-                    tolerance,
-                    f"losses() must be those of training {where}",
-                )
+                _check_reply(engine, job, reply, due, tolerance, like, f"(round {t}, {len(job.clients)} clients)")
             for reply, copied in zip(replies, kept, strict=True):
                 _same(who, reply, copied, "a reply must stay as it is when the engine goes on")
             params, states = params + wanted[0].updates.mean(axis=0), [due.states for due in wanted]
+
+
+def _check_reply(
+    engine: Engine, job: Job, reply: Reply, due: Reply, tolerance: float, like: str, where: str
+) -> None:
+    """Hold a reply against the one that is due, also if the job is alone."""
+    who = type(engine).__name__
+    _near(who, reply[:2], due[:2], tolerance, f"{like} {where}")
+    _same(who, [reply.buffers], [due.buffers], f"the model's buffers {like} {where}")
+    _same(who, [reply.states], [due.states], f"what clients keep {like} {where}")
+    _same(who, [reply.work], [due.work], f"a reply must count the work of its clients {where}")
+    _near(who, engine.train([job])[0][:2], due[:2], tolerance, f"{like} also one job at a time {where}")
+    losses = [engine.losses(job)]
+    _near(who, losses, [due.losses], tolerance, f"losses() must be those of training {where}")
 
 
 def _script(n: int, d: int, *, rounds: int, seed: int = 0, hole: float = np.nan, order: Any = ...) -> list[Round]:

@@ -107,17 +107,23 @@ def gather(
         assert experiment is not None
         return evidence.of_experiment(experiment, a), experiment
     elif source.is_dir():
-        folder = run_folder(source)
-        e = evidence.of_run(folder, a)
-        if experiment is not None:
-            return with_task(e, experiment, a), experiment
-        in_python = {"content", "version"} & {*folder.config()["data"]}  # a task that cannot be built again
-        return e, None if in_python else evidence.experiment_of(folder.path)
+        return of_folder(run_folder(source), experiment, a)
     else:
         e = of_file(source, changes, clients_first, a)
     if experiment is None:
         return e, None
     return with_task(e, experiment, a), experiment.model_copy(update={"participation": replay(e)})
+
+
+def of_folder(
+    folder: store.RunFolder, experiment: Experiment | None, weights: Floats | None
+) -> tuple[Evidence, Experiment | None]:
+    """The evidence of a run, and the experiment: the one that is given, or the one that the run belongs to."""
+    e = evidence.of_run(folder, weights)
+    if experiment is not None:
+        return with_task(e, experiment, weights), experiment
+    in_python = {"content", "version"} & {*folder.config()["data"]}  # a task that cannot be built again
+    return e, None if in_python else evidence.experiment_of(folder.path)
 
 
 def read_experiment(path: Path, changes: list[str], own: bool) -> Experiment:
