@@ -1,6 +1,8 @@
 """What a reply must be, and that nothing else gets through."""
 
 import secrets
+from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from fedstale.core import BadInput, Local
 from fedstale.federation.client.training import OneClient, train_on_order
 from fedstale.federation.protocol.link import Body, Order, Packed
 from fedstale.federation.protocol.validation import WIDE, Rejected, check, largest_norm
+from fedstale.tasks.quadratic import Quadratic
 from tests.federation import fuzz
 from tests.federation.parts import TASK
 
@@ -40,6 +43,24 @@ def test_a_client_with_only_its_own_data_trains_the_same():
 
     assert train_on_order(OneClient(Own()), ORDER) == train_on_order(TASK, ORDER)
     assert train_on_order(OneClient(TASK, 2), ORDER) == train_on_order(TASK, ORDER)
+
+
+def test_a_client_of_a_task_that_draws_by_round_is_told_the_round():
+    class ByRound(Quadratic):
+        def round_batches(self, t, client, local, rng):
+            assert (t, client) == (4, 2)
+            return islice(self.batches(client, local, rng), 1)
+
+    task = ByRound(TASK.centers)
+    assert train_on_order(OneClient(task, 2), ORDER) == train_on_order(task, ORDER)
+
+
+def test_a_task_with_parts_that_stay_with_the_client_is_refused():
+    keeper = SimpleNamespace(
+        d=3, keeps_own=True, **dict.fromkeys(("initial_state", "enter", "leave", "evaluate"), max)
+    )
+    with pytest.raises(BadInput, match="a federation cannot train a task with parts that stay with the client"):
+        OneClient(keeper)
 
 
 @pytest.mark.parametrize(

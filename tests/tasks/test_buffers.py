@@ -145,7 +145,7 @@ def test_buffers_that_cannot_be_frozen_and_unknown_treatments_are_refused() -> N
 
     with pytest.raises(BadInput, match="frozen buffers must not change in evaluation mode, got changes in seen"):
         task_of(restless, buffers="frozen")
-    with pytest.raises(BadInput, match="buffers must be 'average' or 'frozen', got 'mean'"):
+    with pytest.raises(BadInput, match="buffers must be 'average' or 'local' or 'frozen', got 'mean'"):
         task_of(buffers="mean")
 
 

@@ -26,9 +26,9 @@ def trained(module: nn.Module) -> Mapping[str, nn.Parameter]:
     return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
-def slots(module: nn.Module) -> tuple[Slot, ...]:
-    """Where each trained parameter lives in the flat vector; refuses other types than float32."""
-    params = trained(module)
+def slots(module: nn.Module, personal: Sequence[str] = ()) -> tuple[Slot, ...]:
+    """Where each trained parameter lives in the flat vector, `personal` ones last; refuses types but float32."""
+    params = dict(sorted(trained(module).items(), key=lambda item: item[0] in personal))  # else in their order
     require(len(params) > 0, "a model must have a parameter that requires a gradient, got none")
     other = {name: p.dtype for name, p in params.items() if p.dtype != torch.float32}
     require(not other, f"trained parameters must be float32, got {other}")
@@ -39,10 +39,12 @@ def slots(module: nn.Module) -> tuple[Slot, ...]:
     )
 
 
-def vector(module: nn.Module) -> Array:
-    """(d,) a copy of the trained parameters."""
+def vector(module: nn.Module, slots: Sequence[Slot] = ()) -> Array:
+    """(d,) a copy of the trained parameters, in the order of the slots or of the module."""
+    params = trained(module)
     with torch.no_grad():
-        flat: Array = torch.cat([p.flatten().cpu() for p in trained(module).values()]).numpy()
+        names = [slot.name for slot in slots] or params
+        flat: Array = torch.cat([params[name].flatten().cpu() for name in names]).numpy()
     return flat
 
 
@@ -50,13 +52,14 @@ class Flat:
     """A module whose trained parameters are views of one vector, and their gradients of another."""
 
     def __init__(self, module: nn.Module, slots: Sequence[Slot], device: torch.device) -> None:
-        self._host = vector(module)  # (d,)
+        self._host = vector(module, slots)
         self.module = module.to(device)
         self.params = torch.from_numpy(self._host).to(device)  # on the CPU the same memory
         self.grad = torch.zeros_like(self.params)
-        for p, slot in zip(trained(module).values(), slots, strict=True):
-            p.data = self.params[slot.where].view(slot.shape)
-            p.grad = self.grad[slot.where].view(slot.shape)
+        params = trained(module)
+        for slot in slots:
+            params[slot.name].data = self.params[slot.where].view(slot.shape)
+            params[slot.name].grad = self.grad[slot.where].view(slot.shape)
 
     def load(self, params: Array) -> None:
         """Set all trained parameters."""

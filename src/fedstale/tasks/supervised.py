@@ -11,7 +11,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import Array, BadInput, Floats, Ids, Local, known, normalised, require, shown
+from fedstale.core import (
+    NEW,
+    Array,
+    BadInput,
+    Clients,
+    Floats,
+    Ids,
+    Local,
+    State,
+    known,
+    normalised,
+    require,
+    shown,
+)
 from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric, PerSample, Scored, average, client_scores, spans
@@ -33,6 +46,7 @@ from fedstale.tasks.losses import (
     outputs_of,
 )  # fmt: skip
 from fedstale.tasks.optima import least_objectives
+from fedstale.tasks.personal import personal_names
 from fedstale.tasks.split import (
     WEIGHTS,
     Data,
@@ -49,8 +63,19 @@ from fedstale.tasks.split import (
 
 Samples = Split | Lazy | Sequence[tuple[InputData, Data]] | Sequence[MapStyle]
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
-Treatment = Literal["average", "frozen"]  # of the buffers that training changes
+Treatment = Literal["average", "local", "frozen"]  # of the buffers that training changes
+NO_STRANGERS = (
+    "personal parts are scored on the samples of their own clients: give test, got central_test or held_out"
+)
 OURS = ("accuracy", "loss", "objective")  # scores whose names a metric may not take
+
+
+class Parts(NamedTuple):
+    """All that a model to be evaluated is made of."""
+
+    params: Array  # (d,)
+    buffers: Floats | None  # (b,) that are averaged
+    states: Clients | None  # with what clients keep of it
 
 
 class Batch(NamedTuple):
@@ -69,8 +94,10 @@ class Supervised:
 
     Buffers are constants as well, unless training changes them, as it does the running statistics of
     BatchNorm: with `buffers="average"` the next round begins with their mean over the clients heard from;
-    with "frozen" they stay as the model is made, and such layers use them in training too. `evaluate`,
-    `per_client` and `model` need the averaged ones: `fs.evaluate(task, s)` passes those of a snapshot on.
+    with "frozen" they stay as the model is made, and such layers use them in training too. With "local"
+    (FedBN) each client keeps them to itself, with the parameters of its BatchNorm and InstanceNorm layers.
+    `personal` names more layers or parameters that stay with the client, such as a head. `evaluate`,
+    `per_client` and `model` need all these: `fs.evaluate(task, s)` passes those of a snapshot on.
 
     Training and test samples are one (x, y) pair per client, or a Split, which is not copied. A client's
     pair may also be a map-style torch Dataset of (x, y) samples, which are fetched and collated when a
@@ -97,6 +124,8 @@ class Supervised:
 
     averaged: tuple[str, ...] = ()  # buffers that training changes; set only where there are any, so that the
     frozen: tuple[str, ...] = ()  # checksum of a task without them does not depend on how they are treated
+    own_buffers: tuple[str, ...] = ()  # those that stay with the client, and
+    personal: tuple[str, ...] = ()  # parameters that do
 
     def __init__(
         self,
@@ -112,6 +141,7 @@ class Supervised:
         metrics: Mapping[str, Metric] | None = None,
         transform: Transform | None = None,
         buffers: Treatment = "average",
+        personal: Sequence[str] = (),
         ridge: float = 0.0,
         device: str = "cpu",
     ) -> None:
@@ -144,10 +174,16 @@ class Supervised:
             self.scored.append(Scored("held_out_", others, a, False))
         self._make = partial(copy.deepcopy, copy.deepcopy(model)) if isinstance(model, nn.Module) else model
         _check_model(self._make)
-        self.slots = slots(self.module())
-        self.d = self.slots[-1].where.stop
+        if personal or buffers == "local":
+            require(all(s.of_clients for s in self.scored), NO_STRANGERS)
+            self.personal = personal_names(self.module(), personal, norms=buffers == "local")
+        self.slots = slots(self.module(), self.personal)
+        self.d = max(slot.where.stop for slot in self.slots if slot.name not in self.personal)
         self.stochastic = self._probe(buffers) or transform is not None
+        ok = buffers != "local" or self.keeps_own
+        require(ok, "buffers 'local' needs layers such as BatchNorm, got a model without running statistics")
         flat = self.has_cross_entropy and isinstance(self.train, Split) and isinstance(self.train.x, Tensor)
+        flat = flat and not self.personal
         # (inputs, hidden …, classes) of a linear model or an MLP, the stages of a small CNN, else None
         self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
         self.stages = stages(self.module(), self.train.x, self.slots) if flat and self.dense is None else None
@@ -174,19 +210,60 @@ class Supervised:
             module.get_submodule(name.rpartition(".")[0]).training = False
         return module
 
-    def model(self, params: Array, buffers: Floats | None = None) -> nn.Module:
-        """The model with these parameters and buffers, on the CPU and in evaluation mode: a copy that is yours."""
+    def model(self, params: Array, buffers: Floats | None = None, state: State | None = None) -> nn.Module:
+        """The model with these parameters and buffers, on the CPU and in evaluation mode: a copy that is yours.
+
+        With personal parts it is that of a client with this `state`, such as `s.checkpoint.clients[0]`.
+        """
         require(np.shape(params) == (self.d,), f"params must be ({self.d},), got {np.shape(params)}")
-        module = self.module().eval()
-        Buffers(module, self.averaged).load(self._given(buffers))
-        for p, slot in zip(trained(module).values(), self.slots, strict=True):
-            p.data = torch.from_numpy(np.array(params[slot.where], np.float32).reshape(slot.shape))
+        own: State = {"personal": params[:0], "buffers": np.zeros(0)}
+        own = self._own_part(state) if self.keeps_own else own
+        return self._filled(_joined(params, own), self._given(buffers), own["buffers"]).eval()
+
+    def _filled(self, whole: Array, averaged: Floats, own: Floats) -> nn.Module:
+        """A fresh copy of the model with a client's whole vector, the buffers that are sent, and its own."""
+        module = self.module()
+        Buffers(module, self.averaged).load(averaged)
+        Buffers(module, self.own_buffers).load(own)
+        params = trained(module)
+        for slot in self.slots:
+            values = np.array(whole[slot.where], np.float32).reshape(slot.shape)
+            params[slot.name].data = torch.from_numpy(values)
         return module
 
     def init(self, seed: int) -> Array:
         """(d,) fresh parameters, drawn from the seed."""
+        return self._drawn(seed)[: self.d]
+
+    def _drawn(self, seed: int) -> Array:
         with seeded(draw(stream(seed, "init"))):
-            return vector(self._make())
+            return vector(self._make(), self.slots)
+
+    @property
+    def keeps_own(self) -> bool:
+        """Whether clients keep a part of the model to themselves."""
+        return bool(self.personal or self.own_buffers)
+
+    def initial_state(self, seed: int) -> State:
+        """The personal parameters and buffers of a client that has not trained yet, drawn from the seed."""
+        return {"personal": self._drawn(seed)[self.d :], "buffers": Buffers(self.module(), self.own_buffers).read()}
+
+    def enter(self, params: Array, state: State | None) -> Array:
+        """The parameters, and those of a client behind them; its own buffers are loaded."""
+        own = self.initial_state(0) if state is None else self._own_part(state)
+        self._own.load(own["buffers"])
+        return _joined(params, own)
+
+    def leave(self, whole: Array) -> dict[str, Any]:
+        """The personal parameters and buffers of the client that was trained last."""
+        return {"personal": whole[self.d :].copy(), "buffers": self._own.read()}
+
+    def _own_part(self, state: State | None) -> State:
+        told, rest = ", ".join((*self.personal, *self.own_buffers)[:2]), "which must be given beside the parameters"
+        needed = f"each client has its own part of this model ({told}, …), {rest}"
+        ok = isinstance(state, Mapping) and {"personal", "buffers"} <= {*state}
+        require(ok, f"{needed}: use fs.evaluate(task, s), or give s.checkpoint.clients")
+        return state
 
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Batch]:
         start, stop = self.train.offsets[client : client + 2].tolist()
@@ -226,10 +303,11 @@ class Supervised:
                     torch.manual_seed(batch.seed)  # what the model draws is as in `gradient`
                 yield self._samples(batch)
 
-        module = self._in_training(self.model(params, self.read_buffers()).to(self.device))
+        module = self._filled(params, self.read_buffers(), self._own.read()).to(self.device)
         with seeded(draw(context.rng), self.device):
             loss = local.loop()(module, ClientData(self.train, client, batches), context)
         self.load_buffers(Buffers(module, self.averaged).read())
+        self._own.load(Buffers(module, self.own_buffers).read())
         return read(module, self.slots), started(loss)
 
     def _answer(self, x: Any, y: Tensor, client: int) -> Any:
@@ -264,11 +342,16 @@ class Supervised:
         """(b,) the buffers as the last gradient left them."""
         return self._buffers.read()
 
-    def evaluate(self, params: Array, buffers: Floats | None = None) -> dict[str, float]:
+    def evaluate(
+        self, params: Array, buffers: Floats | None = None, states: Clients | None = None
+    ) -> dict[str, float]:
         """`accuracy`, `loss` and `objective`: every sample passes through the model once."""
-        return {**self.test_scores(params, buffers), "objective": self.objective(params, buffers)}
+        scores = self.test_scores(params, buffers, states)
+        return {**scores, "objective": self.objective(params, buffers, states)}
 
-    def test_scores(self, params: Array, buffers: Floats | None = None) -> dict[str, float]:
+    def test_scores(
+        self, params: Array, buffers: Floats | None = None, states: Clients | None = None
+    ) -> dict[str, float]:
         """Σ a_i · accuracy, and loss, of client i on its own test samples, over the clients that have any.
 
         Of a central test set, the mean over its samples. Validation samples and held-out clients are scored too.
@@ -278,45 +361,54 @@ class Supervised:
         return {
             name: average(values, np.where(np.isnan(values) & (name in own), 0, s.split.sizes), s.weights)
             for s in self.scored
-            for name, values in self._tested(params, buffers, s).items()
+            for name, values in self._tested(Parts(params, buffers, states), s).items()
         }
 
-    def objective(self, params: Array, buffers: Floats | None = None) -> float:
+    def objective(self, params: Array, buffers: Floats | None = None, states: Clients | None = None) -> float:
         """F(w) = Σ a_i F_i(w), over all training samples."""
-        return average(self._objectives(params, buffers), self.train.sizes, self.weights)
+        return average(self._objectives(Parts(params, buffers, states)), self.train.sizes, self.weights)
 
-    def per_client(self, params: Array, buffers: Floats | None = None) -> dict[str, Floats]:
+    def per_client(
+        self, params: Array, buffers: Floats | None = None, states: Clients | None = None
+    ) -> dict[str, Floats]:
         """What `evaluate` averages over the clients that train, (n,) each: nan where one has no test samples."""
-        own = (self._tested(params, buffers, s) for s in self.scored if s.of_clients)
+        parts = Parts(params, buffers, states)
+        own = (self._tested(parts, s) for s in self.scored if s.of_clients)
         return {
             **{name: values for scores in own for name, values in scores.items()},
-            "objective": self._objectives(params, buffers),
+            "objective": self._objectives(parts),
         }
 
-    def _tested(self, params: Array, buffers: Floats | None, tests: Scored) -> dict[str, Floats]:
+    def _tested(self, parts: Parts, tests: Scored) -> dict[str, Floats]:
         if not tests.split.offsets[-1]:
             return {}
         accuracy: dict[str, PerSample] = {"accuracy": lambda said, y: correct(outputs_of(said), y)}
-        found = self._scores(params, buffers, tests.split, accuracy if self.classifies else {}, self.metrics)
+        found = self._scores(parts, tests.split, accuracy if self.classifies else {}, self.metrics)
         return {tests.prefix + name: values for name, values in found.items()}
 
-    def _objectives(self, params: Array, buffers: Floats | None) -> Floats:
-        return self._scores(params, buffers, self.train, {}, {})["loss"] + self._penalty(params)
+    def _objectives(self, parts: Parts) -> Floats:
+        losses = self._scores(parts, self.train, {}, {})["loss"]
+        if not (self.ridge and self.keeps_own):
+            return losses + self._penalty(parts.params)
+        return losses + [self._penalty(self._of_client(parts, i)) for i in range(self.n)]
+
+    def _of_client(self, parts: Parts, client: int) -> Array:
+        """The whole vector of a client; its own buffers are loaded."""
+        states = parts.states or Clients()
+        return self.enter(parts.params, self._own_part(states.get(client, states.get(NEW))))
 
     def _scores(
-        self, params: Array, buffers: Floats | None, split: Split | Lazy,
-        each: Mapping[str, PerSample], whole: Mapping[str, Metric],
-    ) -> dict[str, Floats]:  # fmt: skip
+        self, parts: Parts, split: Split | Lazy, each: Mapping[str, PerSample], whole: Mapping[str, Metric]
+    ) -> dict[str, Floats]:
         """(n,) by name, the loss among them; every sample passes through the model once."""
-        self._flat.load(params)
-        self.load_buffers(self._given(buffers))
+        self.load_buffers(self._given(parts.buffers))
         self._flat.module.eval()
         if self.one_value:
             whole = {"loss": lambda outputs, y: self.reported(self.loss(outputs, y), len(y)), **whole}
         else:
             each = {**each, "loss": self._sample_losses}
         with torch.inference_mode(), few_threads(self), seeded(0) if self.stochastic else nullcontext():
-            return client_scores(self._answers(params, split), split.offsets, each, whole)
+            return client_scores(self._answers(parts, split), split.offsets, each, whole)
 
     def _sample_losses(self, said: Any, y: Tensor) -> Tensor:
         """(b,) the loss of each sample; if the model computes it, its mean over the batch."""
@@ -325,15 +417,20 @@ class Supervised:
         losses = (cross_entropy if self.has_cross_entropy else self.loss)(outputs_of(said), y)
         return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
 
-    def _answers(self, params: Array, split: Split | Lazy) -> Iterator[tuple[Any, Tensor]]:
+    def _answers(self, parts: Parts, split: Split | Lazy) -> Iterator[tuple[Any, Tensor]]:
         """What the model says of all samples in their order, and their targets, batch by batch."""
-        every = self._compiled_outputs(params, split)
+        every = self._compiled_outputs(parts.params, split)
         if every is not None:
             yield every, split.y
             return
-        for start, stop in spans(split.offsets, across=not self.computes_loss):
-            x, y = split.span(start, stop)
-            yield answer(self._flat.module, x), y
+        together = [split.offsets]
+        if self.keeps_own:
+            together = [split.offsets[i : i + 2] for i in range(self.n)]
+        for client, offsets in enumerate(together):
+            self._flat.load(self._of_client(parts, client) if self.keeps_own else parts.params)
+            for start, stop in spans(offsets, across=not self.computes_loss):
+                x, y = split.span(start, stop)
+                yield answer(self._flat.module, x), y
 
     def _compiled_outputs(self, params: Array, split: Split | Lazy) -> Tensor | None:
         """(M, classes) of a linear model, which torch multiplies slowly because it is so thin, or a small CNN."""
@@ -365,7 +462,9 @@ class Supervised:
             require(not self.frozen, f"frozen buffers must not change in evaluation mode, got changes in {told}")
             self.frozen = changed
             return self._probe(treatment)
-        if changed:
+        if changed and treatment == "local":
+            self.own_buffers = changed
+        elif changed:
             self.averaged = changed
         self._know(said, y)
         return drew
@@ -403,6 +502,10 @@ class Supervised:
         return Flat(self.module(), self.slots, self.device)
 
     @cached_property
+    def _own(self) -> Buffers:
+        return Buffers(self._flat.module, self.own_buffers)
+
+    @cached_property
     def _buffers(self) -> Buffers:
         return Buffers(self._flat.module, self.averaged)
 
@@ -416,8 +519,13 @@ class Supervised:
         return compiled.Network(self.stages) if compiled else None
 
     def __getstate__(self) -> dict[str, Any]:
-        working = ("_flat", "_network", "_buffers", "initial_buffers")  # made anew where needed
+        working = ("_flat", "_network", "_buffers", "_own", "initial_buffers")  # made anew where needed
         return {name: value for name, value in self.__dict__.items() if name not in working}
+
+
+def _joined(params: Array, own: State) -> Array:
+    """The whole vector of a client: what is sent, and its own part."""
+    return np.concatenate([params, own["personal"]])
 
 
 def _split(samples: Samples) -> Split | Lazy:

@@ -81,6 +81,7 @@ class Batched:
         require(isinstance(task.train, Split), f"engine 'batched' needs samples in memory, got datasets; {ADVICE}")
         require(task.transform is None, f"engine 'batched' cannot apply a transform; {ADVICE}")
         require_supported(self.local)
+        require(not task.keeps_own, f"engine 'batched' cannot train parts of a client's own; {ADVICE}")
         told = ", ".join(task.averaged[:2])
         require(not task.averaged, f"engine 'batched' cannot keep buffers that training changes ({told}); {ADVICE}")
         require(not task.stochastic, f"engine 'batched' cannot repeat what a model draws (dropout); {ADVICE}")

@@ -5,16 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Array, Floats, HasSlots, Job, Local, Task, buffered, require
+from fedstale.core import Array, Floats, HasSlots, Job, Local, Task, buffered, keeps_own, require
 from fedstale.engines.serial import answer
 from fedstale.federation.protocol.link import Body, Order, Packed
 from fedstale.federation.protocol.validation import STYPE, WIDE
+from fedstale.tasks.local import drawn
 
 
 class OneClient:
     """One client of a task, as a task that trains this client whatever number an order names."""
 
     def __init__(self, task: Task, client: int = 0) -> None:
+        own = "a federation cannot train a task with parts that stay with the client (personal, buffers 'local')"
+        require(keeps_own(task) is None, f"{own}, got {task!r}")
         self.task, self.client, self.n, self.d = task, client, 1, task.d
         self.weights = np.ones(1, np.float32)
         self.slots = task.slots if isinstance(task, HasSlots) else ()
@@ -26,6 +29,9 @@ class OneClient:
 
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Any]:
         return self.task.batches(self.client, local, rng)
+
+    def round_batches(self, t: int, client: int, local: Local, rng: np.random.Generator) -> Iterator[Any]:
+        return drawn(self.task, self.client, local, rng, t)
 
     def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
         return self.task.gradient(params, self.client, batch)
