@@ -22,7 +22,7 @@ setup: $(VENV)/.ready-$(LOCK)
 $(VENV)/.ready-$(LOCK):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedstale needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/$(INSTALL) '.[dev,report]'
+	$(BIN)/$(INSTALL) '.[dev,report,pandas,safetensors]'
 	rm -f $(VENV)/.ready-* $(VENV)/.docs-* $(VENV)/.browser-* $(VENV)/.examples-* && touch $@
 
 demo: setup

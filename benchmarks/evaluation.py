@@ -1,7 +1,7 @@
 """What evaluation costs beside training: `python benchmarks/evaluation.py`.
 
 A fifth of MNIST's size among 24 clients, as in FedStale's figures: 12,000 training and 2,000 test samples, 13
-clients a round, five steps on batches of 128. Best of several; the default cadence is fifty evaluations a run, and
+clients a round, five steps on batches of 128. Best of several; with fifty evaluations a run, and
 the last ten rounds.
 """
 

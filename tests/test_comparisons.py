@@ -247,6 +247,46 @@ def test_metrics_are_known_by_their_source_also_with_a_version() -> None:
     assert code(1.0) == code(1.0) != code(2.0)
 
 
+def test_a_single_run_is_recorded_resumed_and_read_by_the_commands(task: fs.Quadratic, tmp_path: Path) -> None:
+    parts = fs.Run(fs.Serial(task, LOCAL), fs.MIFA(), fs.Bernoulli(0.5), rounds=8, seed=3, server=fs.Momentum(0.5))
+    folder = fs.record(parts, tmp_path / "runs", label="mine", evaluate_every=4)
+    *_, last = fs.simulate(*parts[:3], rounds=8, seed=3, server=fs.Momentum(0.5))
+    np.testing.assert_array_equal(folder.params(), last.params)
+    config = folder.config()
+    assert (config["label"], config["seed"], config["engine"], config["server"]["kind"]) == (
+        "mine",
+        3,
+        "serial",
+        "momentum",
+    )
+    before = (folder.path / "result.json").stat().st_mtime_ns
+    assert fs.record(parts, tmp_path / "runs", label="mine", evaluate_every=4) == folder
+    assert (folder.path / "result.json").stat().st_mtime_ns == before
+    other = fs.record(parts._replace(strategy=fs.FedAvg()), tmp_path / "runs", evaluate_every=4)
+    (setting,) = query.settings([folder, other])
+    assert [g.label for g in setting.groups] == ["mine", "fedavg"]
+    assert fs.record(parts, tmp_path / "runs", label="mine", target=100, monitor="distance").result()["rounds"] < 8
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"strategy": fs.FedAvg}, "strategy must be an object such as FedAvg"),
+        ({"rounds": 0}, "rounds must be a whole number of at least 1"),
+        ({"engine": 5}, "engine must be an object such as Serial"),
+    ],
+    ids=str,
+)
+def test_a_record_of_nonsense_gets_one_sentence(
+    task: fs.Quadratic, tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    parts = fs.Run(fs.Serial(task, LOCAL), fs.FedAvg(), fs.Bernoulli(0.5), 2)._replace(**change)
+    with pytest.raises(fs.BadInput, match=sentence):
+        fs.record(parts, tmp_path / "runs")
+    with pytest.raises(fs.BadInput, match=r"run must be fs\.Run\(engine, strategy, participation, rounds\), got 5"):
+        fs.record(5, tmp_path / "runs")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -24,7 +24,7 @@ from fedstale import registry as recipes
 from fedstale import theory
 from fedstale.advise.rules import RULES
 from fedstale.cli.app import command as command_line
-from fedstale.experiments import schema as configuration
+from fedstale.experiments import schema, sweep
 from fedstale.experiments.plan import plan
 from fedstale.registry import DATASETS, ENGINES, MODELS, PARTITIONS, SWAPS
 
@@ -180,7 +180,7 @@ def _parse(command: click.Command, arguments: list[str]) -> None:
 
 def _check_toml(block: Block, folder: Path) -> None:
     """Every part of the example can be built, with the rest of an experiment where it has none."""
-    chosen = configuration.check(REST | tomllib.loads(block.text))
+    chosen = sweep.cells(REST | tomllib.loads(block.text))[0].experiment
     planned = plan(chosen, folder)
     planned[0].participation.probs(chosen.data["clients"])
 
@@ -214,7 +214,7 @@ def test_the_generated_pages_are_complete() -> None:
     written = site.api()
     public = [name for name in fs.__all__ if not isinstance(getattr(fs, name), types.ModuleType)]
     assert [name for name in public if not re.search(rf"(:: |fedstale\.|fs\.){name}\b", written)] == []
-    assert {*configuration.Experiment.model_fields} <= {*rows(site.keys())}
+    assert {*schema.Experiment.model_fields} <= {*rows(site.keys())}
     for name in command_line().commands:
         assert f"## `fedstale {name}`" in site.commands()
     assert {*recipes.RECIPES} <= {*rows(site.names())}

@@ -49,7 +49,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "flower": PARTS | {"federation", "registry", "simulate", "runs"},
     "cli": {"core", "simulate", "registry", "experiments", "papers", "plots", "report", "advise", "federation"}
     | {"runs", "theory"},
-    "comparisons": {"core", "simulate", "registry", "experiments", "runs", "tasks", "cli"},
+    "comparisons": {"core", "simulate", "registry", "engines", "experiments", "runs", "tasks", "cli"},
     "__main__": {"cli"},
 }
 HOMES = {

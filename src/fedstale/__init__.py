@@ -34,15 +34,15 @@ from fedstale.strategies import *  # noqa: F403
 from fedstale.tasks.quadratic import Quadratic
 
 from fedstale.core import (  # isort: skip
-    Array, Availability, BadInput, BindsTask, Checkpoint, Clients, Closes, CountsSamples, DividesByProbability,
-    DrawsByRound, Drifts, EstimatesMixing, ExplainsItself, Floats, HasBeta, HasBuffers, HasClusters, HasDevice,
-    HasOptima, HasPoint, HasSlots, Ids, Job, KeepsOwn, Local, Mask, Mixes, NeedsLastGradient, Reply, Round,
-    RunsLoops, SavesItself, Schedule, ScoresClients, Selects, Snapshot, StartsClients, StepsTogether, WarmsUp,
-    WithTruth, Work, Workload, Wraps, part,
+    Array, Availability, BadInput, BindsTask, Checkpoint, Clients, Closes, CountsSamples, DescribesModel,
+    DividesByProbability, DrawsByRound, Drifts, EstimatesMixing, ExplainsItself, Floats, HasBeta, HasBuffers,
+    HasClusters, HasDevice, HasOptima, HasPoint, HasSlots, Ids, Job, KeepsOwn, Local, Mask, Mixes,
+    NarrowsEvaluation, NeedsLastGradient, Reply, Round, RunsLoops, SavesItself, Schedule, ScoresClients, Selects,
+    Snapshot, StartsClients, StepsTogether, WarmsUp, WithTruth, Work, Workload, Wraps, part,
 )  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
-    from fedstale.comparisons import Comparison, compare
+    from fedstale.comparisons import Comparison, compare, record
     from fedstale.engines.auto import Auto
     from fedstale.engines.batched.engine import Batched
     from fedstale.engines.processes.pool import Pool
@@ -81,23 +81,24 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
     "models": "fedstale.tasks.models",
     "plan": "fedstale.experiments.plan:plan",
     "plot": "fedstale.plots.comparison:plot",
+    "record": "fedstale.comparisons:record",
     "read_experiment": "fedstale.experiments.schema:read",
     "synthetic": "fedstale.tasks.synthetic:synthetic",
 }
 
 __all__ = [  # and all names of the rooms below
     "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "BindsTask", "Checkpoint",
-    "Clients", "Closes", "Comparison", "Cosine", "CountsSamples", "Diverged", "DividesByProbability",
-    "DrawsByRound", "Drifts", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling",
-    "ExplainsItself", "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters", "HasDevice",
-    "HasOptima", "HasPoint", "HasSlots", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known", "Local",
-    "Mask", "Memory", "Mixes", "Momentum", "NeedsLastGradient", "Pool", "Projection", "Quadratic", "Ray",
-    "Recipe", "Reply", "Round", "Run", "RunFolder", "RunsLoops", "SavesItself", "Schedule", "ScoresClients",
-    "Selects", "Serial", "Sgd", "Snapshot", "Split", "StartsClients", "StepDecay", "StepsTogether",
-    "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work", "Workload", "Wraps",
-    "Yogi", "compare", "data", "early_exit_task", "engine", "evaluate", "execute", "fed_cis", "image_task",
-    "metrics", "models", "part", "plan", "play", "plot", "read_experiment", "recipe", "registry", "runs",
-    "simulate", "stream", "synthetic", "testing", "theory", "together",
+    "Clients", "Closes", "Comparison", "Cosine", "CountsSamples", "DescribesModel", "Diverged",
+    "DividesByProbability", "DrawsByRound", "Drifts", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18",
+    "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters",
+    "HasDevice", "HasOptima", "HasPoint", "HasSlots", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known",
+    "Local", "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation", "NeedsLastGradient", "Pool",
+    "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder", "RunsLoops", "SavesItself",
+    "Schedule", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split", "StartsClients", "StepDecay",
+    "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work",
+    "Workload", "Wraps", "Yogi", "compare", "data", "early_exit_task", "engine", "evaluate", "execute", "fed_cis",
+    "image_task", "metrics", "models", "part", "plan", "play", "plot", "read_experiment", "recipe", "record",
+    "registry", "runs", "simulate", "stream", "synthetic", "testing", "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__

@@ -1,23 +1,26 @@
-"""Compare algorithms on a task that is made in Python, with the store, files and table of `fedstale run`."""
+"""Comparisons and single runs of parts made in Python, with the store, files and table of `fedstale run`."""
 
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstale.cli.console import say, screen, talk
-from fedstale.cli.run import follow, table, title, write_files
-from fedstale.core import Local, Participation, Strategy, Task, known, require, shown
+from fedstale.cli.progress import follow
+from fedstale.cli.results import table, title, write_files
+from fedstale.core import Engine, Local, Participation, Strategy, Task, known, require, shown
+from fedstale.engines import MODULES
 from fedstale.experiments import schema
 from fedstale.experiments.build import make_participation
-from fedstale.experiments.execute import Stop, execute
-from fedstale.experiments.plan import plan_parts
+from fedstale.experiments.execute import Progress, Stop, execute
+from fedstale.experiments.plan import Planned, plan_parts
 from fedstale.experiments.spec import Algorithm, Spec, Table, algorithm, describe
 from fedstale.registry import ENGINES, PARTICIPATION, STRATEGIES, Recipe
 from fedstale.runs import store
-from fedstale.simulate import Interrupted, require_kind
+from fedstale.simulate import Interrupted, Run, checked, require_kind
 from fedstale.tasks.checksum import Content, describe_task
 
 Entry = Spec | Strategy | Recipe  # an algorithm: a name, a table with `kind` and settings, or parts
@@ -54,6 +57,11 @@ def compare(
     server: Part = "sgd",
     channel: Part = "lossless",
     evaluate_every: int | None = None,
+    evaluate_clients: int | None = None,
+    evaluate: str = "all",
+    patience: int | None = None,
+    target: float | None = None,
+    monitor: str | None = None,
     out: str | Path = "runs",
     name: str = "comparison",
     version: str = "",
@@ -68,6 +76,8 @@ def compare(
     `compare` and `advise` read the folder. What is finished is not computed twice, unless `again`. What was
     stopped goes on with `resume=True`, to the same bits. A run is known by its settings, by the task's data,
     and by the source of your own functions and classes: where one of them changes, it is computed anew.
+    A run stops early when the metric `monitor` has not improved for `patience` rounds, or has reached `target`.
+    `evaluate_every`, `evaluate_clients` and `evaluate="test"` say how much is evaluated, as in a TOML file.
     `version` is a text that stands for the data, where they are too large to be read or not all in the task.
     """
     require_kind("task", task)
@@ -76,35 +86,99 @@ def compare(
     process = participation if _is_part(participation) else make_participation(participation, data)
     shared = {"local": vars(local), "estimator": estimator, "server": server, "channel": channel}
     chosen = [_algorithm(entry, label, shared) for label, entry in _labelled(algorithms)]
-    _check("participation", process)
-    code |= Content([process]).code
-    experiment = _experiment(name, rounds, seeds, evaluate_every, engine, data, process, chosen)
-    more = {"model": None} | ({"sources": code} if code else {})
-    own = {a.label: Content([a]).code for a in chosen}
-    planned = plan_parts(experiment, process, chosen, more, store.open_store(Path(out)), own)
-    with _stop() as stop:
-        played = execute(experiment, planned, task=task, resume=resume, again=again, stop=stop,
-                         say=say, command=f"fs.compare(…, name={name!r})",
-                         checkpoint_seconds=checkpoint_seconds)  # fmt: skip
-        follow(played, planned, talk)
+    settings = {
+        "name": name, "rounds": rounds, "seeds": list(seeds) if isinstance(seeds, Iterable) else seeds,
+        "engine": known(engine, ENGINES, "engine"), "evaluate_every": evaluate_every, "evaluate": evaluate,
+        "evaluate_clients": evaluate_clients, "patience": patience, "target": target, "monitor": monitor,
+    }  # fmt: skip
+    experiment, planned = _plan(data, code, process, chosen, settings, Path(out))
+    _compute(partial(execute, experiment, planned, task=task, resume=resume, again=again,
+                     command=f"fs.compare(…, name={name!r})",
+                     checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
     rows, picture, numbers = write_files(experiment, planned, [], Path(out))
     return Comparison(title(experiment), rows, [p.folder for p in planned], picture, numbers)
 
 
-def _experiment(
-    name: str, rounds: int, seeds: Iterable[int], every: int | None, engine: str, data: Table,
-    process: Participation, chosen: Sequence[Algorithm],
-) -> schema.Experiment:  # fmt: skip
-    """The arguments as an experiment, checked as a file is."""
-    raw = {
-        "name": name, "rounds": rounds, "seeds": list(seeds) if isinstance(seeds, Iterable) else seeds,
-        "evaluate_every": every, "engine": known(engine, ENGINES, "engine"), "data": data,
+def record(
+    run: Run,
+    folder: str | Path = "runs",
+    *,
+    label: str = "",
+    evaluate_every: int | None = None,
+    evaluate_clients: int | None = None,
+    evaluate: str = "all",
+    patience: int | None = None,
+    target: float | None = None,
+    monitor: str | None = None,
+    version: str = "",
+    resume: bool = False,
+    again: bool = False,
+    checkpoint_seconds: float = 10.0,
+) -> store.RunFolder:
+    """Play one run that is made of parts, `fs.Run(engine, strategy, …)`, and store it as `fedstale run` does.
+
+    `folder` is a store, in which the run gets a folder of its own; `label` names the algorithm in tables. The
+    other arguments are those of `fs.compare`. `list runs`, `show`, `report` and `compare` read the folder, and
+    the run's metrics, parameters and result are in what is returned. A finished run is not played again.
+    """
+    require(isinstance(run, Run), f"run must be fs.Run(engine, strategy, participation, rounds), got {shown(run)}")
+    checked(run)
+    for kind in ("strategy", "participation", "estimator", "server", "channel"):
+        _check(kind, getattr(run, kind))
+    data, code = describe_task(run.engine.task, version)
+    parts = (run.strategy, run.estimator, run.server, run.channel, run.local or run.engine.local)
+    settings = {
+        "name": "record", "rounds": run.rounds, "seeds": [run.seed], "engine": _engine_name(run.engine),
+        "evaluate_every": evaluate_every, "evaluate_clients": evaluate_clients, "evaluate": evaluate,
+        "patience": patience, "target": target, "monitor": monitor,
+    }  # fmt: skip
+    chosen = [Algorithm(label or _label(run.strategy), *parts)]
+    experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder))
+    _compute(partial(execute, experiment, planned, engine=run.engine, resume=resume, again=again,
+                     command="fs.record(…)", checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
+    return planned[0].folder
+
+
+def _engine_name(engine: Engine) -> str:
+    """The name of an engine's class as an experiment has it; of the user's own, package.module:Name."""
+    named = {"BatchedQuadratic": "batched"} | {kind: name for name, (_, kind) in MODULES.items()}
+    cls = type(engine)
+    return (
+        named.get(cls.__name__, "")
+        if cls.__module__.startswith("fedstale.")
+        else f"{cls.__module__}:{cls.__qualname__}"
+    )
+
+
+def _compute(play: Callable[..., Iterator[Progress]], planned: Sequence[Planned]) -> None:
+    """Compute the runs and show their progress."""
+    with _stop() as stop:
+        follow(play(stop=stop, say=say), planned, talk)
+
+
+def _plan(
+    data: Table,
+    code: dict[str, str],
+    process: Participation,
+    chosen: Sequence[Algorithm],
+    settings: Table,
+    out: Path,
+) -> tuple[schema.Experiment, list[Planned]]:
+    """The arguments as an experiment, checked as a file is, and its runs."""
+    _check("participation", process)
+    target = settings["target"]
+    raw = settings | {
+        "target": float(target) if isinstance(target, int) else target, "data": data,
         "local": {"lr": float(chosen[0].local.lr)}, "participation": describe(process, PARTICIPATION),
         "algorithms": [a.label for a in chosen],
     }  # fmt: skip
     experiment = schema.validated(schema.Experiment, raw, "")
-    require(len(set(experiment.seeds)) == len(experiment.seeds), f"seeds must differ from each other, got {seeds}")
-    return experiment
+    seeds = experiment.seeds
+    require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
+    code = code | Content([process]).code
+    more = {"model": None} | ({"sources": code} if code else {})
+    own = {a.label: Content([a]).code for a in chosen}
+    return experiment, plan_parts(experiment, process, chosen, more, store.open_store(out), own)
 
 
 def _labelled(algorithms: Sequence[Entry] | Mapping[str, Entry]) -> list[tuple[str, Entry]]:

@@ -283,7 +283,7 @@ def test_the_shortlist_is_tried_and_ranked(quadratic: Path, tmp_path: Path) -> N
     objectives = [row["objective"] for row in first["ranking"]]
     assert objectives == sorted(objectives)
     assert [row["place"] for row in first["ranking"]] == sorted(row["place"] for row in first["ranking"])
-    assert (first["engine"], first["rounds"]) == ("batched", 12)
+    assert (first["engine"], first["rounds"]) == ("auto", 12)
     assert "not 10" in first["cautions"][0]
     text = told(*words, "--out", tmp_path / "a")
     assert "auto*" in text

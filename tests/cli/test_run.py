@@ -88,7 +88,7 @@ def test_a_warm_up_is_computed_once_and_everybody_starts_from_its_end(file: Path
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
 def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, tmp_path: Path, how: int) -> None:
-    words = ["run", file, "-c", "rounds=1500", "--seeds", "1", "--checkpoint", "0.05"]
+    words = ["run", file, "-c", "rounds=1500", "--seeds", "1", "--checkpoint", "0.05", "--engine", "serial"]
     assert fedstale(*words, "--out", tmp_path / "whole").returncode == 0
     broken, rng, stops = tmp_path / "broken", random.Random(5), 0
     for _ in range(60):
@@ -118,7 +118,7 @@ def _wait_for_metrics(process: "subprocess.Popen[str]", out: Path, then: float) 
 
 
 def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Path) -> None:
-    words = ["run", file, "-c", "rounds=20000", "--seeds", "1", "--out", tmp_path / "runs"]
+    words = ["run", file, "-c", "rounds=20000", "--seeds", "1", "--out", tmp_path / "runs", "--engine", "serial"]
     process = subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
     _wait_for_metrics(process, tmp_path / "runs", 0.3)
     process.send_signal(signal.SIGINT)
@@ -252,3 +252,47 @@ def test_an_experiment_is_planned_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "argv", ["fedstale"])
     run("quadratic", ["rounds=2"], tmp_path / "runs", "1")
     assert len(calls) == 1, "a plan describes the participation once"
+
+
+SWEEP = """
+seeds = [1, 2]
+rounds = 12
+algorithms = ["fedavg", "fedstale"]
+data = { dataset = "quadratic", clients = 4, dimension = 3 }
+local = { lr = 0.1 }
+[participation]
+kind = "two-groups"
+[grid]
+participation.p_min = [0.3, 0.6]
+[tune]
+lr = [0.1, 1e30]
+beta = [0.5, 1.0]
+"""
+
+
+def test_a_sweep_has_a_table_of_the_best_settings_and_all_runs_in_files(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    words = ("run", "sweep.toml", "--format", "json")
+    done = fedstale(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "12 of 24 runs diverged" in done.stderr
+    found = json.loads(done.stdout)
+    assert [(r["algorithm"], r["p_min"], r["lr"]) for r in found["table"]] == [
+        (name, p, 0.1) for p in (0.3, 0.6) for name in ("fedavg", "fedstale")
+    ]  # fmt: skip
+    with (tmp_path / found["numbers"]).open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * (2 + 4)
+    assert sum(row["chosen"] == "True" for row in rows) == 4
+    with (tmp_path / found["all_runs"]).open() as file:
+        runs = list(csv.DictReader(file))
+    assert (
+        {row["run"] for row in runs}
+        == {*found["runs"]}
+        == {p.parent.name for p in tmp_path.glob("runs/*/config.json")}
+    )
+    assert [row["lr"] for row in runs if row["finished"] == "False"] == ["1e+30"] * 12
+    assert [Path(p).name for p in found["figures"]] == ["sweep-p_min=0.3.png", "sweep-p_min=0.6.png"]
+    again = fedstale("run", "sweep.toml", cwd=tmp_path)
+    assert "12 of 24 runs were stored already" in again.stderr
+    assert "of the settings in [tune] those with the best training objective are shown" in again.stdout

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedstale.cli.run import PLAIN_SECONDS, follow
+from fedstale.cli.progress import PLAIN_SECONDS, follow
 
 ROUNDS = 400
 

@@ -4,10 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from fedstale.core import Job, Local
-from fedstale.engines import Serial, make
-from fedstale.engines.auto import Auto, fastest
-from fedstale.engines.batched.engine import Batched
-from fedstale.engines.processes.pool import Pool
+from fedstale.engines import Serial, auto, make
+from fedstale.engines.auto import Auto
 from fedstale.tasks.supervised import Supervised
 from fedstale.testing import check_engine
 from tests.engines.slow_tasks import Slow
@@ -19,40 +17,52 @@ LOCAL = Local(0.05, steps=2, batch=16)
 def test_small_model_is_batched_and_equals_the_reference() -> None:
     engine = make("auto", vectors(), LOCAL)
     assert isinstance(engine, Auto)
-    assert engine.name in ("serial", "batched")  # never a pool: a round takes a few milliseconds
+    assert engine.name == "batched"
+    assert engine.note.startswith("engine batched: clients side by side")
     check_engine(engine, rounds=3, tolerance=1e-4)
 
 
-def test_note_says_what_was_measured() -> None:
+@pytest.mark.parametrize(("seconds", "name"), [(0.0001, "serial"), (3.0, "pool")])
+def test_times_choose_only_between_engines_of_the_same_bits(
+    seconds: float, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "calibrate", lambda task, local: seconds)
+    monkeypatch.setattr(auto, "cores", lambda: 2)
+    monkeypatch.setattr(auto, "SMALL", 1)
+    task = vectors(tanh)
+    job = Job(task.init(0), np.arange(task.n), 0, 1, LOCAL)
     with Auto(vectors(), LOCAL) as engine:
-        assert engine.note.startswith(f"engine {engine.name}: a client takes serial ")
-        assert "batched" in engine.note
+        assert engine.name == "batched"  # a linear model, however fast the others are
+    with Auto(task, LOCAL) as engine:
+        assert engine.name == name
+        assert f"serial {1000 * seconds:.3g} ms" in engine.note
+        got = engine.train([job])[0].updates
+    np.testing.assert_array_equal(got, Serial(task, LOCAL).train([job])[0].updates)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "name", "kind"),
-    [
-        ({"serial": 3.0, "batched": 2.0, "pool": 1.0}, "pool", Pool),
-        ({"serial": 3.0, "batched": 0.5, "pool": 1.0}, "batched", Batched),
-        ({"serial": 0.002, "batched": 0.003, "pool": 0.001}, "serial", Serial),  # not worth a start
-    ],
-)
-def test_the_fastest_is_taken(seconds: dict[str, float], name: str, kind: type) -> None:
-    chosen, engine = fastest(seconds, vectors(), LOCAL)
-    assert (chosen, type(engine)) == (name, kind)
-    if isinstance(engine, Pool):
-        engine.close()
+def test_the_choice_depends_on_a_runs_own_settings_alone() -> None:
+    """Or a run would have other bits where it is computed beside others."""
+    task, adam = vectors(), Local(0.05, steps=2, batch=16, optimizer="adam")
+    job = Job(task.init(0), np.arange(task.n), 0, 1, LOCAL)
+    found = [Auto(task, first).train([job, job._replace(local=adam)]) for first in (LOCAL, adam)]
+    np.testing.assert_array_equal(found[0][0].updates, found[1][0].updates)
+    np.testing.assert_array_equal(
+        found[0][1].updates, Serial(task, adam).train([job._replace(local=adam)])[0].updates
+    )
 
 
-def test_task_that_cannot_be_pickled_gets_no_pool() -> None:
-    name, _ = fastest({"serial": 3.0, "batched": 2.0, "pool": 1.0}, vectors(lambda: nn.Linear(8, 3)), LOCAL)
-    assert name == "batched"
+def test_task_that_cannot_be_pickled_gets_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "calibrate", lambda task, local: 3.0)
+    monkeypatch.setattr(auto, "SMALL", 1)
+    assert Auto(vectors(lambda: tanh()), LOCAL).name == "serial"
 
 
-def test_model_that_cannot_be_batched_has_two_candidates() -> None:
-    engine = Auto(vectors(dropout), LOCAL)
-    assert engine.name == "serial"
-    assert "batched" not in engine.note
+def test_model_that_cannot_be_batched_is_not() -> None:
+    assert Auto(vectors(dropout), LOCAL).name == "serial"
+
+
+def tanh() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 3), nn.Tanh())
 
 
 def dropout() -> nn.Module:
@@ -68,11 +78,11 @@ class Recurrent(nn.Module):
         return self.out(self.lstm(x)[0])  # type: ignore[no-any-return]
 
 
-def test_the_trial_of_an_lstm_is_silent() -> None:
+def test_an_lstm_is_not_batched_and_nobody_is_warned() -> None:
     """torch warns that batching it is slow; warnings are errors here."""
     clients = [(torch.zeros(5, 4, 3), torch.zeros(5, 4, dtype=torch.long))] * 2
     engine = Auto(Supervised(Recurrent, clients), Local(0.1, steps=1))
-    assert "batched" in engine.note
+    assert engine.name == "serial"
     assert repr(engine) == f"Auto(Supervised(n=2, d=154), {engine.name!r})"
 
 

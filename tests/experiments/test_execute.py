@@ -20,6 +20,7 @@ RAW: dict[str, Any] = {
     "name": "try",
     "rounds": 6,
     "seeds": [1],
+    "engine": "serial",
     "algorithms": ["fedavg", {"kind": "fedstale", "beta": 0.8, "memory": {"kind": "int8", "folder": "rows"}}],
     "data": {"dataset": "quadratic", "clients": 4, "dimension": 3},
     "local": {"lr": 0.1},
@@ -156,7 +157,9 @@ def test_evaluations_take_no_more_threads_than_training(
         return evaluate(task, *arrays)
 
     monkeypatch.setattr(Supervised, "evaluate", watched)
-    monkeypatch.setattr(auto, "calibrate", lambda task, local: {chosen: 0.001})
+    monkeypatch.setattr(auto, "calibrate", lambda task, local: 0.0)
+    if chosen == "serial":
+        monkeypatch.setattr(auto, "_batched", lambda task, local: None)
     data = {"dataset": "digits", "clients": 4, "fraction": 0.1}
     experiment = check({**RAW, "rounds": 1, "data": data, "model": "linear", "engine": "auto"})
     torch.set_num_threads(2)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedstale.core import BadInput
+from fedstale.experiments import sweep
 from fedstale.experiments.plan import plan
 from fedstale.experiments.spec import put
 from fedstale.papers import claims, executors, figure, rates
@@ -36,7 +37,7 @@ def example(scale: str = "smoke", **changes: Any) -> figure.Figure:
 
 
 def run(found: list[figure.Cell], folder: Path, jobs: int = 1) -> list[figure.Cell]:
-    planned = figure.planned(found, store.open_store(folder))
+    planned = sweep.planned(found, store.open_store(folder))
     executors.compute(planned, jobs=jobs, resume=True, command="", say=lambda line: None)
     return planned
 
@@ -57,7 +58,7 @@ def test_every_combination_is_a_cell_with_every_algorithm_at_every_rate() -> Non
     assert entries[1] == {"kind": "fedstale", "beta": 0.5, "label": "half lr=0.1 server.lr=0.5",
                           "lr": 0.1, "server": {"kind": "sgd", "lr": 0.5}}  # fmt: skip
     assert [c.tuned for c in found[0].choices[:4]] == [c.tuned for c in found[0].choices[4:]], "one list for all"
-    assert figure.cost(found) == (4 * 8 * 2, 4 * 8 * 2 * 12)
+    assert sweep.cost(found) == (4 * 8 * 2, 4 * 8 * 2 * 12)
 
 
 def test_a_scale_changes_settings_grid_tuning_and_panels() -> None:
@@ -169,7 +170,7 @@ def test_the_choice_of_rates_never_looks_at_the_test_set(tmp_path: Path) -> None
     labels = [c.label for c in cell.choices]
     objective = dict(zip(labels, [0.4, 0.3, 0.1, 0.2], strict=True))
     for name, accuracy in (("fair", [0.6, 0.7, 0.9, 0.8]), ("poisoned", [0.99, 0.0, 0.0, 0.99])):
-        (planned,) = figure.planned([cell], tmp_path / name)
+        (planned,) = sweep.planned([cell], tmp_path / name)
         pretend(planned, objective, dict(zip(labels, accuracy, strict=True)))
         rows, tuning = rates.rows([planned], [])
         assert {(r.algorithm, r.tuned["lr"]) for r in rows} == {("half", 0.01), ("unbiased", 0.1)}
@@ -189,7 +190,7 @@ def test_a_rate_that_diverges_is_not_chosen_and_not_tried_again(tmp_path: Path) 
     assert {row.tuned["lr"] for row in rows} == {0.01}
     assert [t["training_objective"] for t in tuning if t["lr"] > 1] == [float("inf")] * 2
     only = figure.cells(example(grid={}, tune={"lr": [1e9]}))
-    planned = figure.planned(only, tmp_path / "runs")
+    planned = sweep.planned(only, tmp_path / "runs")
     lost, _ = rates.rows(planned, [])
     assert [row.diverged for row in lost] == [True] * 4
     file = planned[0].runs[0].folder.path / "diverged.json"
@@ -238,11 +239,11 @@ def test_what_is_there_is_reused_and_two_processes_give_the_same(tmp_path: Path)
 
 
 def test_a_run_says_what_was_tuned_and_its_key_does_not_depend_on_it(tmp_path: Path) -> None:
-    (cell,) = figure.planned(figure.cells(example(grid={}, tune={"lr": [0.1], "server.lr": [0.5]})), tmp_path)
+    (cell,) = sweep.planned(figure.cells(example(grid={}, tune={"lr": [0.1], "server.lr": [0.5]})), tmp_path)
     assert cell.runs[0].config["tuned"] == {"algorithm": "half", "settings": {"lr": 0.1, "server.lr": 0.5}}
     again = plan(cell.experiment, tmp_path)
     assert [p.folder for p in again] == [p.folder for p in cell.runs]
-    (plain,) = figure.planned(figure.cells(example(grid={}, tune={})), tmp_path)
+    (plain,) = sweep.planned(figure.cells(example(grid={}, tune={})), tmp_path)
     assert "tuned" not in plain.runs[0].config
 
 

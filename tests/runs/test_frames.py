@@ -54,6 +54,16 @@ def test_data_frames_need_pandas_and_say_so(found: fs.Comparison, monkeypatch: p
     assert callable(fs.runs)
 
 
+def test_they_are_data_frames_of_pandas(found: fs.Comparison) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is an extra")
+    runs, numbers = fs.runs(found.picture.parent), fs.metrics(found.picture.parent)
+    assert isinstance(runs, pandas.DataFrame)
+    assert runs.groupby("label")["objective.final"].count().to_dict() == {"fedavg": 2, "mifa": 2}
+    table = numbers[numbers.metric == "distance"].pivot_table(index="round", columns="label", values="value")
+    due = np.mean([[line["distance"] for line in run.metrics()] for run in found.runs[::2]], axis=0)
+    np.testing.assert_allclose(table["fedavg"].to_numpy(), due)
+
+
 def test_a_plot_is_a_figure_of_pyplot_and_keeps_the_backend(found: fs.Comparison) -> None:
     code = "import matplotlib; matplotlib.use('svg'); import sys, fedstale as fs\n"
     code += "made = fs.plot(sys.argv[1]); from matplotlib import pyplot\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedstale.cli import run
+from fedstale.cli import results
 from fedstale.experiments.recorder import summary
 from fedstale.runs import metrics
 from fedstale.runs.metrics import Metric, metric
@@ -30,9 +30,9 @@ def test_direction() -> None:
     assert metric("objective").best([0.1, 0.9]) == 0.1
     assert metric("accuracy").score(0.5) == 0.5
     assert metric("loss").score(0.5) == -0.5
-    assert metric("f1").best([0.1, 0.9]) == metric("own_metric").best([0.1, 0.9]) == 0.9
+    assert metric("f1").best([0.1, 0.9]) == metric("my_metric").best([0.1, 0.9]) == 0.9
     assert metric("mse").best([0.1, 0.9]) == 0.1
-    assert metric("own_metric").label == "own metric"
+    assert metric("my_metric").label == "my metric"
     assert [m.name for m in metrics.shown({"objective", "mse"})] == ["mse", "objective"]
 
 
@@ -58,9 +58,9 @@ def test_a_new_metric_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [{"round": t, "accuracy": 0.5, "rarity": 0.1 * t} for t in (1, 2, 3)]
     result = summary(lines) | {"rounds_per_second": 1.0}
     assert result["rarity"]["best"] == pytest.approx(0.3)
-    rows = run.summary({"fedavg": [result]})
+    rows = results.summary({"fedavg": [result]})
     assert rows[0]["rarity_final"] == pytest.approx(0.3)
-    table = run.table(rows, "title")
+    table = results.table(rows, "title")
     assert [str(c.header) for c in table.columns] == ["algorithm", "final", "last 10", "best", "rarity", "rounds/s"]
     assert [*table.columns[4].cells] == ["30.00 %"]
 

@@ -90,7 +90,7 @@ def test_of_two_engines_the_finished_run_of_a_seed_counts(tmp_path: Path) -> Non
 
 def test_the_training_objective_of_a_group_without_a_result_is_infinite() -> None:
     results = [{"objective": {"last10": 1.0}}, {"objective": {"last10": 3.0}}]
-    assert query.training_objective(results) == 2.0
-    assert query.training_objective([*results, None]) == np.inf
-    assert query.training_objective([{"accuracy": {"last10": 1.0}}]) == np.inf
-    assert query.training_objective([{"objective": {"last10": np.nan}}]) == np.inf
+    assert query.tuning_score(results) == 2.0
+    assert query.tuning_score([*results, None]) == np.inf
+    assert query.tuning_score([{"accuracy": {"last10": 1.0}}]) == np.inf
+    assert query.tuning_score([{"objective": {"last10": np.nan}}]) == np.inf

@@ -1,26 +1,22 @@
 """A shortlist of rules on the user's own experiment: the experiment to simulate, and the ranking of its runs."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from fedstale import engines
-from fedstale.advise.evidence import Evidence, task_of
+from fedstale.advise.evidence import Evidence
 from fedstale.advise.measures import VISITS, Measures
 from fedstale.advise.rules import LEARNT, Advice
-from fedstale.core import BadInput, Local, require
+from fedstale.core import require
 from fedstale.experiments.plan import Planned, by_label
 from fedstale.experiments.schema import Experiment
-from fedstale.experiments.spec import make
 from fedstale.runs import store
 from fedstale.runs.metrics import OBJECTIVE
 from fedstale.runs.statistics import difference, paired_test, spread
 
 SHORTLIST = ("fedavg", "unbiased", "fedvarp", "fedstale", "mifa", "auto", "auto-unbiased")
 ROUNDS = 200  # simulated at most, unless --rounds says more
-BATCHED = 100_000  # parameters up to which `batched` is the fastest engine for many runs
 
 
 def shortlisted(e: Experiment, known: Evidence, a: Advice, rounds: int | None, seeds: list[int]) -> Experiment:
@@ -35,16 +31,8 @@ def shortlisted(e: Experiment, known: Evidence, a: Advice, rounds: int | None, s
     changes: dict[str, Any] = {"algorithms": rules, "rounds": rounds, "seeds": seeds, "warmup": None}
     if not known.known:
         changes["estimator"] = LEARNT
-    return e.model_copy(update=changes | {"engine": fast_engine(e), "evaluate_every": None})
-
-
-def fast_engine(e: Experiment) -> str:
-    """The experiment's engine, or `batched` in place of `serial` where the model is small and it supports it."""
-    if e.engine == "serial" and (task := task_of(e)).d <= BATCHED:
-        with suppress(BadInput):  # not every model can be batched
-            engines.make("batched", task, make(Local, e.local.settings(), "local"))
-            return "batched"
-    return e.engine
+    engine = "auto" if e.engine == "serial" else e.engine  # the reference is slow
+    return e.model_copy(update=changes | {"engine": engine, "evaluate_every": None, "grid": {}, "tune": {}})
 
 
 def rank(e: Experiment, planned: Sequence[Planned], m: Measures, a: Advice) -> dict[str, Any]:

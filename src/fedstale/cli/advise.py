@@ -11,7 +11,7 @@ from fedstale.advise.measures import Measures, measure, plain
 from fedstale.advise.rules import Advice
 from fedstale.advise.rules import advise as decide
 from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, Store, parse_seeds, print_json, say, talk
-from fedstale.cli.run import follow
+from fedstale.cli.progress import follow
 from fedstale.core import BadInput, Floats, require
 from fedstale.experiments import schema
 from fedstale.experiments.execute import Stop, execute

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from fedstale.cli.console import Again, Config, Resume, Seeds, out_option, print_table, say, seeds_override
-from fedstale.cli.run import command_line
+from fedstale.cli.results import command_line
+from fedstale.experiments.sweep import cost, planned
 from fedstale.papers import results
 from fedstale.papers.executors import Executor, compute
-from fedstale.papers.figure import Scale, cells, cost, figures, planned, read
+from fedstale.papers.figure import Scale, cells, figures, read
 from fedstale.runs import store
 
 

@@ -12,11 +12,12 @@ from fedstale.core.protocols import Estimator, Strategy, Task
 from fedstale.core.records import Array, Availability, Belief, Clients, Floats, Ids, Mask, State
 
 __all__ = [
-    "BindsTask", "Closes", "CountsSamples", "DividesByProbability", "DrawsByRound", "Drifts", "EstimatesMixing",
-    "ExplainsItself", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasOptima", "HasPoint", "HasSlots",
-    "KeepsOwn", "Mixes", "NeedsLastGradient", "RunsLoops", "SavesItself", "ScoresClients", "Selects",
-    "StartsClients", "StepsTogether", "WarmsUp", "WithTruth", "Wraps", "buffered", "divides", "drifts",
-    "innermost", "keeps_own", "needs_last_gradient", "runs_loops", "selects", "starts_clients",
+    "BindsTask", "Closes", "CountsSamples", "DescribesModel", "DividesByProbability", "DrawsByRound", "Drifts",
+    "EstimatesMixing", "ExplainsItself", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasOptima",
+    "HasPoint", "HasSlots", "KeepsOwn", "Mixes", "NarrowsEvaluation", "NeedsLastGradient", "RunsLoops",
+    "SavesItself", "ScoresClients", "Selects", "StartsClients", "StepsTogether", "WarmsUp", "WithTruth", "Wraps",
+    "buffered", "divides", "drifts", "innermost", "keeps_own", "needs_last_gradient", "runs_loops", "selects",
+    "starts_clients",
 ]  # fmt: skip
 
 
@@ -127,6 +128,19 @@ class ScoresClients(Protocol):
 
 
 @runtime_checkable
+class NarrowsEvaluation(Protocol):
+    """A task with samples, whose evaluation can be limited to some clients, or to samples that are not trained."""
+
+    @property
+    def weights(self) -> Array: ...
+    def evaluated_samples(self, training: bool) -> int:
+        """Samples of one evaluation, with or without those of training."""
+
+    def narrowed(self, clients: Ids | None, training: bool) -> Task:
+        """A copy whose `evaluate` covers these clients, all if None, with or without the training objective."""
+
+
+@runtime_checkable
 class HasOptima(Protocol):
     """A task that can compute the least loss that each client could reach alone, F_i*."""
 
@@ -219,6 +233,14 @@ class KeepsOwn(Protocol):
 
     def evaluate(self, params: Array, buffers: Floats | None, states: Clients | None) -> Mapping[str, float]:
         """Name → value of every metric, with each client's own part of the model."""
+
+
+@runtime_checkable
+class DescribesModel(Protocol):
+    """A task with a model whose parameters and buffers have names."""
+
+    def layout(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """`parameters` and `buffers`: name, shape and dtype of each piece of the two vectors, in their order."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ ENGINES = {
     "serial": "one client after the other: the reference",
     "batched": "clients and runs side by side: small models, and CNNs with numba",
     "pool": "one process per core: large models",
-    "auto": "the fastest of these, found by a short trial",
+    "auto": "batched where that is fast, else serial or pool, found by a short trial: the default",
     "ray": "one actor per CPU or GPU of a Ray cluster: more than one machine",
 }
 

@@ -1,8 +1,8 @@
-"""The engine that is fastest for this task on this machine, found by a short trial."""
+"""The engine that fits a task: its numbers depend on the task alone, its speed also on this machine."""
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -12,8 +12,10 @@ from fedstale.engines.batched.engine import Batched, require_supported
 from fedstale.engines.machine import cores
 from fedstale.engines.processes.pool import Pool
 from fedstale.engines.serial import Serial
+from fedstale.kernels import load
 from fedstale.tasks.supervised import Supervised
 
+SMALL = 1 << 13  # parameters below which Batched is faster than Serial for any model; measured on CPUs
 CLIENTS = 16  # of the round that is tried, at most
 TRIAL = 0.3  # seconds that Serial may take for it
 REPETITIONS = 5  # the shortest counts
@@ -22,35 +24,39 @@ WORTH = 0.05  # seconds of a round from which a pool is worth the seconds that i
 
 
 class Auto:
-    """Serial, Batched or Pool, whichever trains a few clients fastest; `note` says what was measured.
+    """Batched where it is fast: for small models, linear ones, MLPs, CNNs with numba; else Serial or Pool.
 
-    `name` is the engine that was chosen. The numbers agree within Batched's tolerance, whichever it is. A pool
-    is not started for the trial: its time is that of one thread, divided by the cores.
+    Whether clients are batched depends on the task and on `Local` alone, so that a run has the same numbers
+    however busy the machine is. A short trial decides between Serial and Pool, which have the same bits. `name` is
+    the engine that was chosen, `note` says why. Runs whose settings Batched refuses go to Serial.
     """
 
     def __init__(self, task: Task, local: Local) -> None:
         self.task, self.local = task, local
-        seconds = calibrate(task, local)
-        self.name, self.engine = fastest(seconds, task, local)
-        times = ", ".join(f"{name} {1000 * value:.3g} ms" for name, value in seconds.items())
-        self.note = f"engine {self.name}: a client takes {times}, with {cores()} cores"
+        self.engine, self.name, self.note = _batched(task, local) or _reference(task, local)
         self.width = self.engine.width if isinstance(self.engine, StepsTogether) else 1
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
         """The replies to all jobs; Serial trains the runs whose settings the chosen engine refuses."""
-        serial, refused = Serial(self.task, self.local), [self._refuses(job) for job in jobs]
-        others = iter(self.engine.train([job for job, no in zip(jobs, refused, strict=True) if not no]))
-        return [serial.train([job])[0] if no else next(others) for job, no in zip(jobs, refused, strict=True)]
+        engines = [self._engine(job) for job in jobs]
+        own = [job for job, engine in zip(jobs, engines, strict=True) if engine is self.engine]
+        try:
+            replies = iter(self.engine.train(own))
+        except BadInput:  # processes that cannot import what was defined here, such as a notebook's cell
+            if not isinstance(self.engine, Pool):
+                raise
+            self.engine.close()
+            self.engine, self.name = Serial(self.task, self.local), "serial"
+            return self.train(jobs)
+        pairs = zip(jobs, engines, strict=True)
+        return [next(replies) if e is self.engine else e.train([job])[0] for job, e in pairs]
 
     def losses(self, job: Job) -> Array:
-        return (Serial(self.task, self.local) if self._refuses(job) else self.engine).losses(job)
+        return self._engine(job).losses(job)
 
-    def _refuses(self, job: Job) -> bool:
-        try:
-            require_supported(job.local)
-        except BadInput:
-            return isinstance(self.engine, Batched)
-        return False
+    def _engine(self, job: Job) -> Engine:
+        refuses = isinstance(self.engine, Batched) and not _supported(job.local)
+        return Serial(self.task, self.local) if refuses else self.engine
 
     def __repr__(self) -> str:
         return f"Auto({self.task!r}, {self.name!r})"
@@ -66,41 +72,59 @@ class Auto:
         self.close()
 
 
-def calibrate(task: Task, local: Local) -> dict[str, float]:
-    """Seconds of a client's round by engine, with as many clients as the time of the trial allows."""
+Chosen = tuple[Engine, str, str]  # the engine, its name, and why
+
+
+def _batched(task: Task, local: Local) -> Chosen | None:
+    """Batched, if the sizes of the task speak for it and it takes the model."""
+    if not isinstance(task, Supervised):
+        return None
+    compiled = task.dense or (task.stages and load("convolutional"))
+    if not (compiled or task.d < SMALL or _on_gpu(task)):
+        return None
+    with suppress(BadInput), warnings.catch_warnings():  # not every model can be batched, or with speed
+        warnings.filterwarnings("error", "There is a performance drop")  # torch's word on LSTMs and the like
+        engine = Batched(task, local if _supported(local) else Local(local.lr))
+        return engine, "batched", f"engine batched: clients side by side, for a model of {task.d} parameters"
+    return None
+
+
+def _reference(task: Task, local: Local) -> Chosen:
+    """Serial, or Pool where a round is long, there are cores for it and the task can be pickled."""
+    if cores() > 1 and not _on_gpu(task):
+        clients, seconds = min(task.n, CLIENTS), calibrate(task, local)
+        pool = seconds * -(-clients // cores()) / clients + MESSAGE
+        note = f"a client takes serial {1000 * seconds:.3g} ms, pool {1000 * pool:.3g} ms, with {cores()} cores"
+        if pool < seconds and clients * seconds >= WORTH:
+            with suppress(BadInput):
+                return Pool(task, local), "pool", f"engine pool: {note}"
+        return Serial(task, local), "serial", f"engine serial: {note}"
+    return Serial(task, local), "serial", "engine serial: there is one place to compute"
+
+
+def calibrate(task: Task, local: Local) -> float:
+    """Seconds of a client's round in Serial, with as many clients as the time of the trial allows."""
     serial, params = Serial(task, local), task.init(0)
 
-    def seconds(engine: Engine, clients: int) -> float:
+    def seconds(clients: int) -> float:
         job = Job(params, np.linspace(0, task.n - 1, clients).astype(np.int64), 0, 1, local)
-        engine.train([job])  # the first time also loads and allocates
+        serial.train([job])  # the first time also loads and allocates
         took: list[float] = []
         while len(took) < REPETITIONS and sum(took) < TRIAL:
             start = time.perf_counter()
-            engine.train([job])
+            serial.train([job])
             took.append(time.perf_counter() - start)
         return min(took) / clients  # what else the machine does only adds to it
 
-    most = min(task.n, CLIENTS)
-    m = int(np.clip(TRIAL / seconds(serial, 1), 1, most))
-    took = {"serial": seconds(serial, m)}
-    if isinstance(task, Supervised):
-        with suppress(BadInput), warnings.catch_warnings():  # not every model can be batched, or with speed
-            warnings.filterwarnings("ignore", "There is a performance drop")  # this is what the trial finds out
-            took["batched"] = seconds(Batched(task, local), m)
-    if cores() > 1 and not _on_gpu(task):
-        took["pool"] = took["serial"] * -(-most // cores()) / most + MESSAGE
-    return took
+    return seconds(int(np.clip(TRIAL / seconds(1), 1, min(task.n, CLIENTS))))
 
 
-def fastest(seconds: Mapping[str, float], task: Task, local: Local) -> tuple[str, Engine]:
-    """The engine that took the least time; a pool only where a round is long and the task can be pickled."""
-    makers: Mapping[str, Callable[..., Engine]] = {"serial": Serial, "batched": Batched, "pool": Pool}
-    long = min(task.n, CLIENTS) * min(value for name, value in seconds.items() if name != "pool") >= WORTH
-    for name in sorted(seconds, key=lambda name: seconds[name]):
-        with suppress(BadInput):
-            if name != "pool" or long:
-                return name, makers[name](task, local)
-    raise AssertionError("serial takes every task")
+def _supported(local: Local) -> bool:
+    try:
+        require_supported(local)
+    except BadInput:
+        return False
+    return True
 
 
 def _on_gpu(task: Task) -> bool:

@@ -16,16 +16,18 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from fedstale import core, engines
-from fedstale.core import Engine, Local, Snapshot, Strategy, Task, require
+from fedstale.core import Engine, Local, Snapshot, Strategy, Task, known, require
+from fedstale.evaluation import evaluate
 from fedstale.experiments.build import make_task
+from fedstale.experiments.cadence import cadence, evaluation_task
 from fedstale.experiments.plan import Planned, warmups
 from fedstale.experiments.recorder import Recorder, environment, packages
 from fedstale.experiments.schema import Experiment
 from fedstale.experiments.tracer import Tracer, traceable
 from fedstale.memory import KeepsMemory
 from fedstale.runs import store
-from fedstale.runs.metrics import TRACED
-from fedstale.simulate import Diverged, Interrupted, Run, bound, checked, play, together
+from fedstale.runs.metrics import OBJECTIVE, TRACED
+from fedstale.simulate import Diverged, Interrupted, Run, bound, checked, first, play, together
 
 
 class Stop:
@@ -73,6 +75,7 @@ def execute(
     planned: Sequence[Planned],
     *,
     task: Task | None = None,
+    engine: Engine | None = None,
     resume: bool = False,
     again: bool = False,
     command: str = "",
@@ -83,7 +86,7 @@ def execute(
 ) -> Iterator[Progress]:
     """Compute the runs that are not finished, yielding every round; `stop` is asked after each.
 
-    The task is the one that the experiment describes, unless a `task` is given.
+    The task is the one that the experiment describes, unless a `task` is given, or an `engine` that has one.
     `resume` continues interrupted runs, `again` forgets finished ones; with both, an interrupted recomputation
     continues and what it has finished is left alone. Checkpoints are saved every so many seconds and on a stop;
     a finished run keeps its last one only if asked. `say` receives sentences for the user.
@@ -105,11 +108,12 @@ def execute(
         require_resumable(waiting)
     with ExitStack() as stack:
         begun = [p for p in planned if p.folder.environment()] if resume else []
-        engine, name = _engine(experiment, task, waiting[0].algorithm.local, begun, stack)
+        made = (engine, experiment.engine) if engine else None
+        engine, name = made or _engine(experiment, task, waiting[0].algorithm.local, begun, stack)
         say(engine.note if isinstance(engine, core.ExplainsItself) else "")
         where = environment(command) | {"engine": name}
         record = partial(Recorder, where=where, resume=resume, seconds=checkpoint_seconds, keep=keep_checkpoints)
-        yield from _compute(stages, engine, record, stop, known)
+        yield from _compute(stages, engine, record, stop, say, known)
 
 
 def diverged(p: Planned) -> str | None:
@@ -156,6 +160,8 @@ def _engine(
     """The engine and its name; runs that are resumed go on with the one that the first of them began with."""
     task = task or make_task(experiment.data, experiment.model.model_dump(), experiment.device)
     name = str(begun[0].folder.environment().get("engine", experiment.engine)) if begun else experiment.engine
+    if (name, experiment.engine) == ("pool", "auto"):
+        name = "auto"  # a pool that could not be used has been replaced by serial, with the same bits
     engine = engines.make(name, task, local)
     if isinstance(engine, core.Closes):
         stack.callback(engine.close)
@@ -169,10 +175,12 @@ def _engine(
 
 def _compute(
     stages: list[list[Planned]], engine: Engine, record: Callable[..., Recorder], stop: Callable[[], bool],
-    diverged: list[str],
+    say: Callable[[str], None], diverged: list[str],
 ) -> Iterator[Progress]:  # fmt: skip
     """The stages one after the other, with as many runs in step as the engine takes."""
     runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
+    p = stages[-1][0] if stages[-1] else stages[0][0]
+    say(_checked_evaluation(runs[p.folder], p.config))
     width = engine.width if isinstance(engine, core.StepsTogether) else 1
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
@@ -183,6 +191,17 @@ def _compute(
                 diverged.append(progress) if isinstance(progress, str) else (yield progress)
     if diverged:
         raise Diverged("; ".join(diverged))
+
+
+def _checked_evaluation(run: Run, config: Mapping[str, Any]) -> str:
+    """A sentence about a smaller evaluation; a metric that is asked for and not evaluated is refused."""
+    chosen, tuned = cadence(run, config), config.get("tuned", {})
+    asked = {"monitor": config.get("monitor"), "tune_by": tuned.get("by", OBJECTIVE) if tuned else None}
+    if any(asked.values()):
+        values = evaluate(evaluation_task(run.engine.task, config, chosen.clients), first(run))
+        for key, name in asked.items():
+            known(name or next(iter(values)), values, key)
+    return chosen.note(run.engine.task.n)
 
 
 def _run(p: Planned, engine: Engine) -> Run:
@@ -206,21 +225,25 @@ def _at_home(strategy: Strategy, folder: Path) -> Strategy:
 def _advance(active: list[Recorder], stop: Callable[[], bool]) -> Iterator[Progress | str]:
     """Play a group of runs in step and record every round; a run that diverged gives a sentence."""
     for r in active:
-        if r.start.t == r.run.rounds:  # it was killed between its last round and its result
+        if r.over(r.start.t):  # it was killed between its last round and its result
             yield Progress(r.planned, r.start.t, {}, r.finish(r.start))
-    for snapshots in together(active[0].run.engine, [play(r.run, r.start) for r in active]):
+    going = [r for r in active if not r.over(r.start.t)]
+    plays = [play(r.run, r.start) for r in going]
+    for snapshots in together(active[0].run.engine, plays):
         for k, s in snapshots.items():
-            yield _diverged(active[k], s) if isinstance(s, Diverged) else _recorded(active[k], s)
+            yield _diverged(going[k], s) if isinstance(s, Diverged) else _recorded(going[k], s)
+            if going[k].stopping.why:
+                plays[k].close()  # it is left out from now on
         if stop():
             for k, s in snapshots.items():
-                if not isinstance(s, Diverged) and s.t < active[k].run.rounds:
-                    active[k].save(s.checkpoint)
+                if not isinstance(s, Diverged) and not going[k].over(s.t):
+                    going[k].save(s.checkpoint)
             raise Interrupted
 
 
 def _recorded(r: Recorder, s: Snapshot) -> Progress:
     line = r.record(s)
-    return Progress(r.planned, s.t, line, r.finish(s.checkpoint) if s.t == r.run.rounds else None)
+    return Progress(r.planned, s.t, line, r.finish(s.checkpoint) if r.over(s.t) else None)
 
 
 def _diverged(r: Recorder, error: Diverged) -> str:

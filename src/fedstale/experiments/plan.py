@@ -16,6 +16,7 @@ from fedstale.runs import store
 from fedstale.runs.query import grouped
 
 PACKAGED = Path(__file__).parent  # the experiments that come with the package
+LATER = ("evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor")  # in a key if given
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 
 
@@ -46,6 +47,7 @@ def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
 def plan(experiment: Experiment, folder: Path) -> list[Planned]:
     """All runs: for each seed, all algorithms. Every part is built here, so a mistake is found before training."""
     require_short("name", experiment.name)
+    require(not (experiment.grid or experiment.tune), "an experiment with [grid] or [tune] is several: sweep.cells")
     if "partition" in experiment.data:
         division(experiment.data)
     participation = make_participation(experiment.participation, experiment.data)
@@ -69,7 +71,7 @@ def plan_parts(
     _check_labels([a.label for a in algorithms])
     shared = {
         "rounds": experiment.rounds,
-        "evaluate_every": experiment.evaluate_every or max(1, experiment.rounds // 50),  # about fifty a run
+        **_given(experiment, LATER),
         "engine": experiment.engine,
         "data": experiment.data,
         "participation": describe(participation, PARTICIPATION),
@@ -85,6 +87,12 @@ def plan_parts(
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
             planned.append(Planned(chosen, participation, seed, config, run, warmup))
     return planned
+
+
+def _given(e: Experiment, keys: Sequence[str]) -> dict[str, Any]:
+    """Of these settings those that are not the default: the others are no part of a run's name."""
+    defaults = {key: type(e).model_fields[key].default for key in keys}
+    return {key: getattr(e, key) for key in keys if getattr(e, key) != defaults[key]}
 
 
 def _check_labels(labels: Sequence[str]) -> None:

@@ -16,18 +16,31 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import BadInput, Checkpoint, HasBeta, HasPoint, Ids, Snapshot, Task, innermost, require
+from fedstale.core import (
+    BadInput,
+    Checkpoint,
+    DescribesModel,
+    HasBeta,
+    HasPoint,
+    Ids,
+    Snapshot,
+    Task,
+    innermost,
+    require,
+)
 from fedstale.evaluation import evaluate, per_client
+from fedstale.experiments.cadence import LAST, cadence, evaluation_task
 from fedstale.experiments.plan import Planned
 from fedstale.experiments.spec import Table
+from fedstale.experiments.stopping import Stopping
 from fedstale.experiments.tracer import Traced
 from fedstale.runs.metrics import LISTED, ROUND_KEYS, metric
+from fedstale.runs.models import LAYOUT
 from fedstale.runs.store import fingerprint, write_json
 from fedstale.simulate import Run, first
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
 SHOWS = ("cli", "plots", "report", "papers", "advise", "federation", "flower")  # rooms that compute no run
-LAST = 10  # the last rounds are all evaluated, for the mean of the last 10
 
 
 class Tally(NamedTuple):
@@ -59,6 +72,8 @@ class Recorder:
             p.folder.clear()
         write_json(p.folder.path / "config.json", p.config)
         write_json(p.folder.path / "environment.json", where)
+        self.cadence = cadence(run, p.config)
+        self.evaluated = evaluation_task(self.task, p.config, self.cadence.clients)
         self.start, self.tally = saved or self._empty()
         if p.warmup and saved is None:
             before = p.warmup.folder
@@ -66,6 +81,10 @@ class Recorder:
                 self.start.clients if self.start.clients is None else before.client_states() or self.start.clients
             )
             self.start = self.start._replace(params=before.params(), buffers=before.buffers(), clients=kept)
+        self.stopping = Stopping(p.config)
+        if self.stopping.asked:
+            for line in p.folder.metrics()[: self.start.t]:
+                self.stopping.see(line)
         self.saved = self.start.t  # the round of the last checkpoint
         self.file: IO[bytes] = p.folder.open_metrics(self.start.t)
         self.started_at = self.saved_at = time.monotonic()
@@ -89,17 +108,22 @@ class Recorder:
         last = self.tally.last
         last[s.clients] = s.t
         realised = s.checkpoint.state.weights if isinstance(s.checkpoint.state, Traced) else None
-        total = self.tally.weights + (0 if realised is None else realised)
+        total = self.tally.weights if realised is None else self.tally.weights + realised
         self.tally = Tally(last, total, self.tally.refused + len(s.refused))
         line = self._line(s) | (self._evaluation(s, realised is not None) if self.due(s.t) else {})
+        self.stopping.see(line)
         self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         if time.monotonic() - self.saved_at >= self.seconds:
             self.save(s.checkpoint)
         return line
 
+    def over(self, t: int) -> bool:
+        """Whether the run ends with round t, which is the latest."""
+        return t == self.run.rounds or bool(self.stopping.why)
+
     def due(self, t: int) -> bool:
         """Whether round t is evaluated."""
-        return t % self.planned.config["evaluate_every"] == 0 or t > self.run.rounds - LAST
+        return self.cadence.due(t, self.run.rounds)
 
     def _line(self, s: Snapshot) -> dict[str, Any]:
         a = self.task.weights[s.clients].astype(np.float64)
@@ -123,11 +147,11 @@ class Recorder:
         return line
 
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:
-        values: dict[str, Any] = {key: float(value) for key, value in evaluate(self.task, s).items()}
+        values: dict[str, Any] = {key: float(value) for key, value in evaluate(self.evaluated, s).items()}
         rule, state = innermost(self.run.strategy), s.checkpoint.state
         if isinstance(rule, HasPoint):
             point = rule.point(state.inner if traced else state, s.params)
-            own = evaluate(self.task, s.checkpoint._replace(params=point))
+            own = evaluate(self.evaluated, s.checkpoint._replace(params=point))
             values |= {f"own_{key}": float(value) for key, value in own.items()}
         if traced:
             values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]
@@ -148,6 +172,8 @@ class Recorder:
         self.save(checkpoint) if self.keep else self._sync()
         self.folder.save_params(checkpoint.params, checkpoint.buffers)
         self.folder.save_client_states(checkpoint.clients)
+        if isinstance(self.task, DescribesModel):
+            write_json(self.folder.path / LAYOUT, self.task.layout())
         if self.task.n <= LISTED:
             write_json(self.folder.path / "clients.json", client_table(self.task, checkpoint))
         seconds = time.monotonic() - self.started_at
@@ -157,7 +183,9 @@ class Recorder:
         result = summary(lines) | {
             "rounds": checkpoint.t,
             "refused": self.tally.refused,
+            **({"stopped": self.stopping.why} if self.stopping.why else {}),
             "fingerprint": fingerprint(checkpoint.params),
+            **({"evaluated_clients": self.cadence.clients} if self.cadence.clients else {}),
             "seconds": round(seconds, 3),
             "rounds_per_second": round((checkpoint.t - self.start.t) / max(seconds, 1e-9), 2),
         }
@@ -178,12 +206,12 @@ def client_table(task: Task, now: Checkpoint) -> dict[str, list[float | None]]:
 
 
 def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
-    """Per evaluated value: at the end, mean of the last 10 rounds, and the best accuracy."""
+    """Per evaluated value: at the end, mean over the last 10 rounds as far as they are evaluated, and the best."""
     found: dict[str, Any] = {}
     for name in (key for key in metrics[-1] if key not in ROUND_KEYS):
         values = [line[name] for line in metrics if name in line]
-        means = {"final": values[-1], "last10": float(np.mean(values[-LAST:]))}
-        found[name] = means | {"best": metric(name).best(values)}
+        last = [line[name] for line in metrics[-LAST:] if name in line]
+        found[name] = {"final": values[-1], "last10": float(np.mean(last)), "best": metric(name).best(values)}
     return found
 
 

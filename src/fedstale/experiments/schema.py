@@ -147,8 +147,13 @@ class Experiment(Section):
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")]  # of the picture and the table; the file's name if left out
     rounds: Annotated[int, Field(ge=1, le=10**9)]  # rounds of every run
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1]  # one run of an algorithm each
-    evaluate_every: Annotated[int, Field(ge=1)] | None = None  # rounds from one to the next; 50 a run if left out
-    engine: str = "serial"  # how local training is executed
+    evaluate_every: Annotated[int, Field(ge=1)] | None = None  # rounds from one to the next; by sizes if left out
+    evaluate_clients: Annotated[int, Field(ge=1)] | None = None  # so many clients, drawn once; all, or by sizes
+    evaluate: Literal["all", "test"] = "all"  # test: no training objective, which takes a pass over all samples
+    patience: Annotated[int, Field(ge=1)] | None = None  # stop a run after so many rounds without a better value
+    target: float | None = None  # stop a run as soon as the value is reached
+    monitor: str | None = None  # the metric that both watch; that of validation, or the main one if left out
+    engine: str = "auto"  # how local training is executed
     device: str = "cpu"  # torch device of tasks that use torch
     data: Table  # dataset and how it is divided
     model: Model = Model()  # for images and synthetic data
@@ -159,17 +164,25 @@ class Experiment(Section):
     channel: Spec = "lossless"  # which messages get through
     server: Spec = "sgd"  # what is done with a step
     algorithms: Annotated[list[Spec], Field(min_length=1)]  # recipes, with settings beside kind
+    grid: Table = {}  # key of the file → list of values: every combination is an experiment of its own
+    tune: Table = {}  # key of an algorithm → list of values, of which the best is chosen
+    tune_by: str = "objective"  # the metric by which it is chosen: the mean of the last 10 rounds and all seeds
 
 
 def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, with `key=value` overrides."""
+    return check(read_table(path, overrides))
+
+
+def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
+    """The table of an experiment in a TOML file, with `key=value` overrides, not checked yet."""
     raw = load(path, "experiment")
     raw.setdefault("name", path.stem)
     for change in overrides:
         override(raw, change)
     if "participation" in raw:
         raw["participation"] = located(raw["participation"], path.parent)
-    return check(raw)
+    return raw
 
 
 def load(path: Path, what: str) -> Table:

@@ -73,9 +73,8 @@ def algorithm(
     own = ("kind", "label", *parts, *LOCAL_KEYS)
     settings = {key: value for key, value in entry.items() if key not in own}
     rule = registry.STRATEGIES.find(recipe.kind, f"{where}.kind")
-    fields = [f.name for f in dataclasses.fields(rule) if f.init]
     for key in settings:
-        known(key, dict.fromkeys([*fields, *own]), f"{where} setting")
+        known(key, dict.fromkeys([*settings_of(entry, where), *own]), f"{where} setting")
     strategy = make(rule, {**recipe.settings, **settings}, where)
     changed = ", ".join(f"{key}={value}" for key, value in settings.items())
     label = entry.get("label", entry["kind"] + (f" {changed}" if changed else ""))
@@ -84,6 +83,12 @@ def algorithm(
     built = {key: build(parts[key], names, key) for key, names in PARTS.items()}
     training = _local(local, {key: entry[key] for key in LOCAL_KEYS if key in entry}, where)
     return Algorithm(label, strategy, **built, local=training)
+
+
+def settings_of(spec: Spec, where: str) -> list[str]:
+    """The settings of the strategy that an entry names."""
+    rule = registry.STRATEGIES.find(_recipe(as_table(spec, where), f"{where}.kind").kind, f"{where}.kind")
+    return [f.name for f in dataclasses.fields(rule) if f.init]
 
 
 def _local(local: Table, own: Table, where: str) -> Local:

@@ -22,7 +22,7 @@ from fedstale.fed_cis.tree import Tree
 from fedstale.fed_cis.weights import Equal, Exits, Weighting
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import EVALUATION_BATCH
-from fedstale.tasks.flat import Flat, draw, seeded, slots, vector
+from fedstale.tasks.flat import Flat, draw, layout, seeded, slots, vector
 from fedstale.tasks.images import splits
 from fedstale.tasks.local import few_threads
 from fedstale.tasks.losses import cross_entropy
@@ -80,6 +80,10 @@ class EarlyExitTask:
         node, exit = self._pair(client)
         loss, gradient = exit.task.gradient(exit.narrow(params), node, batch)
         return loss, exit.widen(gradient, self.d)
+
+    def layout(self) -> dict[str, list[dict[str, Any]]]:
+        """Names and shapes of what the flat vector of parameters is made of."""
+        return layout(self.slots, {})
 
     def evaluate(self, params: Array) -> dict[str, float]:
         """`accuracy` and `loss` of what is served, the accuracy of each exit if it served all, `objective`.

@@ -14,7 +14,7 @@ from functools import partial
 from fedstale.core import require
 from fedstale.experiments.execute import Stop, ended, execute, require_resumable
 from fedstale.experiments.plan import Planned, warmups
-from fedstale.papers.figure import Cell
+from fedstale.experiments.sweep import Cell
 from fedstale.simulate import Diverged, Interrupted
 
 CHECKPOINT_SECONDS = 60.0  # from one checkpoint to the next

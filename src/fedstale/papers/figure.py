@@ -5,26 +5,25 @@
     [figure]                          # what it is, who draws it, what it claims
     [panel.NAME]                      # settings of one part of the figure, by dotted key
     [variant.NAME]                    # settings of a variant, compared as an algorithm called NAME
-    [grid]                            # dotted key(s, with commas) = list: every combination is a cell
-    [tune]                            # key of an algorithm = list: chosen per cell and algorithm
+    [grid], [tune]                    # as in any experiment file, see fedstale.experiments.sweep
     [scale.laptop]                    # settings by dotted key, panels it is `without`, and what was `reduced`
 
-A cell is one experiment, so that its runs advance together. Rates are chosen by the training objective
-(the mean over seeds and the last 10 rounds) from the same list for every algorithm; nothing else is read.
+Rates are chosen by the training objective; nothing else is read.
 """
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedstale.core import BadInput, known, require
 from fedstale.experiments.build import make_participation
-from fedstale.experiments.plan import Planned, find, packaged, plan
-from fedstale.experiments.schema import Experiment, check, load
-from fedstale.experiments.spec import LOCAL_KEYS, Spec, Table, override, put
+from fedstale.experiments.plan import find, packaged
+from fedstale.experiments.schema import check, load
+from fedstale.experiments.spec import LOCAL_KEYS, Spec, Table, as_table, override, put
+from fedstale.experiments.sweep import Cell, at, combinations, entries
 
 PAPERS = Path(__file__).parent  # the figures that come with the package
 OWN = ("figure", "panel", "variant", "grid", "tune", "scale", "visits")
@@ -48,25 +47,6 @@ class Figure(NamedTuple):
     about: Table  # [figure]
     raw: Table  # the rest, the scale's settings in place
     changed: bool = False  # by overrides, so that its files need another name
-
-
-class Choice(NamedTuple):
-    """An algorithm at one setting of what is tuned."""
-
-    algorithm: str
-    settings: Table  # its own numbers: beta, kappa2, …
-    tuned: Table
-    label: str  # of its entry in the experiment
-
-
-class Cell(NamedTuple):
-    """One point of the grid: an experiment with all algorithms at all rates."""
-
-    panel: str
-    point: Table
-    choices: list[Choice]
-    experiment: Experiment
-    runs: Sequence[Planned] = ()  # once it is planned: for each seed, all choices
 
 
 def figures() -> dict[str, Path]:
@@ -146,41 +126,23 @@ def cells(figure: Figure) -> list[Cell]:
             require(len(raw["algorithms"]) == 1, f"{figure.name}: variants are of one algorithm")
             put(raw, "algorithms.0.label", variant)
         for point in combinations(grid):
-            found.append(_cell(figure, panel, point, tune, copy.deepcopy(raw)))
+            found.append(_cell(figure, panel, point, tune, raw))
     return found
 
 
-def combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[Table]:
-    """Every choice of one value from each list."""
-    for values in itertools.product(*lists.values()):
-        yield dict(zip(lists, values, strict=True))
-
-
 def _cell(figure: Figure, panel: str, point: Table, tune: Table, raw: Table) -> Cell:
-    for keys, value in point.items():
-        for key in keys.split(","):
-            put(raw, key.strip(), value)
-    pairs = [pair for spec in raw.get("algorithms", []) for pair in _entries(spec, tune, raw)]
+    raw = at(raw, point)
+    pairs = [pair for spec in raw.get("algorithms", []) for pair in entries(spec, tune, raw, _name(spec))]
     raw |= {"name": figure.name, "algorithms": [entry for _, entry in pairs]}
     if "rounds" not in raw:
         raw["rounds"] = horizon(raw, figure.raw.get("visits"))
+    raw.setdefault("evaluate_every", max(1, raw["rounds"] // 50))  # whatever it costs, so that rates are comparable
     return Cell(panel, point, [choice for choice, _ in pairs], check(raw))
 
 
-def _entries(spec: Spec, tune: Table, raw: Table) -> Iterator[tuple[Choice, Table]]:
-    """An algorithm at every combination of what is tuned, as entries of the experiment."""
-    entry = {"kind": spec} if isinstance(spec, str) else dict(spec)
-    name = str(entry.get("label", entry.get("kind")))
-    own = {k: v for k, v in entry.items() if k not in ("kind", "label") and isinstance(v, int | float)}
-    for tuned in combinations(tune):
-        chosen = copy.deepcopy(entry)
-        for key, value in tuned.items():
-            part, dot, _ = key.partition(".")
-            if dot and part not in chosen:  # the file's part, with another setting
-                chosen[part] = copy.deepcopy(raw.get(part, "sgd"))
-            put(chosen, key, value)
-        chosen["label"] = name + "".join(f" {key}={value:g}" for key, value in tuned.items())
-        yield Choice(name, own, tuned, chosen["label"]), chosen
+def _name(spec: Spec) -> str:
+    entry = as_table(spec, "algorithms")
+    return str(entry.get("label", entry.get("kind")))
 
 
 def horizon(raw: Table, visits: float | None) -> int:
@@ -190,25 +152,3 @@ def horizon(raw: Table, visits: float | None) -> int:
     checked = check(raw | {"rounds": 1})
     part = make_participation(checked.participation, checked.data)
     return max(1, round(visits / float(part.probs(checked.data["clients"]).min())))
-
-
-def planned(found: Sequence[Cell], folder: Path) -> list[Cell]:
-    """The cells with their runs. Each is planned once; computing and reading work on these runs.
-
-    The configuration of a run says what was tuned: the algorithm at all rates has one name.
-    """
-    cells = []
-    for cell in found:
-        names = {
-            c.label: {"tuned": {"algorithm": c.algorithm, "settings": c.tuned}} for c in cell.choices if c.tuned
-        }
-        runs = plan(cell.experiment, folder)
-        labelled = [p._replace(config=p.config | names.get(p.algorithm.label, {})) for p in runs]
-        cells.append(cell._replace(runs=labelled))
-    return cells
-
-
-def cost(found: Sequence[Cell]) -> tuple[int, int]:
-    """The number of runs, and of rounds of all runs together."""
-    runs = [len(c.choices) * len(c.experiment.seeds) for c in found]
-    return sum(runs), sum(r * c.experiment.rounds for r, c in zip(runs, found, strict=True))

@@ -1,6 +1,6 @@
 """The runs behind a figure: which rates were chosen, and what the chosen runs measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from fedstale.core import HasClusters, WarmsUp
 from fedstale.experiments.plan import Planned, by_label
 from fedstale.experiments.spec import Table
-from fedstale.papers.figure import Cell, Choice
+from fedstale.experiments.sweep import Cell, Choice, chosen, place, scores
 from fedstale.runs import metrics, query
 from fedstale.runs.statistics import spread, thinned
 from fedstale.runs.store import RunFolder
@@ -35,23 +35,11 @@ class Row(NamedTuple):
         return self.place | about | end
 
 
-def chosen(cell: Cell, objectives: Mapping[str, float]) -> list[Choice]:
-    """For every algorithm the choice with the least training objective; of equals, the first."""
-    names = dict.fromkeys(c.algorithm for c in cell.choices)
-    return [
-        min((c for c in cell.choices if c.algorithm == name), key=lambda c: objectives[c.label]) for name in names
-    ]
-
-
 def rows(planned: Sequence[Cell], at: Sequence[int]) -> tuple[list[Row], list[Table]]:
     """A row for every chosen run, with its values at the rounds `at`; and a table of how rates were chosen."""
     results, tuning = [], []
     for cell in planned:
-        groups, where = by_label(cell.runs), place(cell)
-        objectives = {
-            label: query.training_objective(p.folder.result() if p.folder.finished else None for p in group)
-            for label, group in groups.items()
-        }
+        groups, where, objectives = by_label(cell.runs), place(cell), scores(cell)
         best = chosen(cell, objectives)
         for c in cell.choices:
             verdict = {"training_objective": objectives[c.label], "chosen": c in best}
@@ -65,16 +53,6 @@ def row(where: Table, c: Choice, p: Planned, at: Sequence[int]) -> Row:
     values = (measured(p.folder, at) if p.folder.finished else {}) | estimation_errors(p) | left_out(p)
     rounds = p.config["rounds"]
     return Row(where, c.algorithm, c.settings, c.tuned, p.seed, rounds, not p.folder.finished, values, p.folder)
-
-
-def place(cell: Cell) -> Table:
-    """The panel and the grid's values, under the name of the setting, without its section where that is clear."""
-    found = {"panel": cell.panel} if cell.panel else {}
-    for keys, value in cell.point.items():
-        key = keys.split(",")[0]
-        name = key.split(".", 1)[-1]
-        found[key if name in ("seed", "rounds", "algorithm", "panel") else name] = value
-    return found
 
 
 def measured(run: RunFolder, at: Sequence[int]) -> Table:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from fedstale.experiments.plan import digest
 from fedstale.experiments.recorder import environment
+from fedstale.experiments.sweep import Cell, cost
 from fedstale.papers import claims, rates
-from fedstale.papers.figure import Cell, Figure, cost
+from fedstale.papers.figure import Figure
 from fedstale.runs import store
 from fedstale.runs.store import write_csv
 

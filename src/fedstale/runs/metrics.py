@@ -75,7 +75,8 @@ METRICS = (
 )
 ROUND_KEYS = ("round", "available", "participants", "refused", "train_loss", "step_norm", "staleness", "heard",
               "not_selected", "beta", "weights")  # of a line of metrics; the other keys are evaluated  # fmt: skip
-RESULT_KEYS = ("rounds", "refused", "fingerprint", "seconds", "rounds_per_second")  # likewise of a result
+RESULT_KEYS = ("rounds", "refused", "stopped", "evaluated_clients", "fingerprint", "seconds",
+               "rounds_per_second")  # of a result  # fmt: skip
 
 
 def metric(name: str) -> Metric:

@@ -176,25 +176,35 @@ def _parts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tuned(setting: Setting) -> Setting:
-    """Of an algorithm at several rates the one of least training objective, as `fedstale reproduce` chooses it."""
+    """Of an algorithm at several settings the best, as `fedstale run` and `reproduce` choose it."""
     families: dict[str, list[tuple[str, str, Group]]] = {}
     for g in setting.groups:
         of = g.all[0].tuned
         name = of.get("algorithm", str(g.config["label"]))
-        rate = " ".join(f"{key}={value:g}" for key, value in of.get("settings", {}).items())
-        rest = {k: v for k, v in _parts(g.config).items() if not rate or k not in ("local", "server")}
+        settings = of.get("settings", {})
+        rate = " ".join(f"{k}={v:g}" if isinstance(v, int | float) else f"{k}={v}" for k, v in settings.items())
+        touched = {"local", "server"} if rate else set()  # what is tuned may be a setting of any part
+        touched |= {key.partition(".")[0] if "." in key else "strategy" for key in settings if key not in _local(g)}
+        rest = {k: v for k, v in _parts(g.config).items() if k not in touched}
         families.setdefault(canonical({"name": name, **rest}), []).append((name, rate, g))
     chosen = []
     for members in families.values():
-        name, rate, best = min(members, key=lambda m: training_objective(r.result for r in m[2].all))
-        note = f"{rate}, of {len(members)} the one of least training objective" if len(members) > 1 else rate
+        by = members[0][2].all[0].tuned.get("by", OBJECTIVE)
+        name, rate, best = min(members, key=lambda m: tuning_score([r.result for r in m[2].all], by))
+        note = f"{rate}, of {len(members)} the one of best {metrics.metric(by).label}" if len(members) > 1 else rate
         chosen.append(best._replace(label=name, note=note))
     return setting._replace(groups=_distinct(chosen))
 
 
-def training_objective(results: Iterable[Mapping[str, Any] | None]) -> float:
-    """Mean over the seeds of the objective of the last 10 rounds; infinite if a run has no result."""
-    values = [float(r[OBJECTIVE]["last10"]) if r and OBJECTIVE in r else math.inf for r in results]
+def _local(g: Group) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = g.config.get("local", {})
+    return found
+
+
+def tuning_score(results: Sequence[Mapping[str, Any] | None], by: str = OBJECTIVE) -> float:
+    """Mean over the seeds of a metric in the last 10 rounds, the less the better; infinite if a run has none."""
+    sign = -metrics.metric(by).score(1.0)
+    values = [sign * float(r[by]["last10"]) if r and by in r else math.inf for r in results]
     mean = float(np.mean(values))
     return mean if math.isfinite(mean) else math.inf
 
@@ -223,7 +233,8 @@ def run_row(folder: RunFolder) -> dict[str, Any]:
         row |= {key: config.get(key) for key in ("seed", "engine", "rounds")}
         row |= {"algorithm": config.get("label"), "lr": flat(config).get("local.lr")}
         result = folder.result() if (folder.path / "result.json").exists() else {}
-        row["state"] = "finished" if result else "interrupted"
+        lost = (folder.path / "diverged.json").exists()
+        row["state"] = "finished" if result else "diverged" if lost else "interrupted"
         row["round"] = result["rounds"] if result else len(folder.metrics())
         for m in metrics.shown(result)[:1]:
             row |= {"metric": m.name, "final": float(result[m.name]["final"])}

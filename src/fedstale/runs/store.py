@@ -8,6 +8,7 @@
     STORE/RUN/params.npy           the final parameters
     STORE/RUN/buffers.npy          the final buffers of a model whose buffers training changes
     STORE/RUN/states.npz           what clients keep at the end, if they keep anything (see client_states)
+    STORE/RUN/model.json           names, shapes and types of what the parameters and buffers are made of
     STORE/RUN/clients.json         of each client its weight and how well the final parameters serve it
     STORE/RUN/result.json          written last: a run is finished when it is there
     STORE/RUN/diverged.json        why the run cannot be finished, and the version of the code that says so
@@ -129,7 +130,15 @@ class RunFolder:
         """Delete what was computed, the result first: a kill in between leaves an unfinished run."""
         (self.path / "result.json").unlink(missing_ok=True)
         self.drop_checkpoint()
-        for name in ("clients.json", "params.npy", "buffers.npy", "states.npz", "metrics.jsonl", "diverged.json"):
+        for name in (
+            "clients.json",
+            "model.json",
+            "params.npy",
+            "buffers.npy",
+            "states.npz",
+            "metrics.jsonl",
+            "diverged.json",
+        ):
             (self.path / name).unlink(missing_ok=True)
 
     def drop_checkpoint(self) -> None:

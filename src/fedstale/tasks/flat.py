@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -95,6 +95,17 @@ def changed_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> tuple[st
     now = dict(module.named_buffers())
     layers = {name.rpartition(".")[0] for name, buffer in now.items() if not torch.equal(buffer, before[name])}
     return tuple(name for name in now if name.rpartition(".")[0] in layers)
+
+
+def layout(slots: Sequence[Slot], buffers: Mapping[str, Tensor]) -> dict[str, list[dict[str, Any]]]:
+    """Name, shape and dtype of each trained parameter, and of each buffer that training changes."""
+    return {
+        "parameters": [{"name": s.name, "shape": list(s.shape), "dtype": "float32"} for s in slots],
+        "buffers": [
+            {"name": name, "shape": list(b.shape), "dtype": str(b.dtype).removeprefix("torch.")}
+            for name, b in buffers.items()
+        ],
+    }
 
 
 def draw(rng: np.random.Generator) -> int:

@@ -83,6 +83,11 @@ class Split(NamedTuple):
         """The samples on a device."""
         return Split(mapped(lambda v: v.to(device), self.x), self.y.to(device), self.offsets)
 
+    def some(self, clients: Ids) -> "Split":
+        """A copy of the samples of some clients, in this order."""
+        rows = np.concatenate([np.arange(*self.offsets[i : i + 2]) for i in clients])
+        return Split(*self.take(torch.from_numpy(rows).to(self.y.device)), np.cumsum([0, *self.sizes[clients]]))
+
     def means(self, values: Floats) -> Floats:
         """(M,) values to their mean per client (n,): nan without samples."""
         return means(values, self.offsets)
@@ -126,6 +131,11 @@ class Lazy(NamedTuple):
     def span(self, start: int, stop: int) -> tuple[Any, Tensor]:
         """Inputs and targets of neighbouring rows."""
         return self.take(torch.arange(start, stop))
+
+    def some(self, clients: Ids) -> "Lazy":
+        """The datasets of some clients, in this order."""
+        chosen = tuple(self.datasets[i] for i in clients.tolist())
+        return Lazy(chosen, np.cumsum([0, *self.sizes[clients]]), self.device)
 
     def to(self, device: torch.device) -> "Lazy":
         """The same datasets, whose samples are put on a device."""

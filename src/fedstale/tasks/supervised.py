@@ -28,7 +28,7 @@ from fedstale.core import (
 from fedstale.kernels import load
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric, PerSample, Scored, average, client_scores, spans
-from fedstale.tasks.flat import Buffers, Flat, changed_buffers, draw, seeded, slots, trained, vector
+from fedstale.tasks.flat import Buffers, Flat, changed_buffers, draw, layout, seeded, slots, trained, vector
 from fedstale.tasks.layers import dense_sizes, stages
 from fedstale.tasks.local import batches_of, drawn, few_threads
 from fedstale.tasks.loops import ClientData, Context, read, started
@@ -122,6 +122,7 @@ class Supervised:
     `held_out` are those of clients that never train. Their scores are `validation_loss`, `held_out_accuracy`, ….
     """
 
+    scores_training = True  # whether an evaluation has the objective; set only in a copy that is narrowed
     averaged: tuple[str, ...] = ()  # buffers that training changes; set only where there are any, so that the
     frozen: tuple[str, ...] = ()  # checksum of a task without them does not depend on how they are treated
     own_buffers: tuple[str, ...] = ()  # those that stay with the client, and
@@ -334,6 +335,31 @@ class Supervised:
         """(b,) the buffers that are averaged, before round 1."""
         return Buffers(self.module(), self.averaged).read()
 
+    def layout(self) -> dict[str, list[dict[str, Any]]]:
+        """Names, shapes and types of what the flat vectors of parameters and buffers are made of."""
+        module = self.module()
+        shared = sorted((s for s in self.slots if s.where.stop <= self.d), key=lambda s: s.where.start)
+        return layout(shared, {name: module.get_buffer(name) for name in self.averaged})
+
+    def evaluated_samples(self, training: bool) -> int:
+        """Samples of one evaluation, with or without those of training."""
+        return int(sum(s.split.sizes.sum() for s in self.scored) + (self.samples.sum() if training else 0))
+
+    def narrowed(self, clients: Ids | None, training: bool) -> "Supervised":
+        """A copy to evaluate on these clients, all if None; without `training` it has no objective."""
+        some = copy.copy(self)  # without its working copies of the model, see __getstate__
+        some.scores_training = training
+        if clients is not None:
+            some.train, some.test = self.train.some(clients), self.test.some(clients)
+            some.weights = self.weights[clients]
+            some.samples, some.n = some.train.sizes, len(clients)
+            some.scored = [
+                s._replace(split=s.split.some(clients), weights=some.weights) if s.of_clients else s
+                for s in self.scored
+            ]
+        require(training or any(s.split.offsets[-1] for s in some.scored), 'evaluate = "test" needs test samples')
+        return some
+
     def load_buffers(self, buffers: Floats) -> None:
         """Set the buffers that the next gradient begins with."""
         self._buffers.load(buffers)
@@ -346,8 +372,8 @@ class Supervised:
         self, params: Array, buffers: Floats | None = None, states: Clients | None = None
     ) -> dict[str, float]:
         """`accuracy`, `loss` and `objective`: every sample passes through the model once."""
-        scores = self.test_scores(params, buffers, states)
-        return {**scores, "objective": self.objective(params, buffers, states)}
+        objective = {"objective": self.objective(params, buffers, states)} if self.scores_training else {}
+        return {**self.test_scores(params, buffers, states), **objective}
 
     def test_scores(
         self, params: Array, buffers: Floats | None = None, states: Clients | None = None

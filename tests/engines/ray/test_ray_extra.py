@@ -7,6 +7,7 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.engines import make
+from fedstale.experiments import sweep
 from fedstale.papers import executors, figure
 from tests.engines.slow_tasks import LOCAL, Slow
 
@@ -33,6 +34,6 @@ def test_sweep(tmp_path: Path) -> None:
         "local": {"lr": 0.1},
         "participation": {"kind": "bernoulli", "p": 0.5},
     }
-    cells = figure.planned(figure.cells(figure.at_scale("small", raw, "paper")), tmp_path)
+    cells = sweep.planned(figure.cells(figure.at_scale("small", raw, "paper")), tmp_path)
     with pytest.raises(BadInput, match=WANTED):
         executors.compute(cells, jobs=2, resume=False, command="", say=print, executor=executors.Executor.ray)

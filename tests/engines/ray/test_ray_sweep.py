@@ -18,8 +18,9 @@ pytest.importorskip(
 )
 
 from fedstale.core import BadInput
+from fedstale.experiments.sweep import planned
 from fedstale.papers import executors
-from fedstale.papers.figure import cells, planned, read
+from fedstale.papers.figure import cells, read
 from fedstale.papers.results import write
 from fedstale.runs import store
 from tests.engines.ray.processes import below, gone, title
