@@ -36,6 +36,12 @@ def floats(*values, dtype=np.float32):
     return np.array(values, dtype)
 
 
+def longer(values):
+    made = Array(values)
+    made.data += bytes(4)
+    return made
+
+
 @pytest.mark.parametrize(
     ("arrays", "metrics", "reason"),
     [
@@ -43,6 +49,7 @@ def floats(*values, dtype=np.float32):
         ({"w": floats(1, np.inf)}, GOOD, "the parameters are not finite"),
         ({"w": floats(1, 2, 3)}, GOOD, "array 'w' must have the shape (2,), got (3,)"),
         ({"w": floats(1, 2, dtype=np.float64)}, GOOD, "array 'w' must be float32, got float64"),
+        ({"w": longer(floats(1, 2))}, GOOD, "array 'w' is not what its header says"),
         ({"v": floats(1, 2)}, GOOD, "array 'w' is missing"),
         ({"w": floats(1, 2), "v": floats(1)}, GOOD, "array 'v' was not asked for"),
         (

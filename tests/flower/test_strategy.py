@@ -28,6 +28,8 @@ def simulated(strategy, there, task=TASK):
     *_, end = fs.simulate(
         Serial(task, LOCAL), strategy.rules.strategy, fs.Trace(there), rounds=len(there), estimator=estimator
     )
+    found = strategy._training.population.checkpoint.belief
+    assert np.array_equal(strategy.rules.estimator.probs(found), estimator.probs(end.checkpoint.belief))
     return end.params
 
 
@@ -147,15 +149,14 @@ def test_a_sample_of_the_clients_trains():
 
 def test_newcomers_start_with_rows_and_intervals_of_their_own():
     there = np.ones((8, N), bool)
-    there[:5, 4:] = False
+    there[:5, 4:] = there[1, 3] = False
     strategy = FedStale("fedstale", fraction_evaluate=0.0)
     trained(strategy, Coming(there), 8)
     population = strategy._training.population
     assert len(population.names) == N
     assert population.checkpoint.state.written.tolist() == [8] * N
-    assert (
-        strategy.rules.estimator.probs(population.checkpoint.belief).tolist() == [1.0] * N
-    )  # never missed a round
+    probs = strategy.rules.estimator.probs(population.checkpoint.belief)
+    assert probs.tolist() == [1, 1, 1, 7 / 8, 1, 1]  # the newcomers never missed a round
     np.testing.assert_allclose(population.weights, 1 / N, rtol=1e-6)
 
 
@@ -165,12 +166,14 @@ def test_leavers_are_forgotten_after_so_many_rounds():
     strategy = FedStale("mifa", fraction_evaluate=0.0, forget_after=3)
     grid = Coming(there)
     left = strategy._identities.of(grid, [])[1002]
-    trained(strategy, grid, 8)
+    trained(strategy, grid, 6)
+    assert left in strategy._training.population.names  # not online for three rounds, 4 to 6
+    trained(strategy, grid, 1)
     population = strategy._training.population
     assert len(population.names) == N - 1
     assert left not in population.names
-    assert population.checkpoint.state.written.tolist() == [8] * (N - 1)
-    assert population.clients.seen.tolist() == [8] * (N - 1)
+    assert population.checkpoint.state.written.tolist() == [7] * (N - 1)
+    assert population.clients.seen.tolist() == [7] * (N - 1)
 
 
 def test_a_round_without_replies_is_a_round():
@@ -210,7 +213,7 @@ def test_an_app_may_change_the_model_between_rounds():
 @pytest.mark.parametrize("rule", ["auto", "ca-fed", "wait-minibatch"])
 def test_a_restored_strategy_goes_on_with_the_same_bits(rule, tmp_path):
     there = table(9)
-    there[:, :2], there[:2, 5] = True, False  # Flower waits for two nodes; a newcomer makes a second cohort
+    there[:, :2], there[:2, 5], there[2, 5] = True, False, True  # two nodes, as Flower demands; and a newcomer
     whole, half, rest = (FedStale(rule, fraction_evaluate=0.0) for _ in range(3))
     end = trained(whole, Coming(there), 9)
     trained(half, Coming(there), 4)
@@ -229,6 +232,9 @@ def test_a_state_that_does_not_fit_is_refused():
         strategy.state_dict()
     trained(strategy, Direct(N, quadratic()), 1)
     state = strategy.state_dict()
+    strategy.configure_train(2, strategy.arrays, ConfigRecord(), Direct(N, quadratic()))
+    with pytest.raises(BadInput, match="not before the first one or during one"):
+        strategy.state_dict()
     with pytest.raises(BadInput, match=r"belongs to SelfTuning.*this strategy has FedAvg"):
         FedStale("fedavg").load_state_dict(state)
     without = {name: a for name, a in state.items() if not name.startswith("state")}
@@ -254,6 +260,12 @@ def test_a_state_that_does_not_fit_is_refused():
 def test_settings_that_cannot_be_used_are_refused_with_a_sentence(settings, sentence):
     with pytest.raises(BadInput, match=sentence):
         Uneven(**settings)
+
+
+def test_the_estimator_is_that_of_the_recipe_unless_another_is_given():
+    assert FedStale("ca-fed").rules.estimator.estimator == recipe("ca-fed").estimator
+    assert FedStale("auto").rules.estimator.estimator == fs.Intervals()
+    assert isinstance(FedStale("ca-fed", estimator="beta-bernoulli").rules.estimator.estimator, fs.BetaBernoulli)
 
 
 def test_given_probabilities_are_used():
