@@ -6,6 +6,7 @@ import torch
 
 from fedstale.core import Array, BadInput, Job, Local
 from fedstale.engines import Serial
+from fedstale.engines.serial import answer
 from fedstale.tasks import local as training
 from fedstale.tasks.losses import cross_entropy
 from fedstale.tasks.quadratic import Quadratic
@@ -50,6 +51,7 @@ def test_training_uses_one_thread_and_evaluations_of_small_models_too(
         for work, due in (
             (lambda: Serial(task, LOCAL).train([job]), 1), (lambda: Serial(task, LOCAL).losses(job), 1),
             (lambda: task.evaluate(task.init(0)), threads), (lambda: task.per_client(task.init(0)), threads),
+            (lambda: answer(task, job, True), threads), (lambda: answer(task, job, False), threads),
         ):  # fmt: skip
             used.clear()
             work()

@@ -21,7 +21,7 @@ from fedstale.core import (
     runs_loops,
 )
 from fedstale.rng import stream
-from fedstale.tasks.local import drawn, settled, training_thread, work_of
+from fedstale.tasks.local import drawn, few_threads, settled, training_thread, work_of
 
 if TYPE_CHECKING:
     from fedstale.engines.optimizers import Optimizer
@@ -35,11 +35,15 @@ def cut(task: Task, jobs: Sequence[Job], updates: Array, losses: Array) -> list[
 
 
 def answer(task: Task, job: Job, training: bool) -> Reply:
-    """Serial's reply to a job; if it is not to train, only the losses, and updates without coordinates."""
+    """Serial's reply to a job; if it is not to train, only the losses, and updates without coordinates.
+
+    For a process of its own: a large model may use all threads that torch has there; in an engine it has one.
+    """
     engine = Serial(task, job.local)
-    if training:
-        return engine.train([job])[0]
-    return Reply(np.empty((len(job.clients), 0), np.float32), engine.losses(job))
+    with few_threads(task):
+        if training:
+            return engine._train(job)
+        return Reply(np.empty((len(job.clients), 0), np.float32), engine._losses(job))
 
 
 def _padded(shared: Array, whole: Array) -> Array:
@@ -129,7 +133,10 @@ class Serial:
     def losses(self, job: Job) -> Array:
         """(m,) the loss of each client's first batch of this round, without training."""
         with training_thread(self.task):
-            return np.array([self._loss(job, i) for i in job.clients.tolist()], np.float32)
+            return self._losses(job)
+
+    def _losses(self, job: Job) -> Array:
+        return np.array([self._loss(job, i) for i in job.clients.tolist()], np.float32)
 
     def _loss(self, job: Job, client: int) -> float:
         return self.task.gradient(self._begin(job, client), client, next(self._batches(job, client)))[0]
