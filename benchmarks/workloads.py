@@ -1,12 +1,15 @@
 """Workloads that are measured, and who runs them: our engines, and the loop that everybody writes first."""
 
 import copy
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
+from importlib import import_module
 from itertools import count, pairwise
 from math import prod
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +51,15 @@ class Workload(NamedTuple):
         return self.seeds * self.betas
 
 
+class Resnet(NamedTuple):
+    """The model of examples/resnet18.py."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        sys.path += [place for place in [str(Path(__file__).parents[1] / "examples")] if place not in sys.path]
+        made: nn.Module = import_module("resnet18").resnet18()
+        return made
+
+
 LINEAR = Workload("linear 784 → 10", Linear(), "batched")
 DENSE = Workload("MLP 784-200-10", MLP((200,)), "batched", hidden=(200,))
 LEAF = Workload("LEAF linear 60 → 10, batch 32, 100 clients", Linear(), "batched", (60,), clients=100, batch=32)
@@ -55,6 +67,10 @@ SMALL = Workload(
     "CNN 8/16, fc 32, batch 32", CNN((8, 16), hidden=(32,)), "batched", hidden=(32,), channels=(8, 16), batch=32
 )
 CONVOLUTIONS = Workload("MNIST CNN 32/64, fc 128", MnistCNN(), "pool", hidden=(128,), channels=(32, 64))
+RESNET = Workload(
+    "ResNet-18 with BatchNorm, width 16, batch 32, 3 steps", Resnet(), "auto", (3, 32, 32),
+    clients=10, batch=32, steps=3, samples=96,
+)  # fmt: skip
 WORKLOADS: Mapping[str, Workload] = {
     "leaf": LEAF,
     "linear": LINEAR,
@@ -65,6 +81,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "cnn": SMALL,
     "cnn-15": SMALL._replace(about=f"{SMALL.about}, 15 runs", seeds=3, betas=5),
     "mnist-cnn": CONVOLUTIONS,
+    "resnet18": RESNET,
 }
 
 Client = tuple[torch.Tensor, torch.Tensor]  # inputs, targets
@@ -80,8 +97,10 @@ def samples(w: Workload) -> list[Client]:
     return [(torch.from_numpy(inputs), torch.from_numpy(targets)) for inputs, targets in zip(x, y, strict=True)]
 
 
-def plain(w: Workload) -> nn.Sequential:
+def plain(w: Workload) -> nn.Module:
     """The model as people write it."""
+    if isinstance(w.model, Resnet):
+        return w.model.build(w.shape, w.classes)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise((w.shape[0], *w.channels)):
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from workloads import WORKLOADS, Workload, flops, ours, plain, samples, update
 
 from fedstale.cli.bench import Format, bench, measuring
 from fedstale.core import BadInput
+from fedstale.tasks.local import one_thread
 from fedstale.tasks.models import MLP, Linear, MnistCNN
 from fedstale.tasks.supervised import Supervised
 
@@ -72,7 +74,7 @@ def test_work_is_counted() -> None:
     assert flops(TINY._replace(seeds=2, betas=3)) == 6 * flops(TINY)
 
 
-@pytest.mark.parametrize("name", ["leaf", "linear", "mlp", "mnist-cnn"])
+@pytest.mark.parametrize("name", ["leaf", "linear", "mlp", "mnist-cnn", "resnet18"])
 def test_contenders_train_the_same_model(name: str) -> None:
     w = WORKLOADS[name]
     theirs, mine = (sum(p.numel() for p in m.parameters()) for m in (plain(w), w.model.build(w.shape, w.classes)))
@@ -80,15 +82,22 @@ def test_contenders_train_the_same_model(name: str) -> None:
     assert isinstance(w.model, MnistCNN) == bool(w.channels)
 
 
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    with one_thread():  # more are slow where tests share the cores
+        yield
+
+
 WHOLE = {  # a batch is all that a client has, so that the order of its samples does not matter
     "linear": TINY._replace(batch=8, steps=3),
     "mlp": TINY._replace(model=MLP((3,)), hidden=(3,), batch=8, steps=3),
     "mnist-cnn": CNN._replace(clients=2, samples=4, batch=4, steps=2, engine="serial"),
+    "resnet18": WORKLOADS["resnet18"]._replace(clients=1, samples=4, batch=4, steps=1, engine="serial"),
 }
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_our_round_and_the_naive_one_take_the_same_steps(name: str) -> None:
+def test_our_round_and_the_naive_one_take_the_same_steps(name: str, one_core: None) -> None:
     w = WHOLE[name]
     with ours(w) as play:
         (reply,) = played(play)

@@ -174,3 +174,22 @@ def test_a_model_of_a_notebook_is_refused_in_one_sentence() -> None:
     code += "try: fs.engine('pool', task, fs.Local(lr=0.1))\nexcept fs.BadInput as error: print(error)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "cannot see what is defined in the cells of a notebook: put the model into a module" in done.stdout
+
+
+def test_freed_memory_is_kept() -> None:
+    """Three arrays of 64 MB, one after the other, are one place in memory: it is got from the system once."""
+    program = """
+import resource, numpy as np
+from fedstale.engines.machine import keep_memory
+kept, faults = keep_memory(), []
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(1 << 23)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(int(kept), *faults)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    kept, first, *others = map(int, done.stdout.split())
+    if kept:  # with glibc
+        assert first > 100
+        assert max(others) < first / 10

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstale.core import Array, BadInput, CountsSamples, Floats, Ids, Job, Local, Reply, State, Task, buffered
+from fedstale.engines.machine import keep_memory
 from fedstale.engines.processes.shared import Shared, load
 from fedstale.engines.serial import answer
 from fedstale.tasks.local import work_of
@@ -118,6 +119,7 @@ def work(pipe: Connection, board: Shared, data: Shared, packed: bytes) -> None:
     """Load the task, report ready with None, then answer every unit with its extras or the error that it raised."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent's to stop
     threading.Thread(target=_follow, daemon=True).start()
+    keep_memory()
     try:
         data.fit(data.size)
         task, _ = load(packed, data.array)  # local training comes with each unit

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import Array, BadInput, Reply, Task
+from fedstale.engines.machine import keep_memory
 from fedstale.engines.processes.shared import load
 from fedstale.engines.processes.worker import Unit, reply_to
 from fedstale.engines.ray.cluster import fetch, result
@@ -25,6 +26,7 @@ class Actor:
 
     def __init__(self, path: list[str]) -> None:
         os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
+        keep_memory()
         sys.path += [place for place in path if place not in sys.path]
         self.task: Task | None = None
 
