@@ -84,6 +84,17 @@ def test_a_metric_that_is_not_evaluated_is_refused_before_training(tmp_path: Pat
         list(execute(cell.experiment, cell.runs))
 
 
+def test_a_metric_that_stored_runs_do_not_have_is_refused_too(tmp_path: Path) -> None:
+    raw = RAW | {"algorithms": ["fedavg"], "tune": {"lr": [0.1]}, "tune_by": "auc"}
+    (cell,) = sweep.planned(sweep.cells(raw), open_store(tmp_path / "runs"))
+    for p in cell.runs:
+        p.folder.path.mkdir()
+        write_json(p.folder.path / "config.json", p.config)
+        write_json(p.folder.path / "result.json", {"objective": {"last10": 1.0}, "rounds": 3})
+    with pytest.raises(BadInput, match=r"tune_by 'auc' is unknown; known: objective$"):
+        sweep.scores(cell)
+
+
 def test_a_sweep_is_not_planned_as_one_experiment(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"an experiment with \[grid\] or \[tune\] is several"):
         plan(check(RAW | {"grid": {"rounds": [1, 2]}}), tmp_path)

@@ -197,6 +197,12 @@ def test_a_small_raster_is_drawn_whole() -> None:
     assert plot.data[0]["y"] == [0, 1, 2, 3]
 
 
+def test_the_staleness_of_seeds_that_stopped_early_is_that_of_the_common_rounds() -> None:
+    long, short = fake(12, 4), fake(5, 4)
+    plot = clients.staleness("one", long._replace(seeds=[*long.seeds, *short.seeds]))
+    assert plot.data[0]["x"] == [1, 2, 3, 4, 5]
+
+
 def test_what_is_not_recorded_is_said(tmp_path: Path) -> None:
     folder = compute(tmp_path / "runs", algorithms=["fedavg"], seeds=[1])
     for run in store.runs(folder):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedstale.core import require, shown
+from fedstale.core import known, require, shown
 from fedstale.experiments.plan import Planned, algorithm, by_label, plan
 from fedstale.experiments.schema import Experiment, check
 from fedstale.experiments.spec import LOCAL_KEYS, Spec, Table, as_table, put, settings_of
@@ -146,6 +146,9 @@ def scores(cell: Cell) -> dict[str, float]:
     results = {
         label: [p.folder.result() if p.folder.finished else None for p in of] for label, of in groups.items()
     }
+    done = next((r for some in results.values() for r in some if r), None)
+    if done and cell.by != OBJECTIVE:  # runs that were stored before are not asked while they are computed
+        known(cell.by, {name: value for name, value in done.items() if isinstance(value, Mapping)}, "tune_by")
     return {label: query.tuning_score(some, cell.by) for label, some in results.items()}
 
 

@@ -86,8 +86,8 @@ def _counts(names: str, lines: Lines) -> Plot:
 
 def staleness(names: str, lines: Lines) -> Plot:
     """Rounds since each client was last heard from: the median, nine tenths, the oldest; mean over the seeds."""
-    run = lines.seeds[0]
-    ages = spread([[line["staleness"] for line in seed] for seed in lines.seeds]).mean  # (rounds, 3)
+    run = min(lines.seeds, key=len)  # seeds that stopped early have fewer rounds
+    ages = spread([[line["staleness"] for line in seed[: len(run)]] for seed in lines.seeds]).mean  # (rounds, 3)
     kept = thinned(len(run), POINTS)
     rounds = [run[k]["round"] for k in kept]
     data = [
