@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core.parts import BadInput, imported, part, require, shown
+from fedstale.core.parts import BadInput, imported, keep, part, require, shown
 
 __all__ = ["Local", "Schedule", "Work", "Workload"]
 
@@ -88,7 +88,7 @@ class Local:
         require(clip is None or 0 < clip < math.inf, f"clip_norm must be above 0 and finite, got {clip}")
         self._check_together()
         if self.steps is None and self.epochs is None and self.work is None:
-            object.__setattr__(self, "steps", STEPS)
+            keep(self, "steps", STEPS)
 
     def __repr__(self) -> str:
         """The settings that are not the default."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Mask, Participation, part, require
+from fedstale.core import Array, Ids, Mask, Participation, keep, part, require
 
 AWAY = 64  # streams away from the nodes', past those of samplings in between
 
@@ -39,8 +39,7 @@ class ExitSampling:
         rest = f"below 1/{deepest - 1}, for the deepest of {deepest} exits is trained with the rest"
         most = rest if deepest > 1 else "finite"
         require(ok, f"p must be at least 0 and {most}, got {self.p}")
-        exits.flags.writeable = False
-        object.__setattr__(self, "exits", exits)
+        keep(self, "exits", exits)
 
     def pairs(self) -> Ids:
         """(n, 2) the node and the exit of each client: node by node, exits ascending."""

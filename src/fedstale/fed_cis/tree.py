@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Floats, Ids, part, require
+from fedstale.core import BadInput, Floats, Ids, keep, part, require
 
 
 class Flows(NamedTuple):
@@ -47,8 +47,7 @@ class Tree:
         require(0 < total < np.inf, f"arrivals must be finite and not all 0, got a total of {total:g}")
         _check_parents(parents, exits)
         for name, value in {"parents": parents, "exits": exits, "arrivals": arrivals, "capacity": capacity}.items():
-            value.flags.writeable = False
-            object.__setattr__(self, name, value)
+            keep(self, name, value)
 
     @property
     def n(self) -> int:

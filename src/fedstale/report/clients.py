@@ -10,7 +10,7 @@ import numpy as np
 
 from fedstale.core import Floats, Mask
 from fedstale.plots.palette import DARK, ORANGE, Look, look
-from fedstale.report.plots import CLIENTS, ROWS, Key, Plot, Table, faint, layout, plain, stroke
+from fedstale.report.plots import CLIENTS, ROWS, Key, Plot, Table, dots, faint, layout, plain, stroke
 from fedstale.report.series import POINTS, Lines, per_client, shares, weights
 from fedstale.runs.metrics import metric
 from fedstale.runs.query import HEARD, NOT_SELECTED, Line, grouped, names_clients, presence
@@ -113,7 +113,8 @@ def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     a = np.full(n, 1 / n) if a is None or len(a) != n else np.where(a > 0, a, np.nan)
     ratios = {g.group.label: w / a for g, w in found}
     order = np.arange(n) if share is None else np.argsort(share, kind="stable")
-    data = [_dots(label, looks[label], ratio, order) for label, ratio in ratios.items()]
+    said_of = "client %{text}: %{y:.3g} of its share"
+    data = [dots(label, looks[label], ratio[order], order, said_of) for label, ratio in ratios.items()]
     ends = ", ".join(f"{label} {np.nanmin(r):.2f} to {np.nanmax(r):.2f}" for label, r in ratios.items())
     said = f"Realised weight of each of {n} clients relative to its weight in the objective, 1 being fair: {ends}."
     axes = layout("clients, the rarest first" if share is not None else "client", "realised weight / aᵢ")
@@ -123,15 +124,6 @@ def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     rows = [[str(i), often[i], *(f"{r[i]:.3g}" for r in ratios.values())] for i in order[thinned(n, CLIENTS)]]
     table = Table(["client", "heard from", *ratios], rows)
     return Plot("Realised weights", data, axes | {"shapes": [FAIR]}, said, table, keys, note)
-
-
-def _dots(label: str, look: Look, ratio: Floats, order: Any) -> dict[str, Any]:
-    return {
-        "type": "scatter", "mode": "markers", "legendgroup": label, "x": list(range(1, len(order) + 1)),
-        "y": plain(ratio[order]), "text": [str(i) for i in order],
-        "marker": {"color": look.colour, "symbol": look.symbol, "size": 8, "line": {"width": 0.5, "color": "#fff"}},
-        "hovertemplate": f"{escape(label)}<br>client %{{text}}: %{{y:.3g}} of its share<extra></extra>",
-    }  # fmt: skip
 
 
 def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:

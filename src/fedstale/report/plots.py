@@ -1,11 +1,12 @@
 """What a plot of the page is and how it looks, and the curves over rounds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedstale.core import Floats
 from fedstale.plots.palette import Look
 from fedstale.report.series import Lines, Series, series
 from fedstale.runs.metrics import Metric
@@ -69,6 +70,16 @@ def layout(
 def plain(values: Any) -> list[float | None]:
     """Six digits of each, which is more than a screen shows; null where there is none."""
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
+
+
+def dots(label: str, look: Look, values: Floats, clients: Iterable[int], said: str) -> dict[str, Any]:
+    """A marker for each client, side by side; `said` is the text of the one that is pointed at."""
+    return {
+        "type": "scatter", "mode": "markers", "legendgroup": label, "x": list(range(1, len(values) + 1)),
+        "y": plain(values), "text": [str(i) for i in clients],
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 8, "line": {"width": 0.5, "color": "#fff"}},
+        "hovertemplate": f"{escape(label)}<br>{said}<extra></extra>",
+    }  # fmt: skip
 
 
 def curves(lines: Sequence[Lines], m: Metric, looks: Mapping[str, Look]) -> Plot | None:

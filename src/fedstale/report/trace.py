@@ -7,7 +7,7 @@ import numpy as np
 
 from fedstale.core import BadInput, Floats
 from fedstale.plots.palette import look
-from fedstale.report.plots import CLIENTS, Key, Plot, Table, layout, plain
+from fedstale.report.plots import CLIENTS, Key, Plot, Table, dots, layout, plain
 from fedstale.report.series import POINTS
 from fedstale.runs.statistics import thinned
 
@@ -49,12 +49,7 @@ def _weights(values: Floats, table: Table, thin: str) -> Plot:
     data, keys = [], []
     for k, (column, name) in enumerate(((4, "asked for"), (5, "given by plain averaging"))):
         keys.append(Key(name, look(k), line=False))
-        data.append({
-            "type": "scatter", "mode": "markers", "legendgroup": name, "x": list(range(1, len(values) + 1)),
-            "y": plain(values[:, column]), "text": [f"{c:.0f}" for c in values[:, 0]],
-            "marker": {"color": look(k).colour, "symbol": look(k).symbol, "size": 8},
-            "hovertemplate": f"client %{{text}}, {name}: %{{y:.3g}}<extra></extra>",
-        })  # fmt: skip
+        data.append(dots(name, look(k), values[:, column], values[:, 0].astype(int), "client %{text}: %{y:.3g}"))
     gap = 0.5 * float(np.abs(values[:, 4] - values[:, 5]).sum())
     said = f"Weight of each client, asked for and given by plain averaging: {gap:.1%} of the weight is misplaced."
     return Plot("What plain averaging makes of it", data, layout("clients, the rarest first", "weight"), said,
