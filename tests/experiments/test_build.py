@@ -235,3 +235,35 @@ def test_a_recording_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
         found = chosen.participation if isinstance(chosen.participation, fs.Trace) else chosen.participation.base
         assert np.array_equal(found.recording(2), [[1, 0], [0, 1], [1, 1]])
         assert np.allclose(found.probs(2), 2 / 3), "the mean of each client's row"
+
+
+NORMAL = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.head = torch.nn.Linear(16, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)
+    def forward(self, x):
+        return self.head(self.norm(self.body(x.flatten(1))))
+"""
+
+
+def test_what_stays_with_the_client_is_said_in_the_file(made: Any, tmp_path: Path) -> None:
+    (tmp_path / "normal_net.py").write_text(NORMAL)
+    kind = '\n[model]\nkind = "normal_net:Net"\n'
+    _, task = made(f'{kind}buffers = "local"\npersonal = ["head"]')
+    assert (task.d, task.personal[-1], len(task.own_buffers)) == (16 * 4 + 4, "head.bias", 3)
+    _, task = made(f'{kind}buffers = "frozen"')
+    assert task.frozen
+    keys = [read(tmp_path / "e.toml").model.model_dump()]
+    _, task = made(f'{kind}buffers = "average"\npersonal = []')
+    assert task.averaged
+    keys.append(read(tmp_path / "e.toml").model.model_dump())
+    assert [{"buffers", "personal"} & {*key} for key in keys] == [{"buffers"}, set()]
+    with pytest.raises(
+        BadInput, match="personal must name trained parameters, got 'tail'; the model has body, norm"
+    ):
+        made(f'{kind}personal = ["tail"]')
+    with pytest.raises(BadInput, match=r"model\.buffers are for images, got data.dataset 'synthetic'"):
+        make_task({"dataset": "synthetic", "clients": 2, "seed": 0}, {"kind": "linear", "buffers": "local"})

@@ -146,6 +146,22 @@ def test_a_run_starts_from_the_end_of_its_warm_up(tmp_path: Path) -> None:
     assert ends[0] == pytest.approx(ends[1], rel=1e-5)  # without noise three rounds and one are four
 
 
+def counted(model: Any, data: Any, context: Any) -> None:
+    context.state["rounds"] = context.state.get("rounds", 0) + 1
+
+
+def test_clients_go_on_with_what_they_kept_in_the_warm_up(tmp_path: Path) -> None:
+    raw = RAW | {
+        "algorithms": ["fedavg"], "rounds": 1, "participation": {"kind": "bernoulli", "p": 1.0},
+        "data": {"dataset": "synthetic", "clients": 2, "max_samples": 5}, "model": {"kind": "linear"},
+        "local": {"lr": 0.1, "train": f"{__name__}:counted"},
+        "warmup": {"rounds": 3, "lr": 0.1, "train": f"{__name__}:counted"},
+    }  # fmt: skip
+    (p,) = plan(check(raw), open_store(tmp_path / "runs"))
+    list(execute(check(raw), [p]))
+    assert p.folder.client_states() == {i: {"loop": {"rounds": 4}} for i in range(2)}
+
+
 @pytest.mark.parametrize(("chosen", "threads"), [("serial", {1}), ("batched", {2})])
 def test_evaluations_take_no_more_threads_than_training(
     chosen: str, threads: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

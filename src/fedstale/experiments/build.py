@@ -55,7 +55,12 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
     from fedstale.tasks.split import WEIGHTS
     from fedstale.tasks.synthetic import synthetic
 
-    own = {key: value for key, value in model.items() if key not in ("ridge", "loss", "metrics")}
+    own = {key: value for key, value in model.items() if key not in ("ridge", "loss", "metrics", *STAYING)}
+    kept = {key: model[key] for key in STAYING if key in model}
+    images = data["dataset"] != "synthetic" and not data.get("cis")
+    require(
+        images or not kept, f"model.{' and model.'.join(kept)} are for images, got data.dataset {data['dataset']!r}"
+    )
     if data.get("cis"):
         require(
             {"loss", "metrics"}.isdisjoint(model), "data.cis has cross entropy and accuracy: leave out model.loss"
@@ -72,7 +77,14 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
             ridge=model["ridge"], device=device,
         )  # fmt: skip
     return image_task(
-        divide(data), network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device
+        divide(data),
+        network,
+        weights=weights,
+        loss=loss,
+        metrics=metrics,
+        ridge=model["ridge"],
+        device=device,
+        **kept,
     )
 
 
@@ -196,5 +208,6 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
     return build(data["partition"], PARTITIONS, "data.partition"), swap
 
 
+STAYING = ("buffers", "personal")  # settings of a model about what is averaged and what stays with the client
 SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
 RECORDINGS = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that names a file

@@ -77,10 +77,9 @@ class Recorder:
         self.start, self.tally = saved or self._empty()
         if p.warmup and saved is None:
             before = p.warmup.folder
-            kept = (
-                self.start.clients if self.start.clients is None else before.client_states() or self.start.clients
-            )
-            self.start = self.start._replace(params=before.params(), buffers=before.buffers(), clients=kept)
+            self.start = self.start._replace(params=before.params(), buffers=before.buffers())
+            if self.start.clients is not None and (kept := before.client_states()):
+                self.start = self.start._replace(clients=kept)
         self.stopping = Stopping(p.config)
         if self.stopping.asked:
             for line in p.folder.metrics()[: self.start.t]:

@@ -111,11 +111,13 @@ DATA: Mapping[str, type[Section]] = {
 
 class Model(Section):
     model_config = ConfigDict(extra="allow", strict=True)  # the rest are the model's own settings
-    later = ("loss", "metrics")
+    later = ("loss", "metrics", "buffers", "personal")
     kind: str = "linear"  # name of a model; its settings stand beside it
     ridge: Annotated[float, Field(ge=0)] = 0.0  # adds ridge · ‖w‖² / 2 to the loss
     loss: Spec | None = None  # a loss such as "torch.nn:MSELoss", or of your own; cross entropy if left out
     metrics: dict[str, str] = {}  # more scores of the test samples: name = "module:function"
+    buffers: Literal["average", "local", "frozen"] = "average"  # of BatchNorm: what becomes of running statistics
+    personal: list[str] = []  # layers or parameters that stay with each client, such as "head"
 
     @model_validator(mode="before")
     @classmethod

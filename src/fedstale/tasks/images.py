@@ -1,6 +1,6 @@
 """Image classification: a divided dataset and a model as a task."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ def image_task(
     metrics: Mapping[str, Metric] | None = None,
     transform: Transform | None = None,
     buffers: Treatment = "average",
+    personal: Sequence[str] = (),
     ridge: float = 0.0,
     device: str = "cpu",
 ) -> Supervised:
@@ -51,6 +52,7 @@ def image_task(
         metrics=metrics,
         transform=transform,
         buffers=buffers,
+        personal=personal,
         ridge=ridge,
         device=device,
     )
