@@ -38,7 +38,8 @@ class Identities:
             name = partitions.get(node) or _key_name(nodes.get(node)) or f"node-{node}"
             self.names[node] = f"node-{node}" if name in taken else name
             taken.add(self.names[node])
-        return {node: self.names[node] for node in self.names if node in nodes or node in {*asked}}
+        here = {*nodes, *asked}
+        return {node: name for node, name in self.names.items() if node in here}
 
     def compare(self, before: Iterable[str], now: set[str]) -> None:
         """Warn, once, if the clients that are online now seem to have had other names before."""

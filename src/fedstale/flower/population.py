@@ -76,11 +76,11 @@ class Rules(NamedTuple):
             n, state = len(names), self.strategy.init(len(names), d)
             start = Checkpoint(0, params, state, self.estimator.init(n), self.server.init(d), channel=None)
             known = Population(tuple(names), Clients.empty(n), start)
-        new = [name for name in names if name not in set(known.names)]
+        before, online = {*known.names}, {*names}
+        new = [name for name in names if name not in before]
         if new:
             known = self._joined(known, new, d)
-        now = {*names}
-        known.clients.seen[[k for k, name in enumerate(known.names) if name in now]] = known.checkpoint.t + 1
+        known.clients.seen[[k for k, name in enumerate(known.names) if name in online]] = known.checkpoint.t + 1
         return known
 
     def _joined(self, known: Population, new: Sequence[str], d: int) -> Population:

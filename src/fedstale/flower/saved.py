@@ -1,5 +1,6 @@
 """The state of a Flower strategy as arrays, for `np.savez`, and back. Nothing is pickled."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -56,4 +57,12 @@ def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) ->
 
 
 def _described(rules: Rules) -> str:
-    return f"{rules.strategy}, {rules.estimator.estimator}, {rules.server}"
+    """The parts without the settings that have their default: a later version may have more of them."""
+    return ", ".join(map(_settings, (rules.strategy, rules.estimator.estimator, rules.server)))
+
+
+def _settings(part: object) -> str:
+    if not dataclasses.is_dataclass(part):
+        return repr(part)
+    values = [(f.name, repr(getattr(part, f.name)), repr(f.default)) for f in dataclasses.fields(part)]
+    return f"{type(part).__name__}({', '.join(f'{name}={x}' for name, x, default in values if x != default)})"
