@@ -87,6 +87,8 @@ REFUSED = [
     ({"participation": {"p_min": 0.2}}, "participation.kind is missing"),
     ({"participation": {"kind": "two-groups"}}, "needs p_min"),
     ({"local": {}}, "local.lr is missing"),
+    ({"local": {"lr": 0.1, "rounds": 3}}, "local setting 'rounds' is unknown"),
+    ({"warmup": {"lr": 0.1, "rounds": 3, "stepps": 3}}, "warmup setting 'stepps' is unknown; did you mean 'steps'"),
     ({"data": {}}, "data.dataset is missing"),
     ({"data": {"dataset": "digits", "partition": {"kind": "dirichlet", "alpha": -1.0}}}, "alpha"),
     ({"name": "../up"}, "name"),

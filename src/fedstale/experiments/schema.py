@@ -134,7 +134,8 @@ class Training(Section):
 
     def settings(self) -> Table:
         """The settings of Local that the section gives."""
-        return self.model_dump(exclude={"rounds"})
+        own = type(self).model_fields.keys() - Training.model_fields.keys()  # such as a warm-up's rounds
+        return self.model_dump(exclude={*own})
 
 
 class Warmup(Training):
