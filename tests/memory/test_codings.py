@@ -174,9 +174,12 @@ def test_strategies_keep_their_promises_with_every_coding(strategy: Any, coding:
 
 
 @pytest.mark.parametrize("strategy", [FedStale, MIFA, FedVARP])
-def test_a_name_is_no_coding(strategy: Any) -> None:
-    with pytest.raises(BadInput, match="memory must be a Coding, got 'int8'"):
-        strategy(memory="int8")
+@pytest.mark.parametrize(
+    ("value", "told"), [("int8", "'int8'"), (None, "None"), (8, "8"), (Int8, "<class"), (MIFA(), "MIFA")]
+)
+def test_what_is_no_coding_is_refused(strategy: Any, value: Any, told: str) -> None:
+    with pytest.raises(BadInput, match=f"memory must be a Coding, got {told}"):
+        strategy(memory=value)
 
 
 def test_the_memory_can_average() -> None:

@@ -54,8 +54,10 @@ def _items_fit(origin: Any, inner: tuple[Any, ...], value: Any) -> bool:
 
 def _has_members(protocol: type, value: Any) -> bool:
     """Whether a part has what a protocol asks for; its properties are not computed, which may take long."""
+    if value is None or isinstance(value, type | str | bytes | int | float | list | tuple | dict | np.ndarray):
+        return False
     if not dataclasses.is_dataclass(value):
-        return not isinstance(value, str | int | float | list | dict)
+        return True  # a task, say, which may have its attributes from anywhere
     members = [name for name in dir(protocol) if not name.startswith("_")]
     return all(inspect.getattr_static(value, name, members) is not members for name in members)
 
