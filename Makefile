@@ -86,11 +86,11 @@ test-wheel: setup
 	$(BIN)/pytest -m wheel tests/packaging -rs $(TESTS)
 
 $(VENV)/.examples-$(LOCK): $(VENV)/.ready-$(LOCK)
-	$(BIN)/$(INSTALL) '.[examples]'
+	$(BIN)/$(INSTALL) '.[examples,hf]'
 	touch $@
 
 test-examples: $(VENV)/.examples-$(LOCK)
-	$(BIN)/pytest tests/test_examples.py -rs $(TESTS)
+	$(BIN)/pytest tests/test_examples.py tests/data/test_hugging_face.py -rs $(TESTS)
 
 test-others: test-wheel test-examples docs test-browser test-ray test-flower
 

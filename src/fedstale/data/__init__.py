@@ -2,11 +2,12 @@
 
 from fedstale.data.datasets import DATASETS, Dataset, load
 from fedstale.data.federated import Federated, federate
+from fedstale.data.hugging_face import from_hf
 from fedstale.data.partition import IID, ByWriter, ClusteredDirichlet, Dirichlet, Majority, Partition, Shards
 from fedstale.data.shares import Shares, by_layer
 from fedstale.data.swap import LabelSwap, ReleasedSwap, Swap
 
 __all__ = [
     "DATASETS", "IID", "ByWriter", "ClusteredDirichlet", "Dataset", "Dirichlet", "Federated", "LabelSwap",
-    "Majority", "Partition", "ReleasedSwap", "Shards", "Shares", "Swap", "by_layer", "federate", "load",
+    "Majority", "Partition", "ReleasedSwap", "Shards", "Shares", "Swap", "by_layer", "federate", "from_hf", "load",
 ]  # fmt: skip

@@ -193,6 +193,7 @@ def _inputs(data: Data) -> Tensor:
     """Without a copy, except that float64 becomes float32."""
     if not isinstance(data, Tensor):
         array = np.asarray(data)
+        require(array.dtype.kind in "biuf", f"samples must be numbers, got {array.dtype.type.__name__.strip('_')}")
         data = torch.from_numpy(array if array.flags.writeable else array.copy())  # torch wants to be able to write
     return data.float() if data.dtype == torch.float64 else data
 
