@@ -48,6 +48,14 @@ def test_the_work_of_training_is_what_the_clients_who_come_are_expected_to_do() 
     assert trained_samples(run(fs.Quadratic.random(8, 2), rounds=3)) == 3 * 4 * 5  # a step is one
 
 
+def test_a_sample_of_a_model_with_layers_is_half_the_work_of_a_trained_one() -> None:
+    x, y = torch.zeros(12, 2), torch.arange(12) % 2
+    split = fs.Split(x, y, np.arange(4) * 4)
+    deep = fs.Supervised(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)), split)
+    assert (samples(3, 4).evaluated_samples(True), samples(3, 4).evaluated_samples(False)) == (24, 12)
+    assert deep.evaluated_samples(True) == 6
+
+
 def test_many_clients_are_evaluated_on_a_subsample_that_all_runs_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedstale.experiments.cadence.FREE", 1)
     task = samples(5000, 2)

@@ -134,7 +134,7 @@ class NarrowsEvaluation(Protocol):
     @property
     def weights(self) -> Array: ...
     def evaluated_samples(self, training: bool) -> int:
-        """Samples of one evaluation, with or without those of training."""
+        """Samples of one evaluation, with or without those of training, by how much work a trained sample is."""
 
     def narrowed(self, clients: Ids | None, training: bool) -> Task:
         """A copy whose `evaluate` covers these clients, all if None, with or without the training objective."""
