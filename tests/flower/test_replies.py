@@ -89,6 +89,15 @@ def test_the_first_of_two_replies_stands():
     assert one_round(lie).report.refused == {"1003": "answered twice; the first reply stands"}
 
 
+def test_an_error_of_the_grid_is_told():
+    def lost(message):
+        made = away(message, "lost on the way")
+        made.metadata.__dict__["_src_node_id"] = 1
+        return made
+
+    assert one_round(lost).report.refused == {"1": "error 0: lost on the way"}
+
+
 def test_an_error_and_a_reply_without_records_are_refused():
     assert one_round(lambda m: away(m, "no power")).report.refused == {"1003": "error 0: no power"}
     found = one_round(lambda m: Message(RecordDict(), reply_to=m)).report.refused

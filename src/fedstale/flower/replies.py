@@ -61,6 +61,8 @@ def sound(
     refused: dict[str, str] = {}
     for message in replies:
         try:
+            if message.has_error():  # of a client, or of the grid, if a reply got lost
+                raise ValueError(f"error {message.error.code}: {str(message.error.reason)[:200]}")
             position = asked.position(message)
             if position in found:
                 raise ValueError("answered twice; the first reply stands")
@@ -92,8 +94,6 @@ def with_metrics(replies: Iterable[Message], weight: str) -> list[Message]:
 
 
 def _checked(message: Message, layout: Layout, keys: Keys) -> Checked:
-    if message.has_error():
-        raise ValueError(f"error {message.error.code}: {str(message.error.reason)[:200]}")
     content = message.content
     weight = _weight(content, keys.weight)
     if len(content.array_records) != 1:
