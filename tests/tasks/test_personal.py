@@ -15,7 +15,7 @@ from fedstale.engines import Serial, make
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
 from fedstale.rng import stream
-from fedstale.simulate import simulate
+from fedstale.simulate import checked, first, simulate
 from fedstale.strategies import FedAvg, FedStale, Scaffold
 from fedstale.tasks.flat import draw, seeded
 from fedstale.tasks.supervised import Supervised
@@ -176,6 +176,19 @@ def test_a_training_loop_of_ones_own_gets_the_clients_model() -> None:
     assert np.array_equal(ends[0].params, ends[1].params)
     assert all(np.array_equal(one[i][key], other[i][key]) for i in one for key in ("personal", "buffers"))
     assert "loop" in other[0]
+
+
+def test_a_run_goes_on_from_a_checkpoint_with_the_clients_own_parts(tmp_path: Path) -> None:
+    task, folder = task_of(buffers="local", personal=["head"]), fs.RunFolder(tmp_path)
+    run = fs.Run(Serial(task, LOCAL), FedStale(0.5), fs.Bernoulli(0.6), rounds=6, seed=3)
+    snapshots = [s for found in fs.together(run.engine, [fs.play(run)]) for s in found.values()]
+    folder.save_checkpoint(snapshots[2].checkpoint)  # type: ignore[union-attr]
+    kept = folder.load_checkpoint(first(checked(run)))
+    assert kept.clients[NEW].keys() == {"personal", "buffers"}
+    again = [s for found in fs.together(run.engine, [fs.play(run, kept)]) for s in found.values()][-1]
+    one, other = snapshots[-1].checkpoint, again.checkpoint  # type: ignore[union-attr]
+    assert np.array_equal(one.params, other.params)
+    assert all(np.array_equal(one.clients[i][k], other.clients[i][k]) for i in one.clients for k in one.clients[i])
 
 
 def test_runs_are_stored_with_the_scores_of_the_clients_own_models(tmp_path: Path) -> None:
