@@ -13,6 +13,8 @@ from fedstale.experiments.build import make_task
 from fedstale.experiments.execute import execute
 from fedstale.experiments.plan import plan
 from fedstale.experiments.schema import read
+from fedstale.rng import stream
+from tests.test_docs import DOCS, blocks
 
 OWN = """
 import numpy as np
@@ -267,3 +269,74 @@ def test_what_stays_with_the_client_is_said_in_the_file(made: Any, tmp_path: Pat
         made(f'{kind}personal = ["tail"]')
     with pytest.raises(BadInput, match=r"model\.buffers are for images, got data.dataset 'synthetic'"):
         make_task({"dataset": "synthetic", "clients": 2, "seed": 0}, {"kind": "linear", "buffers": "local"})
+
+
+def released(folder: Path, made: Any) -> Path:
+    """The file of the guide, with its recording, for small images that are made here."""
+    found = {block.note: block.text for block in blocks(DOCS / "guides" / "data_and_losses.md")}
+    (folder / "availability.csv").write_text(found["file: availability.csv"])
+    text = (
+        found["file: released.toml"].replace('"mnist"', '"made_images:images"').replace('"mnist-cnn"', '"linear"')
+    )
+    made()  # writes the module
+    (folder / "released.toml").write_text(text)
+    return folder / "released.toml"
+
+
+def test_the_released_protocol_is_a_plain_loop(made: Any, tmp_path: Path) -> None:
+    """FedStale with everything that the authors' code adds, written out in torch; round 4 is without clients."""
+    small = [
+        "rounds=6",
+        "data.fraction=1.0",
+        "local.batch=16",
+        "data.partition.alpha=1.0",
+        "seeds=[3]",
+        "local.lr=0.05",
+    ]
+    chosen = read(released(tmp_path, made), small)
+    matrix = np.loadtxt(tmp_path / "availability.csv", delimiter=",")
+    task: Any = make_task(chosen.data, chosen.model.model_dump())
+    assert task.scored[0].split.sizes.tolist() == [300]
+    assert np.allclose(task.weights, task.samples / 600)
+    planned = plan(chosen, tmp_path / "runs")
+    results = {p.planned.algorithm.label: p.planned.folder for p in execute(chosen, planned) if p.result}
+    for label, beta in (("unbiased", 0.0), ("fedstale", 0.5), ("fedvarp", 1.0)):
+        params = _plain_loop(task, matrix, beta, lr=0.05, batch=16, decay=5e-4)
+        np.testing.assert_allclose(results[label].params(), params, rtol=1e-4, atol=1e-5)
+
+
+def _plain_loop(task: Any, matrix: Any, beta: float, lr: float, batch: int, decay: float) -> Any:
+    w, memory, p, a = task.init(3), np.zeros((7, task.d)), matrix.mean(axis=1), task.samples / 600
+    for t, row in enumerate(matrix.T, 1):
+        fresh = {i: _epoch(task, w, i, t, lr, batch, decay) - w for i in np.flatnonzero(row)}
+        if fresh:
+            step = beta * a @ memory + sum(a[i] / p[i] * (u - beta * memory[i]) for i, u in fresh.items())
+            w = (w + step - decay * w).astype(np.float32)
+        for i, update in fresh.items():
+            memory[i] = update
+    return w
+
+
+def _epoch(task: Any, w: Any, client: int, t: int, lr: float, batch: int, decay: float) -> Any:
+    start, stop = task.train.offsets[client : client + 2]
+    order = start + stream(3, "local", t, client).permutation(stop - start)
+    b = min(batch, stop - start)
+    module = task.model(w).train()
+    optimiser = torch.optim.SGD(module.parameters(), lr=lr, weight_decay=decay)
+    for k in range((stop - start) // b):  # the last incomplete batch is left out, unless it is the only one
+        rows = order[k * b : (k + 1) * b]
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(module(task.train.x[rows]), task.train.y[rows]).backward()
+        optimiser.step()
+    return torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+
+
+def test_a_client_that_never_comes_is_taken_where_all_p_are_given(made: Any, tmp_path: Path) -> None:
+    path = released(tmp_path, made)
+    (tmp_path / "availability.csv").write_text("1,0\n" * 6 + "0,0\n")
+    small = ["rounds=2", "data.fraction=1.0", "data.partition.alpha=1.0"]
+    chosen = read(path, small)
+    with pytest.raises(BadInput, match=r"is 0 for 1 of 7 clients \(first: \[6\]\)"):
+        list(execute(chosen, plan(chosen, tmp_path / "runs")))
+    chosen = read(path, [*small, 'estimator={kind="known", p=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]}'])
+    assert sum(p.result is not None for p in execute(chosen, plan(chosen, tmp_path / "runs"))) == 3
