@@ -1,6 +1,7 @@
 """The obvious loop, one client after the other: the reference that every faster engine must match."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -8,8 +9,10 @@ import numpy as np
 
 from fedstale.core import (
     Array,
+    HasBuffers,
     HasSlots,
     Job,
+    KeepsOwn,
     Local,
     Reply,
     State,
@@ -66,11 +69,20 @@ class Serial:
         with training_thread(self.task):
             return [self._train(job) for job in jobs]
 
+    @cached_property
+    def _buffered(self) -> HasBuffers | None:
+        """The task, if its model has buffers; asked once, because it takes as long as a step of a small model."""
+        return buffered(self.task)
+
+    @cached_property
+    def _keeps_own(self) -> KeepsOwn | None:
+        return keeps_own(self.task)
+
     def _train(self, job: Job) -> Reply:
-        m, keeper = len(job.clients), buffered(self.task)
+        m, keeper = len(job.clients), self._buffered
         updates, losses = np.empty((m, self.task.d), np.float32), np.empty(m, np.float32)
         buffers = np.empty((m, len(keeper.initial_buffers))) if keeper else None
-        own, states = keeps_own(self.task), dict[int, State]()
+        own, states = self._keeps_own, dict[int, State]()
         for k, client in enumerate(job.clients.tolist()):
             kept: dict[str, Any] = {}
             w = self._begin(job, client)
@@ -86,9 +98,9 @@ class Serial:
 
     def _begin(self, job: Job, client: int) -> Array:
         """A client's parameters, with its own behind those that are sent; gives the model its buffers, if any."""
-        if keeper := buffered(self.task):
+        if keeper := self._buffered:
             keeper.load_buffers(keeper.initial_buffers if job.buffers is None else job.buffers)
-        own = keeps_own(self.task)
+        own = self._keeps_own
         return own.enter(job.params, (job.states or {}).get(client)) if own else job.params.copy()
 
     def _steps(self, job: Job, k: int, w: Array) -> tuple[Array, float]:
