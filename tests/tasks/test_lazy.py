@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from fedstale.core import BadInput, Job, Local
 from fedstale.engines import Serial
-from fedstale.engines.auto import calibrate
+from fedstale.engines.auto import Auto
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
 from fedstale.tasks.supervised import Supervised
@@ -110,7 +110,8 @@ def test_batched_refuses_datasets_and_transforms_and_auto_does_not_try_it():
         Batched(lazy, LOCAL)
     with pytest.raises(BadInput, match="engine 'batched' cannot apply a transform; use engine 'serial' or 'pool'"):
         Batched(moved, LOCAL)
-    assert "batched" not in calibrate(lazy, LOCAL)
+    with Auto(lazy, LOCAL) as auto:
+        assert auto.name != "batched"
 
 
 @pytest.mark.parametrize(
