@@ -74,6 +74,8 @@ def test_a_model_may_be_a_bare_name() -> None:
 
 
 REFUSED = [
+    ({"participation": 3}, "^participation should be a valid string, got 3"),
+    ({"data": {"dataset": "digits", "held_out": 2}}, "^data.held_out should be less than 1, got 2"),
     ({"algorithms": []}, "algorithms"),
     ({"algorithms": ["fedavg", "fedavg"]}, "label of its own"),
     ({"algorithms": [{"beta": 0.5}]}, "algorithms.0.kind is missing"),

@@ -22,6 +22,7 @@ from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
 
 S = TypeVar("S", bound="Section")
 Share = Annotated[float, Field(ge=0, lt=1)]
+KINDS = ("str", "dict[str,any]", "constrained-float", "list[int]")  # what pydantic adds to a key of several kinds
 
 
 class Section(BaseModel):
@@ -232,7 +233,8 @@ def validated(model: type[S], raw: Table, where: str) -> S:
         return model.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        path = ".".join(map(str, ([where] if where else []) + [*first["loc"]]))
+        keys = [key for key in first["loc"] if key not in KINDS]
+        path = ".".join(map(str, ([where] if where else []) + keys))
         if first["type"] == "extra_forbidden":
             place = "" if path == first["loc"][-1] else f" in {path.rpartition('.')[0]}"
             known(first["loc"][-1], _siblings(model, first["loc"]), f"the key{place}")
