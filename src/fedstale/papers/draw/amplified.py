@@ -10,7 +10,7 @@ from fedstale.plots.palette import STYLE
 
 
 def curves(rows: Sequence[Row], about: About) -> Figure:
-    """Figures 1 and 2: training loss and test accuracy after the warm-up, on each dataset."""
+    """Figures 1 and 2: training loss and test accuracy on each dataset."""
     panels = by(rows, "panel")
     figure, axes = subplots(len(panels), 2, (7.6, 3.3 * len(panels)))
     for places, ((panel,), group) in zip(axes, panels.items(), strict=True):
@@ -18,7 +18,7 @@ def curves(rows: Sequence[Row], about: About) -> Figure:
         learning_curves(places[1], group, "accuracy")
         for place in places:
             place.set_title(panel)
-            place.set_xlabel("round after the warm-up")
+            place.set_xlabel(about.get("axes", {}).get("round", "round"))
     axes[0][0].legend(fontsize=7)
     return figure
 
