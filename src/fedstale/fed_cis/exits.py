@@ -14,7 +14,8 @@ from fedstale.fed_cis.networks import EarlyExit
 from fedstale.rng import stream
 from fedstale.tasks.flat import Slot, draw
 from fedstale.tasks.local import minibatches
-from fedstale.tasks.supervised import Batch, Samples, Supervised
+from fedstale.tasks.samples import Samples
+from fedstale.tasks.supervised import Batch, Supervised
 
 
 class Exit(NamedTuple):

@@ -11,29 +11,24 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import (
-    NEW,
-    Array,
-    BadInput,
-    Clients,
-    Floats,
-    Ids,
-    Local,
-    State,
-    known,
-    normalised,
-    require,
-    shown,
-)
+from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require
 from fedstale.kernels import load
 from fedstale.rng import stream
+from fedstale.tasks.checks import (
+    check_classes,
+    check_metrics,
+    check_model,
+    check_sizes,
+    first_answer,
+    training_answer,
+    usable,
+)  # fmt: skip
 from fedstale.tasks.evaluation import Metric, PerSample, Scored, average, client_scores, spans
 from fedstale.tasks.flat import Buffers, Flat, changed_buffers, draw, layout, seeded, slots, trained, vector
 from fedstale.tasks.layers import dense_sizes, stages
 from fedstale.tasks.local import batches_of, drawn, few_threads
 from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import (
-    IGNORED,
     HasLoss,
     Loss,
     answer,
@@ -47,27 +42,14 @@ from fedstale.tasks.losses import (
 )  # fmt: skip
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.personal import personal_names
-from fedstale.tasks.split import (
-    WEIGHTS,
-    Data,
-    InputData,
-    Lazy,
-    MapStyle,
-    Split,
-    Weighting,
-    even,
-    is_dataset,
-    leaves,
-    mapped,
-)  # fmt: skip
+from fedstale.tasks.samples import Samples, central, of_clients, split_of, strangers, validation_of, weighting
+from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting, mapped
 
-Samples = Split | Lazy | Sequence[tuple[InputData, Data]] | Sequence[MapStyle]
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
 Treatment = Literal["average", "local", "frozen"]  # of the buffers that training changes
 NO_STRANGERS = (
     "personal parts are scored on the samples of their own clients: give test, got central_test or held_out"
 )
-OURS = ("accuracy", "loss", "objective")  # scores whose names a metric may not take
 
 
 class Parts(NamedTuple):
@@ -149,32 +131,27 @@ class Supervised:
         treatments = get_args(Treatment)
         require(buffers in treatments, f"buffers must be {' or '.join(map(repr, treatments))}, got {buffers!r}")
         require(ridge >= 0, f"ridge must be at least 0, got {ridge}")
-        metrics, weights = metrics or {}, _weighting(weights)
-        ok = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
-        require(ok, f"metrics must be functions by name, such as {{'mae': mae}}, got {shown(metrics)}")
+        metrics, weights = metrics or {}, weighting(weights)
+        check_metrics(metrics)
         self.metrics, self.transform = dict(metrics), transform
-        taken = [name for name in OURS if name in self.metrics]
-        require(not taken, f"metrics must have other names than {', '.join(OURS)}, got {taken}")
-        self.loss, self.ridge, self.device = loss, ridge, _usable(device)
-        self.train = self._split(train)
+        self.loss, self.ridge, self.device = loss, ridge, usable(device)
+        self.train = split_of(train, self.device)
         self.samples = self.train.sizes  # (n,)
         self.n = len(self.samples)
-        _check_sizes(self.samples)
+        check_sizes(self.samples)
         a = normalised(weights(self.train.sizes) if callable(weights) else weights, self.n)
         self.weights: Array = a.astype(np.float32)
         require(test is None or central_test is None, "give test or central_test, got both")
-        self.test = self._of_clients("test", test)
+        self.test = of_clients("test", test, self.n, self.device)
         self.scored = [Scored("", self.test, self.weights)]
         if central_test is not None:
-            self.scored = [Scored("", self._split([central_test]), np.ones(1), False)]
+            self.scored = [central(central_test, self.device)]
         if validation is not None:
-            self.scored.append(Scored("validation_", self._of_clients("validation", validation), self.weights))
+            self.scored.append(validation_of(validation, self.weights, self.device))
         if held_out is not None:
-            others = self._split(held_out)
-            a = normalised((weights if callable(weights) else even)(others.sizes), len(others.sizes))
-            self.scored.append(Scored("held_out_", others, a, False))
+            self.scored.append(strangers(held_out, weights, self.device))
         self._make = partial(copy.deepcopy, copy.deepcopy(model)) if isinstance(model, nn.Module) else model
-        _check_model(self._make)
+        check_model(self._make)
         if personal or buffers == "local":
             require(all(s.of_clients for s in self.scored), NO_STRANGERS)
             self.personal = personal_names(self.module(), personal, norms=buffers == "local")
@@ -188,17 +165,6 @@ class Supervised:
         # (inputs, hidden …, classes) of a linear model or an MLP, the stages of a small CNN, else None
         self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
         self.stages = stages(self.module(), self.train.x, self.slots) if flat and self.dense is None else None
-
-    def _split(self, samples: Samples) -> Split | Lazy:
-        return _split(samples).to(self.device)
-
-    def _of_clients(self, what: str, samples: Samples | None) -> Split | Lazy:
-        """Samples of the clients that train; no rows for each of them if none are given."""
-        if samples is None:
-            return Split(torch.empty(0), torch.empty(0), np.zeros(self.n + 1, np.int64))
-        split = self._split(samples)
-        require(len(split.sizes) == self.n, f"{what} must have {self.n} clients, got {len(split.sizes)}")
-        return split
 
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""
@@ -280,7 +246,7 @@ class Supervised:
         flat.grad.zero_()
         with nullcontext() if batch.seed is None else seeded(batch.seed, self.device):
             x, y = self._samples(batch)
-            loss = self.batch_loss(self._answer(x, y, client), y)
+            loss = self.batch_loss(training_answer(flat.module, x, len(y), client), y)
             loss.backward()  # type: ignore[no-untyped-call]
         value = self.reported(loss, len(y)).item()
         if self.ridge:
@@ -310,17 +276,6 @@ class Supervised:
         self.load_buffers(Buffers(module, self.averaged).read())
         self._own.load(Buffers(module, self.own_buffers).read())
         return read(module, self.slots), started(loss)
-
-    def _answer(self, x: Any, y: Tensor, client: int) -> Any:
-        try:
-            return answer(self._flat.module, x)
-        except ValueError as error:
-            if len(y) > 1:
-                raise
-            way = "use drop_last with epochs, another batch size, or leave out clients with one sample"
-            raise BadInput(
-                f"the model cannot train client {client} on one sample alone ({error}): {way}"
-            ) from error
 
     def batch_loss(self, said: Any, y: Tensor) -> Tensor:
         """() what a step minimises, of the model's answer and the targets of a batch."""
@@ -485,7 +440,7 @@ class Supervised:
         with seeded(0):
             fresh = torch.get_rng_state()
             x, y = self.train.take(torch.tensor(ends, device=self.device))
-            said, y = _said(module, mapped(Tensor.cpu, x)), y.cpu()
+            said, y = first_answer(module, mapped(Tensor.cpu, x)), y.cpu()
             drew = not torch.equal(fresh, torch.get_rng_state())
         changed = changed_buffers(module, before)
         if changed and treatment == "frozen":
@@ -514,7 +469,7 @@ class Supervised:
         outputs, self.computes_loss = outputs_of(said).detach(), isinstance(said, HasLoss) and said.loss is not None
         self.has_cross_entropy = not self.computes_loss and is_cross_entropy(self.loss, outputs, y)
         if self.has_cross_entropy:
-            _check_classes(outputs, self.train, *(s.split for s in self.scored))
+            check_classes(outputs, self.train, *(s.split for s in self.scored))
         self.classifies = classifies(outputs, y)
         self.one_value = not self.computes_loss and one_value(self.loss, outputs, y) and not self.has_cross_entropy
         self.sums = self.one_value and is_sum(self.loss, outputs, y)
@@ -557,65 +512,3 @@ class Supervised:
 def _joined(params: Array, own: State) -> Array:
     """The whole vector of a client: what is sent, and its own part."""
     return np.concatenate([params, own["personal"]])
-
-
-def _split(samples: Samples) -> Split | Lazy:
-    if isinstance(samples, Split):
-        return Split.of(*samples)
-    if isinstance(samples, Lazy):
-        return samples
-    if len(samples) and all(map(is_dataset, samples)):
-        return Lazy(tuple(samples), np.cumsum([0, *map(len, samples)]), torch.device("cpu"))
-    return Split.joined(samples)  # type: ignore[arg-type]
-
-
-def _weighting(weights: npt.ArrayLike | Weighting | str) -> npt.ArrayLike | Weighting:
-    return WEIGHTS[known(weights, WEIGHTS, "weights")] if isinstance(weights, str) else weights
-
-
-def _check_model(make: Any) -> None:
-    """Refuse what does not make an nn.Module when it is called without arguments."""
-    sentence = "model must be an nn.Module, or a function without arguments that makes one, got"
-    require(callable(make), f"{sentence} {shown(make)}")
-    try:
-        with seeded(0):
-            made = make()
-    except TypeError as error:
-        raise BadInput(f"{sentence}: {error}") from error
-    require(isinstance(made, nn.Module), f"{sentence} one that makes {shown(made)}")
-
-
-def _check_sizes(sizes: Ids) -> None:
-    none = np.flatnonzero(sizes == 0).tolist()
-    few = ", ".join(map(str, none[:5])) + (", …" if len(none) > 5 else "")
-    require(not none, f"every client must have a training sample, got {len(none)} of {len(sizes)} without: {few}")
-
-
-def _check_classes(outputs: Tensor, *splits: Split | Lazy) -> None:
-    shape = tuple(outputs.shape)
-    for y in (split.y for split in splits if isinstance(split, Split) and len(split.y)):
-        ok = outputs.ndim == 2 or outputs.ndim == y.ndim + 1 > 2
-        require(ok, f"the model must give (b, classes) for cross entropy, or (b, t, classes), got {shape}")
-        counted = y if y.ndim == 1 else y[y != IGNORED]
-        low, high = (counted.min().item(), counted.max().item()) if len(counted) else (0, 0)
-        ok = not y.is_floating_point() and y.ndim == outputs.ndim - 1 and low >= 0 and high < shape[-1]
-        got = f"{y.dtype} {tuple(y.shape)} from {low} to {high}"
-        require(ok, f"targets must be class numbers from 0 to {shape[-1] - 1}, one per sample, got {got}")
-
-
-def _said(module: nn.Module, x: Any) -> Any:
-    try:
-        return answer(module, x)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        shapes, types = (
-            ", ".join(str(f(v)) for v in leaves(x)) for f in (lambda v: tuple(v.shape), lambda v: v.dtype)
-        )
-        first = str(error).splitlines()[0]
-        raise BadInput(f"the model must take inputs {shapes} of {types}, got: {first}") from error
-
-
-def _usable(name: str) -> torch.device:
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise BadInput(f"device must be one that torch can use here, such as cpu, got {name!r}") from error

@@ -1,0 +1,87 @@
+"""What a task refuses before it trains: models, data and devices that cannot work, each in one sentence."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedstale.core import BadInput, Ids, require, shown
+from fedstale.tasks.evaluation import Metric
+from fedstale.tasks.flat import seeded
+from fedstale.tasks.losses import IGNORED, answer
+from fedstale.tasks.split import Lazy, Split, leaves
+
+OURS = ("accuracy", "loss", "objective")  # scores whose names a metric may not take
+
+
+def check_metrics(metrics: Mapping[str, Metric]) -> None:
+    """Refuse what is not functions by name, and names of scores that every task has."""
+    ok = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
+    require(ok, f"metrics must be functions by name, such as {{'mae': mae}}, got {shown(metrics)}")
+    taken = [name for name in OURS if name in metrics]
+    require(not taken, f"metrics must have other names than {', '.join(OURS)}, got {taken}")
+
+
+def check_model(make: Any) -> None:
+    """Refuse what does not make an nn.Module when it is called without arguments."""
+    sentence = "model must be an nn.Module, or a function without arguments that makes one, got"
+    require(callable(make), f"{sentence} {shown(make)}")
+    try:
+        with seeded(0):
+            made = make()
+    except TypeError as error:
+        raise BadInput(f"{sentence}: {error}") from error
+    require(isinstance(made, nn.Module), f"{sentence} one that makes {shown(made)}")
+
+
+def check_sizes(sizes: Ids) -> None:
+    """Refuse clients without training samples."""
+    none = np.flatnonzero(sizes == 0).tolist()
+    few = ", ".join(map(str, none[:5])) + (", …" if len(none) > 5 else "")
+    require(not none, f"every client must have a training sample, got {len(none)} of {len(sizes)} without: {few}")
+
+
+def check_classes(outputs: Tensor, *splits: Split | Lazy) -> None:
+    """Refuse outputs and targets in memory that cross entropy cannot compare."""
+    shape = tuple(outputs.shape)
+    for y in (split.y for split in splits if isinstance(split, Split) and len(split.y)):
+        ok = outputs.ndim == 2 or outputs.ndim == y.ndim + 1 > 2
+        require(ok, f"the model must give (b, classes) for cross entropy, or (b, t, classes), got {shape}")
+        counted = y if y.ndim == 1 else y[y != IGNORED]
+        low, high = (counted.min().item(), counted.max().item()) if len(counted) else (0, 0)
+        ok = not y.is_floating_point() and y.ndim == outputs.ndim - 1 and low >= 0 and high < shape[-1]
+        got = f"{y.dtype} {tuple(y.shape)} from {low} to {high}"
+        require(ok, f"targets must be class numbers from 0 to {shape[-1] - 1}, one per sample, got {got}")
+
+
+def first_answer(module: nn.Module, x: Any) -> Any:
+    """What the model says of the first inputs that it sees; refuses inputs that it cannot take."""
+    try:
+        return answer(module, x)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        shapes, types = (
+            ", ".join(str(f(v)) for v in leaves(x)) for f in (lambda v: tuple(v.shape), lambda v: v.dtype)
+        )
+        first = str(error).splitlines()[0]
+        raise BadInput(f"the model must take inputs {shapes} of {types}, got: {first}") from error
+
+
+def training_answer(module: nn.Module, x: Any, size: int, client: int) -> Any:
+    """What the model says of a batch of this size; refuses one sample where BatchNorm needs more."""
+    try:
+        return answer(module, x)
+    except ValueError as error:
+        if size > 1:
+            raise
+        way = "use drop_last with epochs, another batch size, or leave out clients with one sample"
+        raise BadInput(f"the model cannot train client {client} on one sample alone ({error}): {way}") from error
+
+
+def usable(name: str) -> torch.device:
+    """The device of this name."""
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"device must be one that torch can use here, such as cpu, got {name!r}") from error
