@@ -12,7 +12,6 @@ from fedstale.core import Array, Floats, Ids
 from fedstale.tasks.losses import outputs_of
 from fedstale.tasks.split import Lazy, Split, means
 
-EVALUATION_BATCH = 256  # measured on CPU: larger batches fall out of the cache, smaller ones pay per call
 PerSample = Callable[[Any, Tensor], Tensor]  # answer, targets (b, …) -> (b,)
 Metric = Callable[[Tensor, Tensor], Any]  # all outputs and targets of a client -> a number, or one per sample
 
@@ -73,11 +72,3 @@ def by_client(batches: Iterable[tuple[Tensor, Tensor]], offsets: Ids) -> Iterato
                 client += 1
             done = int(offsets[client]) - first
             held, first = [(every[done:], targets[done:])], first + done
-
-
-def spans(offsets: Ids, across: bool) -> Iterator[tuple[int, int]]:
-    """Rows of the batches of an evaluation, from and to; unless `across`, none has samples of two clients."""
-    ends = offsets[[0, -1]] if across else offsets
-    for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        for low in range(start, stop, EVALUATION_BATCH):
-            yield low, min(low + EVALUATION_BATCH, stop)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require
-from fedstale.kernels import load
 from fedstale.rng import stream
+from fedstale.tasks.answers import Outputs, Vectors, answers, compiled_outputs
 from fedstale.tasks.checks import (
     check_classes,
     check_metrics,
@@ -23,17 +23,15 @@ from fedstale.tasks.checks import (
     training_answer,
     usable,
 )  # fmt: skip
-from fedstale.tasks.evaluation import Metric, PerSample, Scored, average, client_scores, spans
+from fedstale.tasks.evaluation import Metric, Scored, average
 from fedstale.tasks.flat import Buffers, Flat, changed_buffers, draw, layout, seeded, slots, trained, vector
 from fedstale.tasks.layers import dense_sizes, stages
-from fedstale.tasks.local import batches_of, drawn, few_threads
+from fedstale.tasks.local import batches_of, drawn
 from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import (
     HasLoss,
     Loss,
-    answer,
     classifies,
-    correct,
     cross_entropy,
     is_cross_entropy,
     is_sum,
@@ -43,6 +41,7 @@ from fedstale.tasks.losses import (
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.personal import personal_names
 from fedstale.tasks.samples import Samples, central, of_clients, split_of, strangers, validation_of, weighting
+from fedstale.tasks.scoring import Evaluation
 from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting, mapped
 
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
@@ -50,14 +49,6 @@ Treatment = Literal["average", "local", "frozen"]  # of the buffers that trainin
 NO_STRANGERS = (
     "personal parts are scored on the samples of their own clients: give test, got central_test or held_out"
 )
-
-
-class Parts(NamedTuple):
-    """All that a model to be evaluated is made of."""
-
-    params: Array  # (d,)
-    buffers: Floats | None  # (b,) that are averaged
-    states: Clients | None  # with what clients keep of it
 
 
 class Batch(NamedTuple):
@@ -343,95 +334,39 @@ class Supervised:
         Of a central test set, the mean over its samples. Validation samples and held-out clients are scored too.
         A client whose metric is nan, because it is not defined there, does not count in this metric.
         """
-        own = {s.prefix + name for s in self.scored for name in self.metrics}
-        return {
-            name: average(values, np.where(np.isnan(values) & (name in own), 0, s.split.sizes), s.weights)
-            for s in self.scored
-            for name, values in self._tested(Parts(params, buffers, states), s).items()
-        }
+        return self._evaluation(params, buffers, states).test_scores()
 
     def objective(self, params: Array, buffers: Floats | None = None, states: Clients | None = None) -> float:
         """F(w) = Σ a_i F_i(w), over all training samples."""
-        return average(self._objectives(Parts(params, buffers, states)), self.train.sizes, self.weights)
+        return average(self._evaluation(params, buffers, states).objectives(), self.train.sizes, self.weights)
 
     def per_client(
         self, params: Array, buffers: Floats | None = None, states: Clients | None = None
     ) -> dict[str, Floats]:
         """What `evaluate` averages over the clients that train, (n,) each: nan where one has no test samples."""
-        parts = Parts(params, buffers, states)
-        own = (self._tested(parts, s) for s in self.scored if s.of_clients)
+        evaluation = self._evaluation(params, buffers, states)
+        own = (evaluation.tested(s) for s in self.scored if s.of_clients)
         return {
             **{name: values for scores in own for name, values in scores.items()},
-            "objective": self._objectives(parts),
+            "objective": evaluation.objectives(),
         }
 
-    def _tested(self, parts: Parts, tests: Scored) -> dict[str, Floats]:
-        if not tests.split.offsets[-1]:
-            return {}
-        accuracy: dict[str, PerSample] = {"accuracy": lambda said, y: correct(outputs_of(said), y)}
-        found = self._scores(parts, tests.split, accuracy if self.classifies else {}, self.metrics)
-        return {tests.prefix + name: values for name, values in found.items()}
+    def _evaluation(self, params: Array, buffers: Floats | None, states: Clients | None) -> Evaluation:
+        """That of the model with these parameters and buffers, and with what clients keep of it."""
+        every = partial(self._of_client, params, states or Clients()) if self.keeps_own else params
+        return Evaluation(self, every, partial(self._answers, every, buffers))
 
-    def _objectives(self, parts: Parts) -> Floats:
-        losses = self._scores(parts, self.train, {}, {})["loss"]
-        if not (self.ridge and self.keeps_own):
-            return losses + self._penalty(parts.params)
-        return losses + [self._penalty(self._of_client(parts, i)) for i in range(self.n)]
-
-    def _of_client(self, parts: Parts, client: int) -> Array:
+    def _of_client(self, params: Array, states: Clients, client: int) -> Array:
         """The whole vector of a client; its own buffers are loaded."""
-        states = parts.states or Clients()
-        return self.enter(parts.params, self._own_part(states.get(client, states.get(NEW))))
+        return self.enter(params, self._own_part(states.get(client, states.get(NEW))))
 
-    def _scores(
-        self, parts: Parts, split: Split | Lazy, each: Mapping[str, PerSample], whole: Mapping[str, Metric]
-    ) -> dict[str, Floats]:
-        """(n,) by name, the loss among them; every sample passes through the model once."""
-        self.load_buffers(self._given(parts.buffers))
-        self._flat.module.eval()
-        if self.one_value:
-            whole = {"loss": lambda outputs, y: self.reported(self.loss(outputs, y), len(y)), **whole}
-        else:
-            each = {**each, "loss": self._sample_losses}
-        with torch.inference_mode(), few_threads(self), seeded(0) if self.stochastic else nullcontext():
-            return client_scores(self._answers(parts, split), split.offsets, each, whole)
-
-    def _sample_losses(self, said: Any, y: Tensor) -> Tensor:
-        """(b,) the loss of each sample; if the model computes it, its mean over the batch."""
-        if self.computes_loss:
-            return said.loss.expand(len(y))  # type: ignore[no-any-return]
-        losses = (cross_entropy if self.has_cross_entropy else self.loss)(outputs_of(said), y)
-        return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
-
-    def _answers(self, parts: Parts, split: Split | Lazy) -> Iterator[tuple[Any, Tensor]]:
+    def _answers(
+        self, params: Vectors, buffers: Floats | None, split: Split | Lazy
+    ) -> Iterator[tuple[Any, Tensor]]:
         """What the model says of all samples in their order, and their targets, batch by batch."""
-        every = self._compiled_outputs(parts.params, split)
-        if every is not None:
-            yield every, split.y
-            return
-        together = [split.offsets]
-        if self.keeps_own:
-            together = [split.offsets[i : i + 2] for i in range(self.n)]
-        for client, offsets in enumerate(together):
-            self._flat.load(self._of_client(parts, client) if self.keeps_own else parts.params)
-            for start, stop in spans(offsets, across=not self.computes_loss):
-                x, y = split.span(start, stop)
-                yield answer(self._flat.module, x), y
-
-    def _compiled_outputs(self, params: Array, split: Split | Lazy) -> Tensor | None:
-        """(M, classes) of a linear model, which torch multiplies slowly because it is so thin, or a small CNN."""
-        if self.device.type != "cpu" or isinstance(split, Lazy):
-            return None
-        if self.dense and len(self.dense) == 2 and (linear := load("linear")):
-            inputs, classes = self.dense
-            w, bias = params[: inputs * classes].reshape(classes, inputs), params[inputs * classes :]
-            return torch.from_numpy(linear.outputs(split.x.flatten(1).numpy(), w, bias))
-        if self.stages and self._network:
-            return torch.from_numpy(self._network.outputs(params, split.x.flatten(1).numpy()))
-        return None
-
-    def _penalty(self, params: Array) -> float:
-        return self.ridge / 2 * float(params.astype(np.float64) @ params) if self.ridge else 0.0
+        self.load_buffers(self._given(buffers))
+        self._flat.module.eval()
+        return answers(self._flat, params, split, not self.computes_loss, self._compiled)
 
     def _probe(self, treatment: Treatment) -> bool:
         """Whether the model draws random numbers, and which buffers it changes; refuses what cannot be trained."""
@@ -499,13 +434,11 @@ class Supervised:
         return f"{type(self).__name__}(n={self.n}, d={self.d})"
 
     @cached_property
-    def _network(self) -> Any:
-        """Compiled loops over the stages of a small CNN, or None where there are none."""
-        compiled = load("convolutional")
-        return compiled.Network(self.stages) if compiled else None
+    def _compiled(self) -> Outputs | None:
+        return compiled_outputs(self.dense, self.stages) if self.device.type == "cpu" else None
 
     def __getstate__(self) -> dict[str, Any]:
-        working = ("_flat", "_network", "_buffers", "_own", "initial_buffers")  # made anew where needed
+        working = ("_flat", "_compiled", "_buffers", "_own", "initial_buffers")  # made anew where needed
         return {name: value for name, value in self.__dict__.items() if name not in working}
 
 
