@@ -11,7 +11,7 @@ from fedstale.core import BadInput, Ids, require, shown
 from fedstale.tasks.evaluation import Metric
 from fedstale.tasks.flat import seeded
 from fedstale.tasks.losses import IGNORED, answer
-from fedstale.tasks.split import Lazy, Split, leaves
+from fedstale.tasks.split import Lazy, Split
 
 OURS = ("accuracy", "loss", "objective")  # scores whose names a metric may not take
 
@@ -54,18 +54,6 @@ def check_classes(outputs: Tensor, *splits: Split | Lazy) -> None:
         ok = not y.is_floating_point() and y.ndim == outputs.ndim - 1 and low >= 0 and high < shape[-1]
         got = f"{y.dtype} {tuple(y.shape)} from {low} to {high}"
         require(ok, f"targets must be class numbers from 0 to {shape[-1] - 1}, one per sample, got {got}")
-
-
-def first_answer(module: nn.Module, x: Any) -> Any:
-    """What the model says of the first inputs that it sees; refuses inputs that it cannot take."""
-    try:
-        return answer(module, x)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        shapes, types = (
-            ", ".join(str(f(v)) for v in leaves(x)) for f in (lambda v: tuple(v.shape), lambda v: v.dtype)
-        )
-        first = str(error).splitlines()[0]
-        raise BadInput(f"the model must take inputs {shapes} of {types}, got: {first}") from error
 
 
 def training_answer(module: nn.Module, x: Any, size: int, client: int) -> Any:

@@ -14,35 +14,20 @@ from torch import Tensor, nn
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require
 from fedstale.rng import stream
 from fedstale.tasks.answers import Outputs, Vectors, answers, compiled_outputs
-from fedstale.tasks.checks import (
-    check_classes,
-    check_metrics,
-    check_model,
-    check_sizes,
-    first_answer,
-    training_answer,
-    usable,
-)  # fmt: skip
+from fedstale.tasks.assembly import WorkingCopy, filled, given_buffers, in_training, joined, own_part
+from fedstale.tasks.checks import check_metrics, check_model, check_sizes, training_answer, usable
 from fedstale.tasks.evaluation import Metric, Scored, average
-from fedstale.tasks.flat import Buffers, Flat, changed_buffers, draw, layout, seeded, slots, trained, vector
+from fedstale.tasks.flat import Buffers, draw, layout, seeded, slots, vector
 from fedstale.tasks.layers import dense_sizes, stages
 from fedstale.tasks.local import batches_of, drawn
 from fedstale.tasks.loops import ClientData, Context, read, started
-from fedstale.tasks.losses import (
-    HasLoss,
-    Loss,
-    classifies,
-    cross_entropy,
-    is_cross_entropy,
-    is_sum,
-    one_value,
-    outputs_of,
-)  # fmt: skip
+from fedstale.tasks.losses import Loss, cross_entropy, outputs_of
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.personal import personal_names
 from fedstale.tasks.samples import Samples, central, of_clients, split_of, strangers, validation_of, weighting
 from fedstale.tasks.scoring import Evaluation
-from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting, mapped
+from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting
+from fedstale.tasks.trial import kind_of, tried
 
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
 Treatment = Literal["average", "local", "frozen"]  # of the buffers that training changes
@@ -160,13 +145,7 @@ class Supervised:
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""
         with seeded(draw(stream(0, "constants"))):
-            return self._in_training(self._make().cpu())
-
-    def _in_training(self, module: nn.Module) -> nn.Module:
-        module.train()
-        for name in self.frozen:
-            module.get_submodule(name.rpartition(".")[0]).training = False
-        return module
+            return in_training(self._make().cpu(), self.frozen)
 
     def model(self, params: Array, buffers: Floats | None = None, state: State | None = None) -> nn.Module:
         """The model with these parameters and buffers, on the CPU and in evaluation mode: a copy that is yours.
@@ -176,17 +155,13 @@ class Supervised:
         require(np.shape(params) == (self.d,), f"params must be ({self.d},), got {np.shape(params)}")
         own: State = {"personal": params[:0], "buffers": np.zeros(0)}
         own = self._own_part(state) if self.keeps_own else own
-        return self._filled(_joined(params, own), self._given(buffers), own["buffers"]).eval()
+        return self._filled(joined(params, own), self._given(buffers), own["buffers"]).eval()
 
     def _filled(self, whole: Array, averaged: Floats, own: Floats) -> nn.Module:
         """A fresh copy of the model with a client's whole vector, the buffers that are sent, and its own."""
-        module = self.module()
+        module = filled(self.module(), self.slots, whole)
         Buffers(module, self.averaged).load(averaged)
         Buffers(module, self.own_buffers).load(own)
-        params = trained(module)
-        for slot in self.slots:
-            values = np.array(whole[slot.where], np.float32).reshape(slot.shape)
-            params[slot.name].data = torch.from_numpy(values)
         return module
 
     def init(self, seed: int) -> Array:
@@ -209,19 +184,15 @@ class Supervised:
     def enter(self, params: Array, state: State | None) -> Array:
         """The parameters, and those of a client behind them; its own buffers are loaded."""
         own = self.initial_state(0) if state is None else self._own_part(state)
-        self._own.load(own["buffers"])
-        return _joined(params, own)
+        self._working.own.load(own["buffers"])
+        return joined(params, own)
 
     def leave(self, whole: Array) -> dict[str, Any]:
         """The personal parameters and buffers of the client that was trained last."""
-        return {"personal": whole[self.d :].copy(), "buffers": self._own.read()}
+        return {"personal": whole[self.d :].copy(), "buffers": self._working.own.read()}
 
     def _own_part(self, state: State | None) -> State:
-        told, rest = ", ".join((*self.personal, *self.own_buffers)[:2]), "which must be given beside the parameters"
-        needed = f"each client has its own part of this model ({told}, …), {rest}"
-        ok = isinstance(state, Mapping) and {"personal", "buffers"} <= {*state}
-        require(ok, f"{needed}: use fs.evaluate(task, s), or give s.checkpoint.clients")
-        return state
+        return own_part(state, (*self.personal, *self.own_buffers))
 
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Batch]:
         start, stop = self.train.offsets[client : client + 2].tolist()
@@ -230,9 +201,9 @@ class Supervised:
         return map(Batch, torch.split(rows, sizes), [draw(rng) if self.stochastic else None for _ in sizes])
 
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
-        flat = self._flat
+        flat = self._working.flat
         if not flat.module.training:
-            self._in_training(flat.module)
+            in_training(flat.module, self.frozen)
         flat.load(params)
         flat.grad.zero_()
         with nullcontext() if batch.seed is None else seeded(batch.seed, self.device):
@@ -261,11 +232,11 @@ class Supervised:
                     torch.manual_seed(batch.seed)  # what the model draws is as in `gradient`
                 yield self._samples(batch)
 
-        module = self._filled(params, self.read_buffers(), self._own.read()).to(self.device)
+        module = self._filled(params, self.read_buffers(), self._working.own.read()).to(self.device)
         with seeded(draw(context.rng), self.device):
             loss = local.loop()(module, ClientData(self.train, client, batches), context)
         self.load_buffers(Buffers(module, self.averaged).read())
-        self._own.load(Buffers(module, self.own_buffers).read())
+        self._working.own.load(Buffers(module, self.own_buffers).read())
         return read(module, self.slots), started(loss)
 
     def batch_loss(self, said: Any, y: Tensor) -> Tensor:
@@ -313,11 +284,11 @@ class Supervised:
 
     def load_buffers(self, buffers: Floats) -> None:
         """Set the buffers that the next gradient begins with."""
-        self._buffers.load(buffers)
+        self._working.averaged.load(buffers)
 
     def read_buffers(self) -> Floats:
         """(b,) the buffers as the last gradient left them."""
-        return self._buffers.read()
+        return self._working.averaged.read()
 
     def evaluate(
         self, params: Array, buffers: Floats | None = None, states: Clients | None = None
@@ -365,49 +336,27 @@ class Supervised:
     ) -> Iterator[tuple[Any, Tensor]]:
         """What the model says of all samples in their order, and their targets, batch by batch."""
         self.load_buffers(self._given(buffers))
-        self._flat.module.eval()
-        return answers(self._flat, params, split, not self.computes_loss, self._compiled)
+        self._working.flat.module.eval()
+        return answers(self._working.flat, params, split, not self.computes_loss, self._compiled)
 
     def _probe(self, treatment: Treatment) -> bool:
         """Whether the model draws random numbers, and which buffers it changes; refuses what cannot be trained."""
-        module, ends = self.module(), [0, self.train.offsets[-1] - 1]  # two samples, if need be one twice
-        before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        with seeded(0):
-            fresh = torch.get_rng_state()
-            x, y = self.train.take(torch.tensor(ends, device=self.device))
-            said, y = first_answer(module, mapped(Tensor.cpu, x)), y.cpu()
-            drew = not torch.equal(fresh, torch.get_rng_state())
-        changed = changed_buffers(module, before)
-        if changed and treatment == "frozen":
-            told = ", ".join(changed)
-            require(not self.frozen, f"frozen buffers must not change in evaluation mode, got changes in {told}")
-            self.frozen = changed
-            return self._probe(treatment)
-        if changed and treatment == "local":
-            self.own_buffers = changed
-        elif changed:
-            self.averaged = changed
-        self._know(said, y)
-        return drew
+        trial = tried(self.module(), self.train, self.device)
+        if trial.changed and treatment == "frozen":
+            self.frozen = trial.changed
+            trial = tried(self.module(), self.train, self.device)
+            told = ", ".join(trial.changed)
+            require(not told, f"frozen buffers must not change in evaluation mode, got changes in {told}")
+        elif trial.changed and treatment == "local":
+            self.own_buffers = trial.changed
+        elif trial.changed:
+            self.averaged = trial.changed
+        kind = kind_of(self.loss, trial, [self.train, *(s.split for s in self.scored)])
+        self.computes_loss, self.has_cross_entropy, self.classifies, self.one_value, self.sums = kind
+        return trial.drew
 
     def _given(self, buffers: Floats | None) -> Floats:
-        """The buffers, checked; a model that has none to average needs none."""
-        b, some = len(self.initial_buffers), ", ".join(self.averaged[:2])
-        needed = f"training changes buffers of this model ({some}, …), which must be given beside the parameters"
-        require(buffers is not None or b == 0, f"{needed}: use fs.evaluate(task, s), or give s.checkpoint.buffers")
-        given = self.initial_buffers if buffers is None else np.asarray(buffers, np.float64)
-        require(given.shape == (b,), f"buffers must be ({b},), got {given.shape}")
-        return given
-
-    def _know(self, said: Any, y: Tensor) -> None:
-        """Find out what the loss and the accuracy of such answers are; refuses what cannot be trained."""
-        outputs, self.computes_loss = outputs_of(said).detach(), isinstance(said, HasLoss) and said.loss is not None
-        self.has_cross_entropy = not self.computes_loss and is_cross_entropy(self.loss, outputs, y)
-        if self.has_cross_entropy:
-            check_classes(outputs, self.train, *(s.split for s in self.scored))
-        self.classifies = classifies(outputs, y)
-        self.one_value = not self.computes_loss and one_value(self.loss, outputs, y) and not self.has_cross_entropy
-        self.sums = self.one_value and is_sum(self.loss, outputs, y)
+        return given_buffers(buffers, self.averaged, self.initial_buffers)
 
     @cached_property
     def optima(self) -> Floats:
@@ -419,16 +368,8 @@ class Supervised:
         return least_objectives(self.module, self.train, loss, self.ridge)
 
     @cached_property
-    def _flat(self) -> Flat:
-        return Flat(self.module(), self.slots, self.device)
-
-    @cached_property
-    def _own(self) -> Buffers:
-        return Buffers(self._flat.module, self.own_buffers)
-
-    @cached_property
-    def _buffers(self) -> Buffers:
-        return Buffers(self._flat.module, self.averaged)
+    def _working(self) -> WorkingCopy:
+        return WorkingCopy(self.module(), self.slots, self.device, averaged=self.averaged, own=self.own_buffers)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n}, d={self.d})"
@@ -438,10 +379,5 @@ class Supervised:
         return compiled_outputs(self.dense, self.stages) if self.device.type == "cpu" else None
 
     def __getstate__(self) -> dict[str, Any]:
-        working = ("_flat", "_compiled", "_buffers", "_own", "initial_buffers")  # made anew where needed
+        working = ("_working", "_compiled", "initial_buffers")  # made anew where needed
         return {name: value for name, value in self.__dict__.items() if name not in working}
-
-
-def _joined(params: Array, own: State) -> Array:
-    """The whole vector of a client: what is sent, and its own part."""
-    return np.concatenate([params, own["personal"]])
