@@ -172,7 +172,7 @@ def test_auto_trains_what_its_engine_refuses_with_serial(local: Local, _what: st
     task, plain = task_of(line), Local(0.1, batch=8)
     jobs = [Job(task.init(0), np.arange(3), 0, 1, one) for one in (local, plain, local)]
     auto = Auto(task, plain)
-    auto.engine = Batched(task, plain)
+    assert auto.name == "batched"
     for got, due in zip(auto.train(jobs), Serial(task, plain).train(jobs), strict=True):
         np.testing.assert_allclose(got.updates, due.updates, atol=1e-6)
 

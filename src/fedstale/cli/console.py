@@ -60,7 +60,7 @@ def parse_seeds(seeds: str) -> list[int]:
     ok = all(seed.strip().isdecimal() for seed in seeds.split(","))
     require(ok, f"--seeds must be whole numbers of at least 0, such as 1,2,3, got {seeds!r}")
     found = [int(seed) for seed in seeds.split(",")]
-    require(len({*found}) == len(found), f"--seeds must be different numbers, got {seeds}")
+    require(len({*found}) == len(found), f"--seeds must differ from each other, got {seeds}")
     return found
 
 

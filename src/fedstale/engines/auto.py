@@ -28,35 +28,43 @@ class Auto:
 
     Whether clients are batched depends on the task and on `Local` alone, so that a run has the same numbers
     however busy the machine is. A short trial decides between Serial and Pool, which have the same bits. `name` is
-    the engine that was chosen, `note` says why. Runs whose settings Batched refuses go to Serial.
+    the engine that was chosen, `note` says why. Runs whose settings Batched refuses are trained one by one.
     """
 
     def __init__(self, task: Task, local: Local) -> None:
         self.task, self.local = task, local
-        self.engine, self.name, self.note = _batched(task, local) or _reference(task, local)
+        fast = _batched(task, local)
+        self.batched, self._serial = fast[0] if fast else None, Serial(task, local)
+        self.engine, self.name, self.note = fast if fast and _supported(local) else _reference(task, local)
         self.width = self.engine.width if isinstance(self.engine, StepsTogether) else 1
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
         """The replies to all jobs; Serial trains the runs whose settings the chosen engine refuses."""
         engines = [self._engine(job) for job in jobs]
-        own = [job for job, engine in zip(jobs, engines, strict=True) if engine is self.engine]
+        replies: dict[int, Reply] = {}
+        for engine in {id(one): one for one in engines}.values():
+            mine = [k for k, one in enumerate(engines) if one is engine]
+            replies |= zip(mine, self._trained(engine, [jobs[k] for k in mine]), strict=True)
+        return [replies[k] for k in range(len(jobs))]
+
+    def _trained(self, engine: Engine, jobs: Sequence[Job]) -> list[Reply]:
         try:
-            replies = iter(self.engine.train(own))
+            return engine.train(jobs)
         except BadInput:  # processes that cannot import what was defined here, such as a notebook's cell
-            if not isinstance(self.engine, Pool):
+            if not isinstance(engine, Pool):
                 raise
-            self.engine.close()
+            engine.close()
             self.engine, self.name = Serial(self.task, self.local), "serial"
-            return self.train(jobs)
-        pairs = zip(jobs, engines, strict=True)
-        return [next(replies) if e is self.engine else e.train([job])[0] for job, e in pairs]
+            return self.engine.train(jobs)
 
     def losses(self, job: Job) -> Array:
         return self._engine(job).losses(job)
 
     def _engine(self, job: Job) -> Engine:
-        refuses = isinstance(self.engine, Batched) and not _supported(job.local)
-        return Serial(self.task, self.local) if refuses else self.engine
+        """Batched wherever it can, so that the bits of a run do not depend on the others."""
+        if self.batched and _supported(job.local):
+            return self.batched
+        return self._serial if isinstance(self.engine, Batched) else self.engine
 
     def __repr__(self) -> str:
         return f"Auto({self.task!r}, {self.name!r})"
