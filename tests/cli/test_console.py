@@ -36,7 +36,7 @@ def test_json_has_null_for_what_is_not_finite(capsys: pytest.CaptureFixture[str]
 def test_seeds_are_whole_numbers() -> None:
     assert seeds_override("1, 2,3") == ["seeds=[1, 2, 3]"]
     assert seeds_override(None) == []
-    with pytest.raises(BadInput, match="--seeds must be different numbers, got 1,1"):
+    with pytest.raises(BadInput, match="--seeds must differ from each other, got 1,1"):
         seeds_override("1,1")
     for nonsense in ("a,b", "-1", "1;2", "", "1,"):
         with pytest.raises(BadInput, match="--seeds must be whole numbers of at least 0, such as 1,2,3, got"):
