@@ -82,16 +82,20 @@ class Serial:
         m, keeper = len(job.clients), self._buffered
         updates, losses = np.empty((m, self.task.d), np.float32), np.empty(m, np.float32)
         buffers = np.empty((m, len(keeper.initial_buffers))) if keeper else None
-        own, states = self._keeps_own, dict[int, State]()
+        own, states, before = self._keeps_own, dict[int, State](), job.states or {}
+        lr, prox = np.float32(job.local.rate(job.t)), np.float32(job.local.prox)
         for k, client in enumerate(job.clients.tolist()):
             kept: dict[str, Any] = {}
             w = self._begin(job, client)
-            w, loss = self._steps(job, k, w) if job.local.train is None else self._own(job, client, w, kept)
-            updates[k] = w[: self.task.d] - job.params
+            w, loss = (
+                self._steps(job, k, w, lr, prox) if job.local.train is None else self._own(job, client, w, kept)
+            )
+            updates[k] = (w[: self.task.d] if own else w) - job.params
             if keeper and buffers is not None:
                 buffers[k] = keeper.read_buffers()
-            kept |= own.leave(w) if own else {}
-            if kept or client in (job.states or {}):
+            if own:
+                kept |= own.leave(w)
+            if kept or client in before:
                 states[client] = kept
             losses[k] = self._loss(job, client) if loss is None else loss
         return Reply(updates, losses, work_of(self.task, job), buffers, states or None)
@@ -103,10 +107,9 @@ class Serial:
         own = self._keeps_own
         return own.enter(job.params, (job.states or {}).get(client)) if own else job.params.copy()
 
-    def _steps(self, job: Job, k: int, w: Array) -> tuple[Array, float]:
+    def _steps(self, job: Job, k: int, w: Array, lr: np.float32, prox: np.float32) -> tuple[Array, float]:
         """Parameters after the last batch, and loss of the first, of the k-th client of a job, from `w`."""
         local, client, first = job.local, int(job.clients[k]), float("nan")
-        lr, prox = np.float32(local.rate(job.t)), np.float32(local.prox)
         optimizer = None if local.plain else self._optimizer(w, job)
         for step, batch in enumerate(self._batches(job, client)):
             loss, gradient = self.task.gradient(w, client, batch)
