@@ -26,7 +26,7 @@ from fedstale.runs import store
 from tests.engines.ray.processes import below, gone, title
 from tests.papers.small_figure import small_figure
 
-FIGURE = small_figure(seeds="[1]", rounds=600, engine="serial", algorithms='["unbiased", "fedau"]', tune="")
+FIGURE = small_figure(seeds="[1]", rounds=2000, engine="serial", algorithms='["unbiased", "fedau"]', tune="")
 COMMAND = [sys.executable, "-c", "from fedstale.cli.app import main; main()", "reproduce"]
 
 
