@@ -71,10 +71,10 @@ def compare(names: Sequence[str], against: Sequence[str], repeat: int, peers: Pa
 
 def turn(play: Timed) -> float:
     """Seconds of a round, mean over a moment: who trains plays many in a row, not one with cold caches."""
-    took = [play()]
-    while sum(took) < MOMENT:
-        took.append(play())
-    return statistics.fmean(took)
+    total, rounds = play(), 1
+    while total < MOMENT:
+        total, rounds = total + play(), rounds + 1
+    return total / rounds
 
 
 @contextmanager

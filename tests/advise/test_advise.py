@@ -355,7 +355,7 @@ def test_one_seed_proves_nothing() -> None:
         ("bare.toml", "participation is missing"),
         ("folder", "it has no config.json"),
         ("quadratic.toml --simulate --seeds x", "seeds must be whole numbers"),
-        ("quadratic.toml --simulate --seeds 1,1", "seeds must be different"),
+        ("quadratic.toml --simulate --seeds 1,1", "seeds must differ"),
         ("quadratic.toml --simulate --rounds 0", "rounds must be at least 1"),
         ("quadratic.toml -c participation.p_min=2", "p_min must be"),
         ("quadratic.toml -c participation={kind='bernoulli',p=0.0}", "nobody with a weight ever comes"),
