@@ -27,6 +27,7 @@ CNN = WORKLOADS["mnist-cnn"]
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     several = TINY._replace(model=MLP((3,)), hidden=(3,), seeds=2, betas=2)
     monkeypatch.setattr("measure.SIDE", 64)
+    monkeypatch.setattr("measure.MOMENT", 0.01)
     monkeypatch.setattr(workloads, "WORKLOADS", {"tiny": TINY, "several": several})
 
 
