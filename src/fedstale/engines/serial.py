@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import chain, islice
+from itertools import accumulate, chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 def cut(task: Task, jobs: Sequence[Job], updates: Array, losses: Array) -> list[Reply]:
     """The reply to each job, from the rows (R, d) and (R,) of all clients of all jobs, in their order."""
-    stops = np.cumsum([len(job.clients) for job in jobs])[:-1]
-    rows = zip(jobs, np.split(updates, stops), np.split(losses, stops), strict=True)
-    return [Reply(u, f, work_of(task, job)) for job, u, f in rows]
+    ends = pairwise([0, *accumulate(len(job.clients) for job in jobs)])
+    rows = zip(jobs, (slice(*end) for end in ends), strict=True)
+    return [Reply(updates[row], losses[row], work_of(task, job)) for job, row in rows]
 
 
 def answer(task: Task, job: Job, training: bool) -> Reply:

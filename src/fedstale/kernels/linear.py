@@ -180,7 +180,8 @@ def linear(
         for o in range(outs):
             w[o] = sent[o * wide : (o + 1) * wide]
             bias[o] = sent[outs * wide + o]
-        speed[:], bias_speed[:] = 0, 0
+        if len(momentum):
+            speed[:], bias_speed[:] = 0, 0
         for step in range(steps if training else 1):
             batch = samples[step, g, :size]
             for s in range(size):
