@@ -302,3 +302,7 @@ def anchors(page: Path) -> set[str]:
     """The names that GitHub gives to headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def test_the_readme_can_be_read_in_a_few_minutes() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
