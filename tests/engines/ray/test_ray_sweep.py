@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -105,7 +106,8 @@ def test_an_interrupt_ends_in_good_order(
 ) -> None:
     env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {"TMPDIR": short}
     words = [*COMMAND, str(figure), "--scale", "smoke", "--executor", "ray", "--jobs", "2", "--out", str(tmp_path)]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) as process:
+    heard = partial(signal.signal, blow, signal.SIG_DFL)  # a job in the background inherits that SIGINT is ignored
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env, preexec_fn=heard) as process:
         while not list(tmp_path.glob("runs/*/metrics.jsonl")) and process.poll() is None:
             time.sleep(0.01)
         family = below(process.pid)
