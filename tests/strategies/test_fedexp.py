@@ -26,7 +26,7 @@ def test_the_step_is_extrapolated_as_the_paper_says(history):
     near(played(FedExP(), history), wanted, [10 * np.abs(w).max() + 1e-6 for w in wanted])
 
 
-def test_equal_updates_are_not_extrapolated_and_opposite_ones_are():
+def test_the_point_is_the_mean_of_the_last_two_iterates():
     assert FedExP().epsilon == 1e-3
     rule, params = FedExP(), np.array([3.0, 4.0], np.float32)
     np.testing.assert_allclose(rule.point(np.array([1.0, -2.0], np.float32), params), [2.5, 5.0])
