@@ -13,10 +13,11 @@ import pytest
 
 from fedstale.cli.reproduce import listing, reproduce
 from fedstale.core import BadInput
+from fedstale.experiments import executors
 from fedstale.experiments import plan as planning
 from fedstale.experiments.recorder import packages
 from fedstale.experiments.sweep import Cell, planned
-from fedstale.papers import executors, results
+from fedstale.papers import results
 from fedstale.papers.figure import Figure, Scale, cells, figures, read
 from fedstale.runs import store
 from tests.papers.small_figure import small_figure

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.experiments import sweep
+from fedstale.experiments import executors, sweep
 from fedstale.experiments.plan import plan
 from fedstale.experiments.spec import put
-from fedstale.papers import claims, executors, figure, rates
+from fedstale.papers import claims, figure, rates
 from fedstale.runs import store
 
 RAW: dict[str, Any] = {

@@ -10,9 +10,9 @@ import typer
 
 from fedstale.cli.console import Again, Config, Resume, Seeds, out_option, print_table, say, seeds_override
 from fedstale.cli.results import command_line
+from fedstale.experiments.executors import Executor, compute
 from fedstale.experiments.sweep import cost, planned
 from fedstale.papers import results
-from fedstale.papers.executors import Executor, compute
 from fedstale.papers.figure import Scale, cells, figures, read
 from fedstale.runs import store
 

@@ -19,8 +19,8 @@ pytest.importorskip(
 )
 
 from fedstale.core import BadInput
+from fedstale.experiments import executors
 from fedstale.experiments.sweep import planned
-from fedstale.papers import executors
 from fedstale.papers.figure import cells, read
 from fedstale.papers.results import write
 from fedstale.runs import store

@@ -1,4 +1,4 @@
-"""Compute the planned cells of a figure side by side, in processes of this machine or on a Ray cluster."""
+"""Compute the planned cells of a sweep side by side, in processes of this machine or on a Ray cluster."""
 
 import multiprocessing
 import os
