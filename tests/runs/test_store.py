@@ -112,6 +112,7 @@ def test_clearing_forgets_everything_but_the_configuration(tmp_path: Path) -> No
         "buffers.npy",
         "checkpoint.npz",
         "metrics.jsonl",
+        "status.json",
     )
     for name in (*names, "memory-a.rows", "rows/memory-b.rows"):
         (tmp_path / name).write_text("{}")

@@ -34,13 +34,14 @@ from fedstale.experiments.plan import Planned
 from fedstale.experiments.spec import Table
 from fedstale.experiments.stopping import Stopping
 from fedstale.experiments.tracer import Traced
+from fedstale.runs import status
 from fedstale.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.runs.models import LAYOUT
 from fedstale.runs.store import fingerprint, write_json
 from fedstale.simulate import Run, first
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
-SHOWS = ("cli", "plots", "report", "papers", "advise", "federation", "flower")  # rooms that compute no run
+SHOWS = ("cli", "plots", "report", "papers", "advise", "federation", "flower", "ui")  # rooms that compute no run
 
 
 class Tally(NamedTuple):
@@ -86,6 +87,7 @@ class Recorder:
                 self.stopping.see(line)
         self.saved = self.start.t  # the round of the last checkpoint
         self.file: IO[bytes] = p.folder.open_metrics(self.start.t)
+        self.status = status.Writer(p.folder, run.rounds, self.task.d, self.start.t)
         self.started_at = self.saved_at = time.monotonic()
 
     def _empty(self) -> Saved:
@@ -114,6 +116,9 @@ class Recorder:
         self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         if time.monotonic() - self.saved_at >= self.seconds:
             self.save(s.checkpoint)
+        if self.status.due():
+            self.file.flush()  # so that others see the rounds
+            self.status.write(s.t)
         return line
 
     def over(self, t: int) -> bool:
@@ -132,6 +137,7 @@ class Recorder:
             "available": len(s.available),
             "participants": len(s.clients),
             "refused": len(s.refused),
+            "heard_weight": round(float(a.sum()), 6),
             "train_loss": float(a @ s.losses / a.sum()) if a.sum() > 0 else None,
             "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
             "staleness": [float(q) for q in stale],
@@ -169,6 +175,7 @@ class Recorder:
     def finish(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """Write the files of a finished run, its result last."""
         self.save(checkpoint) if self.keep else self._sync()
+        self.status.write(checkpoint.t)
         self.folder.save_params(checkpoint.params, checkpoint.buffers)
         self.folder.save_client_states(checkpoint.clients)
         if isinstance(self.task, DescribesModel):

@@ -10,6 +10,7 @@
     STORE/RUN/states.npz           what clients keep at the end, if they keep anything (see client_states)
     STORE/RUN/model.json           names, shapes and types of what the parameters and buffers are made of
     STORE/RUN/clients.json         of each client its weight and how well the final parameters serve it
+    STORE/RUN/status.json          how far the run is, replaced about once a second (see runs/status.py)
     STORE/RUN/result.json          written last: a run is finished when it is there
     STORE/RUN/diverged.json        why the run cannot be finished, and the version of the code that says so
 
@@ -24,6 +25,7 @@ import io
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +39,7 @@ from fedstale.runs.codec import pack, unpack
 
 MARKER = "fedstale-store.json"
 FORMAT = 1
+TRIES, PAUSE = 5, 0.02  # a lock is tried again after so many seconds: `busy` may hold it for a moment
 
 
 def open_store(folder: Path) -> Path:
@@ -137,6 +140,7 @@ class RunFolder:
             "buffers.npy",
             "states.npz",
             "metrics.jsonl",
+            "status.json",
             "diverged.json",
         ):
             (self.path / name).unlink(missing_ok=True)
@@ -157,14 +161,24 @@ class RunFolder:
         """Keep other processes from computing this run, and sweep what a killed one left half-written."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which ends with the process
-            except BlockingIOError:
-                raise BadInput(f"{self.path} is being computed by another process") from None
+            for _ in range(TRIES):
+                if taken := _lock(file, fcntl.LOCK_EX):  # it ends with the process
+                    break
+                time.sleep(PAUSE)
+            require(taken, f"{self.path} is being computed by another process")
             for left in self.path.glob(".*.*"):
                 if left.suffix[1:].isdigit():  # .NAME.PROCESS of `write`, whose process had this lock
                     left.unlink()
             yield
+
+    @property
+    def busy(self) -> bool:
+        """Whether a process computes this run at the moment."""
+        try:
+            with (self.path / "lock").open() as file:
+                return not _lock(file, fcntl.LOCK_SH)  # closing the file gives it back
+        except OSError:
+            return False
 
     def open_metrics(self, rounds: int) -> IO[bytes]:
         """The metrics file, cut back to its first `rounds` lines, which must be sound, open for appending."""
@@ -213,6 +227,15 @@ class RunFolder:
             write(self.path / "buffers.npy", lambda f: np.save(f, buffers))
 
 
+def _lock(file: IO[str], how: int) -> bool:
+    """Take a lock, if no other process has it."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
 def _vector(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
@@ -220,14 +243,15 @@ def _vector(path: Path) -> Any:
         raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
 
-def write(path: Path, writer: Callable[[IO[bytes]], Any]) -> None:
-    """Write a whole file or none of it: beside its place, to the disk, and then to its place."""
+def write(path: Path, writer: Callable[[IO[bytes]], Any], durable: bool = True) -> None:
+    """Write a whole file or none of it: beside its place, to the disk if it is `durable`, and then to its place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
             writer(file)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
