@@ -3,7 +3,8 @@
 import datetime
 import ssl
 from base64 import b64encode
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
@@ -150,8 +151,40 @@ def test_old_tls_is_refused(federation):
         httpx.get(f"https://127.0.0.1:{federation.file.link.port}/", verify=context)
 
 
+def test_commands_without_the_token_are_refused(federation, tmp_path):
+    """Somebody who has the certificate and reaches the port, as every client does."""
+    stranger = federation._replace(folder=tmp_path)
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "ca.pem").write_bytes((federation.folder / "keys" / "ca.pem").read_bytes())
+    cli._write_app(tmp_path / "app", "theirs")
+    with pytest.raises(control.Refused, match="flwr run"):
+        control.submit(stranger)
+    with pytest.raises(control.Refused, match="flwr list"):
+        control.flwr(stranger, "list", launcher.CONNECTION)
+    assert control.flwr(federation, "list", launcher.CONNECTION)["runs"] == []
+
+
+def test_a_large_request_is_not_kept(federation):
+    context = ssl.create_default_context(cafile=federation.folder / "keys" / "ca.pem")
+    url, headers = (
+        f"https://127.0.0.1:{federation.file.link.port}/v1/fleet/push-object",
+        {"content-length": f"{300 << 20}"},
+    )
+    before = largest(federation)
+    with suppress(httpx.WriteError, httpx.ReadError):
+        pieces = (bytes(1 << 20) for _ in range(300))
+        assert httpx.post(url, content=pieces, headers=headers, verify=context).status_code == 413
+    assert largest(federation) < before + 50
+
+
+def largest(s):
+    """The most memory that the link has used so far, in MB."""
+    text = Path(f"/proc/{launcher.pid_of(s, 'link')}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def test_private_keys_are_for_their_owner_only(federation):
-    for name in ("ca.key", "server.key", "client-0", "client-1"):
+    for name in ("ca.key", "server.key", "client-0", "client-1", "control.token"):
         assert (federation.folder / "keys" / name).stat().st_mode & 0o077 == 0
 
 

@@ -254,3 +254,22 @@ def test_a_server_that_never_gets_anywhere_is_given_up(tmp_path, monkeypatch):
     Fake(s, [0] * 9, monkeypatch)
     with pytest.raises(BadInput, match="round 1 failed 3 times in a row"):
         list(runner.run(s, tries=3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--host", "192.0.2.1"], "commands need keys/control.token"),
+        (["--host", "0.0.0.0", "--insecure"], "join as any client"),
+        ([], ""),
+        (["--host", "localhost", "--insecure"], ""),
+    ],
+)
+def test_init_warns_of_an_address_for_other_machines(tmp_path, arguments, words, monkeypatch):
+    said = []
+    monkeypatch.setattr(cli, "_need_flower", lambda: None)
+    monkeypatch.setattr(cli, "_write_roster", lambda *_: None)
+    monkeypatch.setattr(cli, "say", lambda sentence, style: said.append(sentence))
+    invoke("init", tmp_path / "f", *arguments)
+    assert len(said) == bool(words)
+    assert words in "".join(said)

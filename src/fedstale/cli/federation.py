@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import AsFormat, Format, print_json, print_table
+from fedstale.cli.console import AsFormat, Format, print_json, print_table, say
 from fedstale.core import require
 from fedstale.federation import settings
 from fedstale.federation.ops import control, launcher, runner, template
@@ -44,6 +44,7 @@ def init(
         name=name, rounds=rounds, strategy=strategy, app=where, deadline=deadline, host=host, port=port, tls=tls
     )
     settings.parse(folder, text)  # a mistake is an error before anything is written
+    _warn_of_strangers(host, tls)
     if tls:
         _need_flower()
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,6 +151,16 @@ def down(folder: Folder) -> None:
     for names in (clients, ["link"]):  # the link last, so that clients can say good-bye
         for name, there in launcher.stop(s, *names).items():
             print(f"{name} {'stopped' if there else 'was not running'}")
+
+
+def _warn_of_strangers(host: str, tls: bool) -> None:
+    """Say what other machines can do with a link that listens beyond this one."""
+    if host in ("localhost", "::1") or host.startswith("127."):
+        return
+    what = "they reach the clients' interface only; commands need keys/control.token, on this machine"
+    if not tls:
+        what = "without TLS they can read every update and join as any client; leave out --insecure"
+    say(f"warning: {host} is an address for other machines: {what}", style="yellow")
 
 
 def _need_flower() -> None:

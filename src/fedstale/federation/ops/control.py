@@ -3,10 +3,12 @@
 import json
 import subprocess
 import time
+from base64 import b64encode
 from typing import Any
 
 from fedstale.core import BadInput
 from fedstale.federation.ops import launcher
+from fedstale.federation.ops.gate import control_token
 from fedstale.federation.settings import Settings
 from fedstale.federation.state import roster
 from fedstale.runs.store import write
@@ -21,6 +23,7 @@ def flwr(s: Settings, *arguments: str, patience: float = 60.0) -> dict[str, Any]
     home = s.folder / "flwr"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(home / "config.toml", lambda file: file.write(_connection(s).encode()))
+    write(home / "credentials.yaml", lambda file: file.write(_credentials(s).encode()))
     command = [str(launcher.BIN / "flwr"), *arguments, "--format", "json"]
     try:
         done = subprocess.run(
@@ -49,6 +52,13 @@ def _connection(s: Settings) -> str:
     trust = f'root-certificates = "{(s.folder / "keys" / "ca.pem").resolve()}"' if link.tls else "insecure = true"
     name = launcher.CONNECTION
     return f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "{link.host}:{link.port}"\n{trust}\n'
+
+
+def _credentials(s: Settings) -> str:
+    """The token for commands, as `flwr` keeps the tokens of accounts; JSON is YAML, too."""
+    found = {"authn-type": "oidc", "oidc-access-token": control_token(s.folder), "oidc-refresh-token": "none"}
+    account = f"flower.account-auth.{s.file.link.host}:{s.file.link.port}"
+    return json.dumps({f"{account}.{name}": b64encode(value.encode()).decode() for name, value in found.items()})
 
 
 def register(s: Settings) -> int:

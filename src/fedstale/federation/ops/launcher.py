@@ -41,7 +41,8 @@ def start_link(s: Settings) -> int:
     """Start the SuperLink and wait until it listens; returns its pid."""
     link, keys = s.file.link, s.folder / "keys"
     command: list[str | Path] = [
-        BIN / "flower-superlink", "--host", link.host, "--port", str(link.port),
+        sys.executable, "-m", "fedstale.federation.ops.superlink", s.folder.resolve(),
+        "--host", link.host, "--port", str(link.port),
         "--database", s.folder / "link.sqlite", "--disable-runtime-dependency-installation",
     ]  # fmt: skip
     if link.tls:

@@ -1,0 +1,77 @@
+"""What the SuperLink lets in, decided before it reads a request.
+
+Flower serves three interfaces on one port. Clients need the fleet's, where they prove their keys. The other two
+start code on the server: control takes commands from anybody, and runtime hands the server's work to anybody. Here
+both answer this machine only, control only with the federation's token, and no request may be larger than MOST.
+"""
+
+import hmac
+import ipaddress
+import os
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MOST = 16 << 20  # bytes of a request: Flower sends arrays in pieces of 5 MB, and apps of at most 10 MB
+CONTROL, RUNTIME = "/v1/control/", "/v1/runtime/"
+OPEN = ("/v1/fleet/", "/health")
+
+
+def control_token(folder: Path) -> str:
+    """The secret that commands to the link of a federation need; it is made when it is first asked for."""
+    path = folder / "keys" / "control.token"
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+    return path.read_text()
+
+
+class Gate:
+    """ASGI middleware around the SuperLink's app."""
+
+    def __init__(self, app: App, token: str) -> None:
+        self.app, self.token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it without reading its body."""
+        refused = None if scope["type"] == "lifespan" else self.refusal(scope)
+        if refused is None:
+            await self.app(scope, receive, send)
+            return
+        status, why = refused
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": why.encode()})
+
+    def refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """The status and the reason of a refusal; None if the request may pass."""
+        path, headers = str(scope.get("path", "")), dict(scope.get("headers", ()))
+        if not path.startswith((*OPEN, CONTROL, RUNTIME)):
+            return 404, "there is nothing here"
+        if path.startswith((CONTROL, RUNTIME)) and not _local(scope):
+            return 403, "this interface answers the machine of the link only"
+        given = headers.get(b"authorization", b"")
+        if path.startswith(CONTROL) and not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+            return 403, "commands need the token in keys/control.token of the federation's folder"
+        size = headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in headers or not size.isdigit():
+            return 411, "a request must state its length"
+        return (413, f"a request may have {MOST} bytes, got {int(size)}") if int(size) > MOST else None
+
+
+def _local(scope: Scope) -> bool:
+    """Whether a request comes from the machine that it goes to."""
+    peer, here = scope.get("client"), scope.get("server")
+    try:
+        address = ipaddress.ip_address(peer[0]) if peer else None
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address is not None and ((mapped or address).is_loopback or bool(here and peer and peer[0] == here[0]))

@@ -1,0 +1,83 @@
+"""What the link lets in: clients to the fleet's interface, and commands from this machine with the token."""
+
+import asyncio
+import stat
+
+import pytest
+
+from fedstale.federation.ops.gate import MOST, Gate, control_token
+
+HERE, ELSEWHERE = ("127.0.0.1", 4321), ("192.0.2.7", 4321)
+
+
+def asked(path, client=HERE, server=("127.0.0.1", 9100), **headers):
+    """The status with which a request is answered, and whether it reached the link."""
+    reached, sent = [], []
+
+    async def link(scope, receive, send):
+        reached.append(scope)
+
+    async def send(event):
+        sent.append(event)
+
+    fields = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "path": path, "client": client, "server": server, "headers": fields}
+    asyncio.run(Gate(link, "secret")(scope, None, send))
+    assert bool(reached) != bool(sent)
+    return sent[0]["status"] if sent else 200
+
+
+RUN, TASK, FLEET = "/v1/control/start-run", "/v1/runtime/acquire-task", "/v1/fleet/pull-messages"
+
+
+@pytest.mark.parametrize("client", [ELSEWHERE, ("::ffff:192.0.2.7", 1), ("unix", 0), None])
+def test_other_machines_reach_the_fleet_only(client):
+    assert asked(FLEET, client) == 200
+    assert asked("/health", client) == 200
+    assert asked(TASK, client) == 403
+    assert asked(RUN, client, authorization="Bearer secret") == 403
+
+
+@pytest.mark.parametrize("client", [HERE, ("::1", 1), ("::ffff:127.0.0.1", 1), ("127.0.0.9", 1)])
+def test_this_machine_commands_with_the_token_only(client):
+    assert asked(TASK, client) == 200
+    assert asked(RUN, client) == 403
+    assert asked(RUN, client, authorization="Bearer wrong") == 403
+    assert asked(RUN, client, authorization="secret") == 403
+    assert asked(RUN, client, authorization="Bearer secret") == 200
+
+
+def test_a_machine_that_calls_its_own_address_is_this_machine():
+    assert asked(TASK, client=("192.0.2.7", 1), server=("192.0.2.7", 9100)) == 200
+    assert asked(TASK, client=("192.0.2.7", 1), server=("192.0.2.8", 9100)) == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/v1", "/v1/responses", "/V1/CONTROL/x", ""])
+def test_nothing_else_is_served(path):
+    assert asked(path) == 404
+
+
+@pytest.mark.parametrize("path", [FLEET, TASK])
+def test_a_large_request_is_refused_unread(path):
+    assert asked(path, content_length=str(MOST)) == 200
+    assert asked(path, content_length=str(MOST + 1)) == 413
+    assert asked(path, content_length="-1") == 411
+    assert asked(path, transfer_encoding="chunked") == 411
+
+
+def test_the_token_is_made_once_and_for_its_owner(tmp_path):
+    token = control_token(tmp_path)
+    assert len(token) == 64
+    assert control_token(tmp_path) == token
+    assert stat.S_IMODE((tmp_path / "keys" / "control.token").stat().st_mode) == 0o600
+    assert control_token(tmp_path / "other") != token
+
+
+def test_startup_and_shutdown_pass():
+    seen = []
+
+    async def link(scope, receive, send):
+        seen.append(scope["type"])
+
+    asyncio.run(Gate(link, "secret")({"type": "lifespan"}, None, None))
+    assert seen == ["lifespan"]
