@@ -95,6 +95,23 @@ def test_the_tests_of_a_figure_share_their_chance_of_error():
     assert among == pytest.approx(min(1.0, 5 * alone))
 
 
+def test_a_claim_without_cells_takes_no_share_of_the_chance_of_error():
+    rng = np.random.default_rng(3)
+    rows = made(lambda p, n, s: (0.5 if n == "a" else 0.0) + 0.5 * rng.normal(), PLACES[:2])
+    one = {"text": "1", "check": "mean_lead", "first": "a", "second": "b"}
+    told = claims.judge([{**one, "where": {"x": 9}}, one], rows)
+    assert told[0].verdict == claims.UNTESTED
+    assert told[1].p == claims.judge([one], rows)[0].p
+
+
+def test_a_slope_along_words_takes_them_in_the_order_of_the_claim():
+    at = {"exact": 1.0, "guessed": 3.0, "other": 99.0}
+    rows = made(lambda p, n, s: (at[p["panel"]] + 0.01 * s) * (n == "a"), [{"panel": name} for name in at])
+    claim = {"check": "lead_slope", "first": "a", "second": "b", "along": "panel"}
+    assert "+2 " in judged(rows, **claim, order=["exact", "guessed"]).detail
+    assert "-2 " in judged(rows, **claim, order=["guessed", "exact"]).detail
+
+
 def test_a_run_that_diverged_leaves_nothing_to_test():
     rows = made(lambda p, n, s: 1.0 + p["x"] * (n == "a"), PLACES)
     gone = [row._replace(diverged=True) if k == 3 else row for k, row in enumerate(rows)]

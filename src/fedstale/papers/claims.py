@@ -23,6 +23,7 @@ from fedstale.runs.statistics import difference, holm, p_value, paired_test, unc
 Claim = Mapping[str, Any]
 LEVEL = 0.05  # chance of error of a figure's pooled tests together
 HOLDS, NOISE, FAILS = OUTCOMES = "holds", "within noise", "does not hold"
+UNTESTED = "not tested"  # these rows have no cell that the claim is about
 KEYS = ("text", "check", "metric", "lower", "where", "first", "second", "margin", "along", "up", "order", "of",
         "between", "share", "columns", "rivals", "scale")  # fmt: skip
 
@@ -56,15 +57,16 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _pooled(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
-    """Verdicts from one number per seed, over all cells; Holm's correction is over all these claims."""
-    values = [OF_FIGURES[c["check"]](found, c) if (found := _found(c, rows)) else np.zeros(0) for c in claims]
+    """Verdicts from one number per seed, over all cells; Holm's correction is over all that can be tested."""
+    values = [OF_FIGURES[c["check"]](found, c) for c in claims if (found := _found(c, rows))]
     for_it, against = (holm([p_value(sign * v) for v in values]).tolist() for sign in (1, -1))
-    return [_told(*all_of) for all_of in zip(claims, values, for_it, against, strict=True)]
+    tested = iter(zip(values, for_it, against, strict=True))
+    return [
+        _told(c, *next(tested)) if _found(c, rows) else Verdict(c["text"], UNTESTED, 0, 0, 0, "") for c in claims
+    ]
 
 
 def _told(claim: Claim, values: Floats, p: float, against: float) -> Verdict:
-    if len(values) == 0:
-        return Verdict(claim["text"], "not tested", 0, 0, 0, "")
     outcome = HOLDS if p < LEVEL else FAILS if against < LEVEL else NOISE
     holds, noise, fails = (int(outcome == what) for what in OUTCOMES)
     detail = "a run diverged"
@@ -102,7 +104,7 @@ def require_known(claim: Claim) -> None:
 def _overall(holds: int, noise: int, fails: int, share: float | None) -> str:
     n = holds + noise + fails
     if n == 0:
-        return "not tested"
+        return UNTESTED
     if share is not None:
         return HOLDS if holds >= share * n else NOISE if holds + noise >= share * n else FAILS
     return FAILS if fails > n / 10 else HOLDS if holds >= n / 2 else NOISE

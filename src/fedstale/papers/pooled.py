@@ -2,7 +2,8 @@
 
 The unit is the seed: each gives one number over all cells (a mean difference, or a slope), and a t-test over the
 seeds says whether it is above 0. Cells of one seed share draws, so they do not count as independent. A figure's
-tests share one chance of error, 5 %, by Holm's correction.
+tests share one chance of error, 5 %, by Holm's correction. A slope `along` words, such as panels, takes them in the
+claim's `order`, one apart: with two of them it is the difference between the second and the first.
 """
 
 import math
@@ -71,7 +72,9 @@ def lines(cells: Iterable[C], along: str) -> list[list[C]]:
 
 
 def _slope(cells: Sequence[Cell], claim: Mapping[str, Any], of: Callable[[Cell], Floats]) -> Floats:
-    along, scale = claim["along"], SCALES[claim.get("scale", "value")]
+    along, order = claim["along"], claim.get("order")
+    scale: Callable[[Any], float] = order.index if order else SCALES[claim.get("scale", "value")]
+    cells = [c for c in cells if not order or c.place[along] in order]
     long = [line for line in lines(cells, along) if len(line) > 1]
     require(bool(long), f"a slope along {along!r} needs at least two cells that differ in it alone")
     slopes = [_line([scale(c.place[along]) for c in line], np.stack([of(c) for c in line])) for line in long]
