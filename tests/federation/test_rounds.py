@@ -387,3 +387,17 @@ def test_an_empty_roster_is_refused(tmp_path):
     empty = roster_of([0]).left(0)
     with pytest.raises(BadInput, match="must have a client"):
         next(Server(made(tmp_path), InProcess(TASK, []), lambda: empty, TASK.init).play())
+
+
+def test_status_does_not_call_a_silent_client_present(tmp_path):
+    """A client that came once and then never again, and one that never came."""
+    rows = np.ones((8, N), bool)
+    rows[1:, 0] = rows[:, 1] = False
+    link = InProcess(TASK, range(N))
+    s = server(tmp_path, link)
+    silent, never, always, *_ = status(played(s, link, rows)[-1].state, s.rules.estimator)["clients"]
+    assert (silent["p"], never["p"], always["p"]) == (0.125, 0, 1)
+    assert silent["p_used"] == never["p_used"] == 1  # what FedAU's estimator says until an interval closes
+    for row in (silent, never, always):
+        assert row["p_low"] <= row["p"] <= row["p_high"]
+    assert never["p_high"] < 0.4

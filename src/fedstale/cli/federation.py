@@ -4,7 +4,7 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,10 +12,9 @@ from fedstale.cli.console import AsFormat, Format, print_json, print_table, say
 from fedstale.core import require
 from fedstale.federation import settings
 from fedstale.federation.ops import control, launcher, runner, template
-from fedstale.federation.server.diagnostics import write_trace
+from fedstale.federation.server.diagnostics import read_status, write_trace
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_metrics
-from fedstale.runs.store import read_json
 
 app = typer.Typer(
     no_args_is_help=True, help="Train with real clients over Flower: init, up, join, run, status, down."
@@ -131,9 +130,7 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
     s = settings.read(folder)
     if lines := read_metrics(s.state):
         write_trace(folder / "trace.csv", lines)
-    now: dict[str, Any] = {"round": 0, "clients": []}
-    if (folder / "status.json").exists():
-        now = read_json(folder / "status.json")
+    now = read_status(folder / "status.json", len(lines))
     now["processes"] = {name: launcher.pid_of(s, name) for name in launcher.names(s)}
     now["server"] = runner.alive(s)
     if format == Format.json:

@@ -19,7 +19,7 @@ from fedstale.federation.server.diagnostics import status, write_trace
 from fedstale.federation.server.rounds import ClosedRound, Server, Start
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_metrics
-from fedstale.runs.store import write_json
+from fedstale.federation.state.sealed import write_sealed
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # buffers of torch's normalisation layers
 
@@ -46,7 +46,7 @@ def record(chosen: settings.Settings, grid: Any, start: Start) -> Iterator[Close
     first = server.ledger.initial(1).checkpoint
     link.size = first.params.nbytes + (0 if first.buffers is None else first.buffers.nbytes)
     for closed in server.play():
-        write_json(chosen.folder / "status.json", status(closed.state, server.rules.estimator))
+        write_sealed(chosen.folder / "status.json", status(closed.state, server.rules.estimator))
         yield closed
     write_trace(chosen.folder / "trace.csv", read_metrics(chosen.state))
 

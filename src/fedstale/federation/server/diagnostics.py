@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Estimator, Floats
+from fedstale.core import Estimator, Floats, require
+from fedstale.federation.state.sealed import read_sealed
 from fedstale.federation.state.server_state import ServerState
 from fedstale.runs.store import fingerprint, write_csv
 
@@ -24,7 +25,11 @@ def wilson(heard: npt.NDArray[np.int64], rounds: npt.NDArray[np.int64]) -> tuple
 
 
 def status(state: ServerState, estimator: Estimator) -> dict[str, Any]:
-    """The federation at the end of a round, with one entry per client."""
+    """The federation at the end of a round, with one entry per client.
+
+    `p` is the share of its rounds in which a client was heard, with a 95 % interval; `p_used` is the estimator's
+    belief, which a strategy divides by when the client is heard, and which is 1 for a client that never was.
+    """
     now, counts, rounds = state.checkpoint, state.counts, np.maximum(state.counts.rounds, 1)
     low, high = wilson(counts.heard, counts.rounds)
     columns = {
@@ -34,9 +39,10 @@ def status(state: ServerState, estimator: Estimator) -> dict[str, Any]:
         "heard": counts.heard.tolist(),
         "rejected": counts.rejected.tolist(),
         "staleness": [now.t - last if last else None for last in counts.last.tolist()],
-        "p": _finite(estimator.probs(now.belief)),
+        "p": _finite(counts.heard / rounds),
         "p_low": _finite(low),
         "p_high": _finite(high),
+        "p_used": _finite(estimator.probs(now.belief)),
         "weight_target": _finite(counts.target / rounds),
         "weight_realised": _finite(counts.realised / rounds),
     }
@@ -48,6 +54,19 @@ def status(state: ServerState, estimator: Estimator) -> dict[str, Any]:
         "fingerprint": fingerprint(now.params),
         "clients": [dict(zip(columns, row, strict=True)) for row in rows],
     }
+
+
+def read_status(path: Path, t: int) -> dict[str, Any]:
+    """What `status` said at the end of the last round, from its file; round t without clients if there is none."""
+    if not path.exists():
+        return {"round": t, "clients": []}
+    again = "the next round writes it again, and until then you may delete it"
+    found = read_sealed(path, again, unsealed=True)
+    clients: Any = found.get("clients")
+    ok = isinstance(found.get("round"), int) and isinstance(clients, list)
+    ok = ok and all(isinstance(row, dict) and row.keys() == clients[0].keys() for row in clients)
+    require(ok, f"{path} is not a status; {again}")
+    return found
 
 
 def _finite(values: npt.NDArray[Any]) -> list[float]:

@@ -23,7 +23,14 @@ import numpy as np
 
 from fedstale.core import require
 from fedstale.federation.state import resize
-from fedstale.federation.state.manifest import RESTORE, checksum, metric_lines, read_manifest, write_manifest
+from fedstale.federation.state.manifest import (
+    RESTORE,
+    chained,
+    checksum,
+    metric_lines,
+    read_manifest,
+    write_manifest,
+)
 from fedstale.federation.state.server_state import ServerState
 from fedstale.runs.store import RunFolder, write
 
@@ -39,7 +46,7 @@ class Ledger:
         self.path, self.run, self.initial = path, run, initial
         self.ids: list[int] = []  # of the last commit, with its row files and the length of its metrics
         self.rows: Files = {}
-        self.metrics_end = 0
+        self.metrics_end, self.metrics_sum = 0, ""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -69,7 +76,8 @@ class Ledger:
                 for k, row in rows.items():
                     arrays[path][k] = row
         self.ids, self.rows = m["ids"], m["rows"]
-        self.metrics_end = sum(len(line) + 1 for line in metric_lines(self.path, m["t"]))
+        lines = metric_lines(self.path, m)
+        self.metrics_end, self.metrics_sum = sum(len(line) + 1 for line in lines), chained(lines)
         return resize.with_arrays(core, arrays, core)
 
     def commit(self, state: ServerState, line: dict[str, Any]) -> None:
@@ -79,10 +87,11 @@ class Ledger:
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.save_checkpoint(resize.without_rows(state))
         if t:
-            self._append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            self._append(json.dumps(line, separators=(",", ":")).encode())
         core = f"round-{t}/checkpoint.npz"
         manifest = {"run": self.run, "t": t, "ids": state.ids.tolist(), "roster": state.roster, "rows": rows}
-        write_manifest(self.path, manifest | {"checkpoint": [core, checksum(self.path / core)]})
+        manifest |= {"checkpoint": [core, checksum(self.path / core)], "metrics": self.metrics_sum}
+        write_manifest(self.path, manifest)
         self.ids, self.rows = state.ids.tolist(), rows
         self._sweep(t)
 
@@ -90,10 +99,10 @@ class Ledger:
         """Add a line to the committed ones; a line that was written and never committed is cut off."""
         with (self.path / "metrics.jsonl").open("ab") as file:
             file.truncate(self.metrics_end)
-            file.write(line)
+            file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self.metrics_end += len(line)
+        self.metrics_end, self.metrics_sum = self.metrics_end + len(line) + 1, chained([line], self.metrics_sum)
 
     def _write_rows(self, state: ServerState) -> Files:
         """The files of the rows of all memories, after writing those that changed."""

@@ -5,11 +5,13 @@ federation never goes on from a state that somebody has damaged, and never begin
 """
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedstale.core import BadInput, require
-from fedstale.runs.store import canonical, metrics_line, read_json, write_json
+from fedstale.federation.state.sealed import read_sealed, write_sealed
+from fedstale.runs.store import metrics_line, read_json
 
 FORMAT = 2
 RESTORE = "restore it from a backup"
@@ -24,18 +26,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         lost = any(True for pattern in COMMITTED for _ in folder.glob(pattern))
         require(not lost, f"{path} is missing, but rounds were committed; {RESTORE}, or use another folder")
         return None
-    manifest = read_json(path)
-    found = manifest.get("format")
+    found = read_json(path).get("format")
     require(found == FORMAT, f"{folder} has state format {found}, this version reads {FORMAT}")
-    same = manifest.pop("checksum", None) == _digest(manifest)
-    require(same, f"{path} was changed after it was written, its checksum is another; {RESTORE}")
-    return manifest
+    return read_sealed(path, RESTORE)
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Commit what the manifest names; `read_manifest` gives it back."""
-    whole = {"format": FORMAT} | manifest
-    write_json(folder / "manifest.json", whole | {"checksum": _digest(whole)})
+    write_sealed(folder / "manifest.json", {"format": FORMAT} | manifest)
 
 
 def committed_round(folder: Path) -> int:
@@ -46,19 +44,30 @@ def committed_round(folder: Path) -> int:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """One record for each committed round, from metrics.jsonl."""
-    lines = metric_lines(folder, committed_round(folder))
+    manifest = read_manifest(folder)
+    lines = metric_lines(folder, manifest) if manifest else []
     try:
         return [metrics_line(folder / "metrics.jsonl", k, line) for k, line in enumerate(lines, 1)]
     except BadInput as error:
         raise BadInput(f"{error}; {RESTORE}") from None
 
 
-def metric_lines(folder: Path, t: int) -> list[bytes]:
-    """The lines of rounds 1 … t in metrics.jsonl; a line that was never committed is left out."""
-    path = folder / "metrics.jsonl"
+def metric_lines(folder: Path, manifest: dict[str, Any]) -> list[bytes]:
+    """The committed lines of metrics.jsonl, checked; a line that was never committed is left out."""
+    path, t = folder / "metrics.jsonl", int(manifest["t"])
+    require(path.is_file() or not path.exists(), f"{path} must be a file, got a folder; {RESTORE}")
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     require(len(lines) >= t, f"{path} has {len(lines)} lines, but {t} rounds were committed; {RESTORE}")
+    same = manifest.get("metrics", chained(lines[:t])) == chained(lines[:t])  # earlier versions kept no checksum
+    require(same, f"{path} is damaged, its checksum is not the manifest's; {RESTORE}")
     return lines[:t]
+
+
+def chained(lines: Iterable[bytes], start: str = "") -> str:
+    """The checksum of lines after those of checksum `start`: one more line needs no look at the earlier ones."""
+    for line in lines:
+        start = hashlib.blake2b(start.encode() + line, digest_size=16).hexdigest()
+    return start
 
 
 def checksum(path: Path) -> str:
@@ -68,7 +77,3 @@ def checksum(path: Path) -> str:
             return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); {RESTORE}") from None
-
-
-def _digest(manifest: dict[str, Any]) -> str:
-    return hashlib.blake2b(canonical(manifest).encode()).hexdigest()[:32]

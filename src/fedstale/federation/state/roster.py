@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from fedstale.core import Array, BadInput, Ids, part, require
-from fedstale.runs.store import read_json, write_json
+from fedstale.federation.state.sealed import read_sealed, write_sealed
 
 FORMAT = 1
+EDITED = "restore it from a backup, or remove its key checksum if you changed it yourself"
 KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -85,7 +86,7 @@ class Roster:
 
 def read(path: Path) -> Roster:
     """The roster in a JSON file."""
-    raw = read_json(path)
+    raw = read_sealed(path, EDITED, unsealed=True)
     found = raw.get("format")
     require(found == FORMAT, f"{path} has roster format {found}, this version reads {FORMAT}")
     try:
@@ -98,4 +99,4 @@ def read(path: Path) -> Roster:
 def save(path: Path, roster: Roster) -> None:
     """Write the roster as a JSON file."""
     clients = [dataclasses.asdict(m) for m in roster.members]
-    write_json(path, {"format": FORMAT, "version": roster.version, "next": roster.next, "clients": clients})
+    write_sealed(path, {"format": FORMAT, "version": roster.version, "next": roster.next, "clients": clients})
