@@ -123,12 +123,13 @@ def flops(w: Workload) -> int:
 def ours(w: Workload, engine: str = "") -> Iterator[Round]:
     """A round in an engine of ours, another one every time it is played."""
     task = Supervised(partial(w.model.build, w.shape, w.classes), samples(w))
-    made, numbers, params = make(engine or w.engine, task, w.local), count(1), task.init(0)
+    local = w.local  # made and checked once, as in a simulation
+    made, numbers, params = make(engine or w.engine, task, local), count(1), task.init(0)
     apart = [params + np.float32(1e-3 * k) for k in range(w.betas)]
 
     def play() -> object:
         t = next(numbers)
-        return made.train([Job(p, np.arange(w.clients), s, t, w.local) for s in range(w.seeds) for p in apart])
+        return made.train([Job(p, np.arange(w.clients), s, t, local) for s in range(w.seeds) for p in apart])
 
     try:
         yield play

@@ -70,10 +70,10 @@ def steps_of(job: Job, sizes: Ids) -> Ids:
 
 def work_of(task: Task, job: Job) -> Work | None:
     """How much the clients of a job train; None for epochs of a task that does not count its samples."""
-    local, counts = job.local, isinstance(task, CountsSamples)
-    if local.epochs and not counts:
+    local, counted = job.local, task if isinstance(task, CountsSamples) else None  # asked once: it is slow
+    if local.epochs and counted is None:
         return None
-    sizes = task.samples[job.clients] if isinstance(task, CountsSamples) else np.full(len(job.clients), local.batch)
+    sizes = np.full(len(job.clients), local.batch) if counted is None else counted.samples[job.clients]
     steps = steps_of(job, sizes)
     whole = local.epochs is not None and not local.drop_last
     samples = (local.epochs or 0) * sizes if whole else steps * np.minimum(sizes, local.batch)
