@@ -93,3 +93,47 @@ def test_task_without_torch_goes_to_a_pool_if_it_is_slow() -> None:
         np.testing.assert_array_equal(
             engine.train([job])[0].updates, Serial(Slow(0.0), LOCAL).train([job])[0].updates
         )
+
+
+LAYOUTS: list[bool] = []  # of the inputs that an Image has seen: whether channels are last
+
+
+class Image(nn.Module):
+    """A convolution that Batched has no compiled loops for, and a layer behind it that may need a layout."""
+
+    def __init__(self, view: bool) -> None:
+        super().__init__()
+        self.view, self.conv, self.last = view, nn.Conv2d(2, 3, 3, stride=2), nn.Linear(48, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        LAYOUTS.append(x.is_contiguous(memory_format=torch.channels_last))
+        x = torch.tanh(self.conv(x))
+        flat: Tensor = self.last(x.view(len(x), -1) if self.view else x.flatten(1))
+        return flat
+
+
+def images(view: bool) -> Supervised:
+    draws = torch.Generator().manual_seed(0)
+    data = [(torch.randn(8, 2, 9, 9, generator=draws), torch.arange(8) % 4) for _ in range(3)]
+    return Supervised(lambda: Image(view), data)
+
+
+def test_convolutions_see_images_channels_last_where_their_model_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "SMALL", 1)
+    for view in (False, True):
+        task = images(view)
+        job = Job(task.init(0), np.arange(task.n), 0, 1, LOCAL)
+        expected = Serial(task, LOCAL).train([job])[0].updates
+        engine = Auto(task, LOCAL)
+        LAYOUTS.clear()
+        np.testing.assert_allclose(engine.train([job])[0].updates, expected, rtol=0, atol=1e-6)
+        assert LAYOUTS
+        assert all(last is not view for last in LAYOUTS)
+    assert vectors(tanh).laid_out().channels_last is False
+
+
+def test_layout_does_not_depend_on_other_runs() -> None:
+    task, adam = images(False), Local(0.05, steps=2, batch=16, optimizer="adam")
+    job = Job(task.init(0), np.arange(task.n), 0, 1, adam)
+    one, other = (Auto(task, first).train([job])[0].updates for first in (LOCAL, adam))
+    np.testing.assert_array_equal(one, other)

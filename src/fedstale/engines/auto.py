@@ -26,16 +26,17 @@ WORTH = 0.05  # seconds of a round from which a pool is worth the seconds that i
 class Auto:
     """Batched where it is fast: for small models, linear ones, MLPs, CNNs with numba; else Serial or Pool.
 
-    Whether clients are batched depends on the task and on `Local` alone, so that a run has the same numbers
-    however busy the machine is. A short trial decides between Serial and Pool, which have the same bits. `name` is
-    the engine that was chosen, `note` says why. Runs whose settings Batched refuses are trained one by one.
+    Serial and Pool are given images channels last if the model has convolutions, see `Supervised.laid_out`.
+    Both choices depend on the task and on `Local` alone, so that a run has the same numbers however busy the
+    machine is. A short trial decides between Serial and Pool, which have the same bits. `name` is the engine that
+    was chosen, `note` says why. Runs whose settings Batched refuses are trained one by one.
     """
 
     def __init__(self, task: Task, local: Local) -> None:
         self.task, self.local = task, local
-        fast = _batched(task, local)
-        self.batched, self._serial = fast[0] if fast else None, Serial(task, local)
-        self.engine, self.name, self.note = fast if fast and _supported(local) else _reference(task, local)
+        fast, alone = _batched(task, local), task.laid_out() if isinstance(task, Supervised) else task
+        self.batched, self._serial = fast[0] if fast else None, Serial(alone, local)
+        self.engine, self.name, self.note = fast if fast and _supported(local) else _reference(alone, local)
         self.width = self.engine.width if isinstance(self.engine, StepsTogether) else 1
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
@@ -54,7 +55,7 @@ class Auto:
             if not isinstance(engine, Pool):
                 raise
             engine.close()
-            self.engine, self.name = Serial(self.task, self.local), "serial"
+            self.engine, self.name = self._serial, "serial"
             return self.engine.train(jobs)
 
     def losses(self, job: Job) -> Array:
