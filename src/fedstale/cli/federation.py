@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from fedstale.cli import upkeep
 from fedstale.cli.console import AsFormat, Format, print_json, print_table, say
+from fedstale.cli.upkeep import Folder
 from fedstale.core import require
 from fedstale.federation import settings
 from fedstale.federation.ops import control, launcher, runner, template
@@ -19,7 +21,6 @@ from fedstale.federation.state.manifest import read_metrics
 app = typer.Typer(
     no_args_is_help=True, help="Train with real clients over Flower: init, up, join, run, status, down."
 )
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's folder.")]
 
 
 @app.command()
@@ -148,6 +149,10 @@ def down(folder: Folder) -> None:
     for names in (clients, ["link"]):  # the link last, so that clients can say good-bye
         for name, there in launcher.stop(s, *names).items():
             print(f"{name} {'stopped' if there else 'was not running'}")
+
+
+for _verb in (upkeep.backup, upkeep.restore):
+    app.command()(_verb)
 
 
 def _warn_of_strangers(host: str, tls: bool) -> None:

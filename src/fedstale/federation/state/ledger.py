@@ -23,6 +23,7 @@ import numpy as np
 
 from fedstale.core import require
 from fedstale.federation.state import resize
+from fedstale.federation.state.backup import may_sweep
 from fedstale.federation.state.manifest import (
     RESTORE,
     chained,
@@ -131,14 +132,17 @@ class Ledger:
         return place
 
     def _sweep(self, t: int) -> None:
-        """Remove the files that the manifest does not name, now that the manifest is on the disk."""
+        """Remove the files that the manifest, now on the disk, does not name; later if somebody copies them."""
         folder = os.open(self.path, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
-        for old in self.path.glob("round-*"):
-            if old.name != f"round-{t}":
-                shutil.rmtree(old, ignore_errors=True)
-        named = {name for files in self.rows.values() for name, _ in files.values()}
-        for file in self.path.glob("rows/*/*"):
-            if str(file.relative_to(self.path)) not in named:
-                file.unlink(missing_ok=True)
+        with may_sweep(self.path) as allowed:
+            if not allowed:
+                return
+            for old in self.path.glob("round-*"):
+                if old.name != f"round-{t}":
+                    shutil.rmtree(old, ignore_errors=True)
+            named = {name for files in self.rows.values() for name, _ in files.values()}
+            for file in self.path.glob("rows/*/*"):
+                if str(file.relative_to(self.path)) not in named:
+                    file.unlink(missing_ok=True)

@@ -1,0 +1,24 @@
+"""`fedstale federation backup`, `restore`: what the operator of a federation does beside training."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedstale.federation.state.backup import copy_federation
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's folder.")]
+
+
+def backup(folder: Folder, target: Annotated[Path, typer.Argument(help="A new folder for the copy.")]) -> None:
+    """Copy a federation, also while it trains: settings, keys, roster, app, and the last committed round."""
+    t = copy_federation(folder, target)
+    print(f"{target}: round {t}; it holds private keys and clients' updates, keep it as safe as {folder}")
+
+
+def restore(
+    saved: Annotated[Path, typer.Argument(metavar="BACKUP", help="A folder that `backup` wrote.")], folder: Folder
+) -> None:
+    """Make a federation from a backup, in a new folder."""
+    t = copy_federation(saved, folder)
+    print(f"{folder}: round {t}; next: fedstale federation up {folder}")
