@@ -33,9 +33,17 @@ class Net(torch.nn.Module):
         return self.norm(self.layer(x))
 
 class Slow(fs.Supervised):
-    def evaluate(self, params, buffers):
+    def evaluate(self, params, *kept):
         print("evaluated", flush=True)
-        return super().evaluate(params, buffers)
+        return super().evaluate(params, *kept)
+
+class Lazy(torch.utils.data.Dataset):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+    def __len__(self):
+        return len(self.y)
+    def __getitem__(self, k):
+        return self.x[k] + 0.1 * torch.randn(3), self.y[k]  # what it draws is seeded by the batch
 
 def with_momentum(model, data, context):
     optimizer = torch.optim.SGD(model.parameters(), context.rate, momentum=0.9)
@@ -54,6 +62,9 @@ if __name__ == "__main__":
     task = Slow(Net, clients, clients)
     own = {"kind": "fedavg", "label": "own", "train": with_momentum}  # what its clients keep is, too
     fs.compare(task, ["fedavg", fs.FedStale(0.5), own], fs.Bernoulli(0.5), rounds=40, seeds=(1, 2), engine="serial",
+               local=fs.Local(lr=0.1), out=sys.argv[1], evaluate_every=1, checkpoint_seconds=0, resume=True)
+    lazy = Slow(Net, [Lazy(*pair) for pair in clients], clients, buffers="local", personal=["layer.bias"])
+    fs.compare(lazy, [{"kind": "fedstale", "label": "personal"}], fs.Bernoulli(0.5), rounds=40, engine="serial",
                local=fs.Local(lr=0.1), out=sys.argv[1], evaluate_every=1, checkpoint_seconds=0, resume=True)
 """
 
@@ -106,18 +117,21 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path) -> Non
     source = {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1])}
     runs = [sys.executable, str(program)]
     subprocess.run([*runs, str(tmp_path / "whole")], env=source, check=True, capture_output=True)
-    for after in (1, 70, 50):
+    for after in (1, 70, 50, 140):  # the last one in the clients' own layers and lazy data
         with subprocess.Popen([*runs, str(tmp_path / "parts")], env=source, stdout=subprocess.PIPE) as process:
             assert process.stdout
             for _ in range(after):
                 process.stdout.readline()
             process.send_signal(signal.SIGKILL)
+    (begun,) = (tmp_path / "parts").glob("personal*")
+    assert not (begun / "params.npy").exists()
     subprocess.run([*runs, str(tmp_path / "parts")], env=source, check=True, capture_output=True)
     names = {path.parent.name for path in (tmp_path / "whole").glob("*/config.json")}
-    assert len(names) == 6
+    assert len(names) == 7
     for name in names:
-        kept = ["states.npz"] if name.startswith("own") else []
-        for file in ("metrics.jsonl", "params.npy", "buffers.npy", "clients.json", "config.json", *kept):
+        kept = ["buffers.npy"] if not name.startswith("personal") else []  # which stay with the clients there
+        kept += ["states.npz"] if name.startswith(("own", "personal")) else []
+        for file in ("metrics.jsonl", "params.npy", "clients.json", "config.json", *kept):
             one, other = ((tmp_path / place / name / file).read_bytes() for place in ("whole", "parts"))
             assert one == other, (name, file)
     states = fs.RunFolder(tmp_path / "parts" / next(n for n in names if n.startswith("own"))).client_states()

@@ -97,3 +97,6 @@ def test_what_cannot_be_narrowed_is_one_sentence() -> None:
     x, y = np.ones((2, 3), np.float32), np.array([0, 1])
     with pytest.raises(BadInput, match='evaluate = "test" needs test samples'):
         fs.Supervised(torch.nn.Linear(3, 2), [(x, y)]).narrowed(None, training=False)
+    own = fs.Supervised(torch.nn.Linear(3, 2), [(x, y)] * 4, [(x, y)] * 4, personal=["bias"])
+    with pytest.raises(BadInput, match="must be left out where clients keep a part of the model, got 2"):
+        evaluation_task(own, {}, 2)

@@ -194,6 +194,18 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_clients_own_parts(tmp_path: Pa
     assert all(np.array_equal(one.clients[i][k], other.clients[i][k]) for i in one.clients for k in one.clients[i])
 
 
+def test_a_client_that_is_not_selected_keeps_what_it_had() -> None:
+    task, rule = task_of(personal=["head"]), fs.PowerOfChoice(clients=1, candidates=3)
+    before, changed = [task.initial_state(1)["personal"]] * task.n, set[int]()
+    for s in simulate(Serial(task, LOCAL), rule, fs.Bernoulli(1.0), rounds=4, seed=1):
+        assert s.checkpoint.clients is not None
+        now = [s.checkpoint.clients.get(i, s.checkpoint.clients[NEW])["personal"] for i in range(task.n)]
+        moved = {i for i in range(task.n) if not np.array_equal(before[i], now[i])}
+        assert moved == set(s.clients.tolist())
+        before, changed = now, changed | moved
+    assert len(changed) > 1
+
+
 def test_runs_are_stored_with_the_scores_of_the_clients_own_models(tmp_path: Path) -> None:
     task = task_of(buffers="local")
     found = fs.compare(
