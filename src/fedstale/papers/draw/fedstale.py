@@ -61,15 +61,19 @@ def _landscape(axes: Any, data: Mapping[str, Any]) -> None:
 def heatmap(rows: Sequence[Row], about: About) -> Figure:
     """Figure 2: in each cell the best β, and what FedAvg and FedVARP lose to it, in points."""
     p, q = (levels(rows, key) for key in ("p_min", "swap.fraction"))
-    cells = {key: best(group) for key, group in by(rows, "p_min", "swap.fraction").items()}
-    figure, ((axes,),) = subplots(1, 1, (1.6 + 0.95 * len(p), 1.6 + 0.6 * len(q)))
-    image = axes.imshow([[cells[x, y][0] for x in p] for y in q], cmap="Blues", vmin=0, vmax=1.25,
-                        origin="lower", aspect="auto")  # fmt: skip
-    for (x, y), gained in cells.items():
-        _write_gains(axes, p.index(x), q.index(y), *gained)
-    style.heterogeneity_axes(axes, p, q)
-    axes.set(xlabel="participation heterogeneity $p_{avg} / p_{min}$", ylabel="data heterogeneity $\\hat\\sigma^2$")
-    bar = figure.colorbar(image, ax=axes, ticks=[0, 0.2, 0.5, 0.8, 1], boundaries=np.linspace(0, 1, 101))
+    panels = by(rows, "panel")
+    size = ((0.6 + 0.95 * len(p)) * len(panels) + 1.0, 1.6 + 0.6 * len(q))
+    figure, (places,) = subplots(1, len(panels), size, sharey=True)
+    for axes, ((panel,), group) in zip(places, panels.items(), strict=True):
+        cells = {key: best(some) for key, some in by(group, "p_min", "swap.fraction").items()}
+        image = axes.imshow([[cells[x, y][0] for x in p] for y in q], cmap="Blues", vmin=0, vmax=1.25,
+                            origin="lower", aspect="auto")  # fmt: skip
+        for (x, y), gained in cells.items():
+            _write_gains(axes, p.index(x), q.index(y), *gained)
+        style.heterogeneity_axes(axes, p, q)
+        axes.set(xlabel="participation heterogeneity $p_{avg} / p_{min}$", title=panel if len(panels) > 1 else "")
+    places[0].set_ylabel("data heterogeneity $\\hat\\sigma^2$")
+    bar = figure.colorbar(image, ax=places, ticks=[0, 0.2, 0.5, 0.8, 1], boundaries=np.linspace(0, 1, 101))
     bar.set_label("best β")
     return figure
 
