@@ -1,6 +1,6 @@
 # make demo | test | check | format | bench | docs | setup       in .venv
 # make federation | test-flower, test-ray                        with Flower or Ray, each in an environment of its own
-# make test-browser, test-wheel, test-examples                   in .venv: the report in Chromium; the built package;
+# make test-browser, test-wheel, test-examples                   in .venv: the pages in Chromium; the built package;
 #                                                                examples that need other packages
 # make test-all                                                  every test there is
 PYTHON ?= python3
@@ -71,7 +71,7 @@ test-ray: $(RAY)/.ready-$(LOCK)
 	$(RAY)/bin/pytest tests/engines/ray -rs $(TESTS)
 
 $(VENV)/.browser-$(LOCK): $(VENV)/.ready-$(LOCK)
-	$(BIN)/$(INSTALL) '.[browser]'
+	$(BIN)/$(INSTALL) '.[browser,ui]'
 	touch $@
 
 chromium:  # Debian's; without it, and without the right to install it, tests/browser are skipped and say why
@@ -80,7 +80,7 @@ chromium:  # Debian's; without it, and without the right to install it, tests/br
 	echo "Chromium is missing and cannot be installed here: tests/browser will be skipped"
 
 test-browser: $(VENV)/.browser-$(LOCK) chromium
-	$(BIN)/pytest tests/browser -rs $(TESTS)
+	$(BIN)/pytest tests/browser tests/ui -rs $(TESTS)
 
 test-wheel: setup
 	$(BIN)/pytest -m wheel tests/packaging -rs $(TESTS)

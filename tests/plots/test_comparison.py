@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from fedstale.plots import comparison
-from fedstale.plots.palette import DARK, look
+from fedstale.plots.palette import DARK, looks
 from fedstale.runs import metrics, store
 from fedstale.runs.metrics import Metric
 
@@ -54,8 +54,9 @@ def test_axes_and_legend_are_labelled() -> None:
     assert accuracy.yaxis.get_major_formatter()(0.25, 0) == "25"
     assert (accuracy.get_yscale(), objective.get_yscale()) == ("linear", "log")  # it spans a factor of 100
     assert [t.get_text() for t in accuracy.get_legend().get_texts()] == ["FedAvg", "FedStale"]
-    assert [line.get_color() for line in accuracy.lines] == [look(0).colour, look(1).colour]
-    assert accuracy.lines[0].get_linestyle() != accuracy.lines[1].get_linestyle()
+    first, second = looks(["FedAvg", "FedStale"]).values()
+    assert [line.get_color() for line in accuracy.lines] == [first.colour, second.colour]
+    assert first.dash != second.dash
     assert figure.get_suptitle() == "title"
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from matplotlib.figure import Figure
 
-from fedstale.plots.palette import COLOURS, SYMBOLS, look
+from fedstale.plots.palette import COLOURS, SYMBOLS, look, looks
 from fedstale.report.markup import SHAPES, sample
 
 
@@ -30,3 +30,19 @@ def test_a_look_is_understood_by_matplotlib_and_by_the_page(k: int) -> None:
     assert line.is_dashed() == bool(look(k).dash)
     assert set(SHAPES) == set(SYMBOLS)
     assert look(k).colour in sample(look(k), line=True)
+
+
+def test_an_algorithm_has_the_same_look_in_every_company() -> None:
+    alone = looks(["FedAvg"])["FedAvg"]
+    for others in (["MIFA", "auto"], ["FedStale β=0.5", "Unbiased FedAvg"], ["FedVARP", "my rule"]):
+        assert looks([*others, "FedAvg"])["FedAvg"] == alone
+    known = looks(["FedAvg", "auto", "FedStale β=0.5", "Unbiased FedAvg", "MIFA", "fedau", "FedVARP", "SCAFFOLD"])
+    assert len({x.colour for x in known.values()}) == 8
+    assert looks(["my rule"]) == {"my rule": looks(["auto", "my rule"])["my rule"]}
+
+
+def test_no_two_algorithms_of_a_picture_look_alike() -> None:
+    labels = [f"FedStale β={b}" for b in range(6)] + ["FedAvg", "auto"] + [f"rule {k}" for k in range(8)]
+    assert len({x.colour for x in looks(labels[:8]).values()}) == 8
+    assert len({*looks(labels).values()}) == 16
+    assert list(looks(labels)) == labels

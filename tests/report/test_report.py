@@ -18,6 +18,7 @@ from fedstale.report import beta_map, clients, page, series, tables
 from fedstale.report.markup import data
 from fedstale.report.trace import recorded
 from fedstale.runs import metrics, query, store
+from fedstale.runs.metrics import WINDOWS
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")
 
@@ -138,8 +139,26 @@ def test_the_table_has_mean_and_spread_of_the_results(runs: Path) -> None:
     row = table.rows[names.index("fedavg")]
     assert row[1] == f"{100 * np.mean(results):.2f} ± {100 * np.std(results, ddof=1):.2f} %"
     assert row[-1] == "2"
-    means = [np.mean(g.values("accuracy", "last10")) for g in setting.groups]
-    assert best == int(np.argmax(means))
+    assert all(0 <= k < 3 and 1 <= column <= 4 for k, column in best)
+
+
+def test_the_best_of_a_column_is_marked_with_all_that_noise_may_hide() -> None:
+    def group(label: str, accuracies: list[float], objectives: list[float]) -> query.Group:
+        runs = [
+            query.Run(
+                store.RunFolder(Path("x")), {"seed": k, "label": label},
+                {"accuracy": dict.fromkeys(WINDOWS, a), "objective": dict.fromkeys(WINDOWS, o)},
+            )
+            for k, (a, o) in enumerate(zip(accuracies, objectives, strict=True))
+        ]  # fmt: skip
+        return query.Group(label, runs, [])
+
+    low, near, top = [0.5, 0.51, 0.52], [0.91, 0.89, 0.93], [0.92, 0.9, 0.91]
+    objectives = [1.0, 1.1, 1.2], [1.0, 1.1, 1.2], [1.1, 1.0, 1.2]
+    groups = [group(*all_of) for all_of in zip(("low", "near", "top"), (low, near, top), objectives, strict=True)]
+    assert tables.final(groups)[1] == {(k, column) for k in (1, 2) for column in (1, 2, 3)}  # no objective leads
+    one = [g._replace(runs=g.runs[:1]) for g in groups]
+    assert tables.final(one)[1] == set()  # one seed alone proves nothing
 
 
 def test_curves_are_means_over_seeds(runs: Path) -> None:

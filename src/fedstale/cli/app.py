@@ -25,6 +25,7 @@ COMMANDS = {  # name → module in this folder and its function, or its Typer ap
     "show": "show:show",
     "compare": "compare:compare",
     "report": "report:report",
+    "ui": "ui:ui",
     "export": "export:export",
     "inspect": "inspect:inspect",
     "advise": "advise:advise",

@@ -4,7 +4,6 @@ Results go to standard output, progress and complaints to standard error.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedstale.core import require
+from fedstale.runs.store import finite
 
 WIDTH = 120  # columns of a table that is printed into a file or a pipe
 
@@ -80,15 +80,7 @@ def say(sentence: str, console: Console = talk, style: str | None = None) -> Non
 
 def print_json(value: Any) -> None:
     """Print a result on standard output as JSON; numbers that are not finite become null."""
-    print(json.dumps(_finite(value), indent=2, allow_nan=False, default=str))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(json.dumps(finite(value), indent=2, allow_nan=False, default=str))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", empty: str = "nothing yet") -> None:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fedstale.core import Floats, require
 from fedstale.plots import raster
-from fedstale.plots.palette import DARK, STYLE, Look, look
+from fedstale.plots.palette import DARK, STYLE, Look, looks
 from fedstale.runs import metrics, query
 from fedstale.runs.metrics import Metric
 from fedstale.runs.query import Line
@@ -62,14 +62,14 @@ def figure(
 ) -> Figure:
     """Mean over seeds with a band of one standard deviation, metric by metric; the raster is the first seed's."""
     first = next(iter(groups.values()))[0]
-    found = metrics.shown(first[-1])
+    found, drawn = metrics.shown(first[-1]), looks(list(groups))
     with matplotlib.rc_context(STYLE):
         out = new(figsize=(4.5 * max(len(found), 2), 6), layout="constrained")
         grid = out.add_gridspec(2, max(len(found), 1), height_ratios=[3, 1.3])
         for k, m in enumerate(found):
             axes = out.add_subplot(grid[0, k])
-            for j, (label, seeds) in enumerate(groups.items()):
-                curve(axes, label, *query.curve(seeds, m.name), look(j))
+            for label, seeds in groups.items():
+                curve(axes, label, *query.curve(seeds, m.name), drawn[label])
             finish(axes, m, log=not m.percent and _wide(axes))
             if k == 0:
                 axes.legend()

@@ -3,7 +3,9 @@
 It draws nothing itself: `line` and `marker` are in the words of matplotlib, the rest in those of plotly and SVG.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+from zlib import crc32
 
 BLUE, VERMILION, GREEN, PINK, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"
 SKY, BLACK, GREY, DARK = "#56B4E9", "#000000", "#777777", "#3B4A5A"
@@ -19,6 +21,10 @@ STYLE: dict[Any, Any] = {  # of matplotlib, for every figure
     "legend.fontsize": 8, "svg.hashsalt": "fedstale",
 }  # fmt: skip
 WIDTH = 1.4  # points, of a curve in matplotlib
+
+
+# The look of well-known rules, the first that a label contains: the same in every picture, page and run.
+PLACES = {"unbiased": 3, "auto": 0, "scaffold": 7, "fedvarp": 6, "fedstale": 2, "mifa": 4, "fedau": 5, "fedavg": 1}
 
 
 class Look(NamedTuple):
@@ -37,6 +43,23 @@ class Look(NamedTuple):
     @property
     def marker(self) -> str:
         return SYMBOLS[self.symbol]
+
+
+def looks(labels: Sequence[str]) -> dict[str, Look]:
+    """A look for each label: always the same one, unless an earlier label of the same picture has it."""
+    taken: dict[int, str] = {}
+    for label in labels:
+        size = len(COLOURS) * (1 + len(taken) // len(COLOURS))  # a second turn when all colours are in use
+        wanted = _place(label) + size - len(COLOURS)
+        free = next(k % size for k in range(wanted, wanted + size) if k % size not in taken)
+        taken[free] = label
+    return {label: look(k) for k, label in taken.items()}
+
+
+def _place(label: str) -> int:
+    """Where a label begins to look for a free look: that of its rule, else one that its letters choose."""
+    known = (place for name, place in PLACES.items() if name in label.lower())
+    return next(known, crc32(label.encode()) % len(COLOURS))
 
 
 def look(k: int) -> Look:

@@ -17,6 +17,7 @@ from fedstale.runs.query import HEARD, NOT_SELECTED, Line, grouped, names_client
 from fedstale.runs.statistics import block_means, spread, thinned
 
 ACCURACY = metric("accuracy")
+BLOCKS = 100  # of rounds, of a share over rounds
 WRAP = 18  # letters of a name on an axis
 DOTTED = {"color": "#888", "dash": "dot"}
 FAIR = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": DOTTED}
@@ -84,6 +85,30 @@ def _counts(names: str, lines: Lines) -> Plot:
                 Table(["round", "clients heard from"], rows), note=note)  # fmt: skip
 
 
+def heard_weight(names: str, lines: Lines) -> Plot | None:
+    """The share of the objective's weight that was heard, in blocks of rounds; mean over the seeds."""
+    run = min(lines.seeds, key=len)
+    if not all("heard_weight" in line for seed in lines.seeds for line in seed):
+        return None
+    table = np.array([[line["heard_weight"] for line in seed[: len(run)]] for seed in lines.seeds])
+    starts, means = block_means(table, BLOCKS)
+    share, rounds = means.mean(axis=0), [run[k]["round"] for k in starts]
+    trace = {
+        "type": "scatter", "mode": "lines", "x": rounds, "y": plain(share), "line": {"color": DARK, "shape": "hv"},
+        "hovertemplate": "from round %{x}: %{y:.1%} of the weight<extra></extra>",
+    }  # fmt: skip
+    size = -(-len(run) // BLOCKS)
+    told = f"{share.min():.0%} to {share.max():.0%}, {share.mean():.0%} on average"
+    said = f"Share of the objective's weight that was heard: {told}."
+    note = (
+        f"Σ aᵢ of the clients heard from{f', mean of {size} rounds each' if size > 1 else ''}; 100 % is everybody."
+    )
+    rows = [[str(rounds[k]), f"{share[k]:.1%}"] for k in thinned(len(rounds), ROWS)]
+    axes = layout("round", "share of the weight", yaxis={"tickformat": ".0%", "range": [0, 1.03]})
+    table_ = Table(["from round", "share of the weight heard"], rows)
+    return Plot(f"How much of the objective was heard: {names}", [trace], axes, said, table_, note=note)
+
+
 def staleness(names: str, lines: Lines) -> Plot:
     """Rounds since each client was last heard from: the median, nine tenths, the oldest; mean over the seeds."""
     run = min(lines.seeds, key=len)  # seeds that stopped early have fewer rounds
@@ -132,20 +157,22 @@ def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     found = [(g, values) for g, values in known if np.isfinite(values).any()]
     if not found:
         return None
-    data = [_box(g, values, looks[g.group.label]) for g, values in reversed(found)]
+    often = {g.group.label: shares(g) for g, _ in found}
+    data = [
+        _box(g.group.label, values, often[g.group.label], looks[g.group.label]) for g, values in reversed(found)
+    ]
     worst = ", ".join(f"{g.group.label} {ACCURACY.text(np.nanmin(v))}" for g, v in found)
     said = f"Test accuracy of each client at the end. The worst served client: {worst}."
     names = {"ticks": "", "showgrid": False}
     axes = layout("test accuracy of a client", "", xaxis={"tickformat": ".0%"}, yaxis=names)
     note = "A dot is a client, mean over the seeds, on its own test samples; the box holds the middle half."
     table = Table(["algorithm", "mean", "worst tenth", "worst client", "which was heard from in", "spread"],
-                  [_served_row(g, values) for g, values in found])  # fmt: skip
+                  [_served_row(g.group.label, values, often[g.group.label]) for g, values in found])  # fmt: skip
     return Plot("Accuracy of each client: who is left behind", data, axes, said, table, note=note, rows=len(found))
 
 
-def _box(lines: Lines, values: Floats, look: Look) -> dict[str, Any]:
+def _box(label: str, values: Floats, share: Floats | None, look: Look) -> dict[str, Any]:
     known = np.flatnonzero(np.isfinite(values))
-    label, share = lines.group.label, shares(lines)
     often = {i: "" if share is None else f", heard from in {share[i]:.0%} of the rounds" for i in known}
     text = [f"client {i}{often[i]}" for i in known]
     return {
@@ -162,10 +189,10 @@ def wrapped(label: str) -> str:
     return "<br>".join(map(escape, textwrap.wrap(label, WRAP, break_long_words=False, break_on_hyphens=False)))
 
 
-def _served_row(lines: Lines, values: Floats) -> list[str]:
+def _served_row(label: str, values: Floats, share: Floats | None) -> list[str]:
     known = np.sort(values[np.isfinite(values)])
     tenth = known[: max(1, len(known) // 10)]
-    last, share = int(np.nanargmin(values)), shares(lines)
+    last = int(np.nanargmin(values))
     often = "–" if share is None else f"{share[last]:.0%} of the rounds"
     mean, worst, lowest, std = map(ACCURACY.text, (known.mean(), tenth.mean(), known[0], known.std()))
-    return [lines.group.label, mean, worst, f"client {last}: {lowest}", often, std]
+    return [label, mean, worst, f"client {last}: {lowest}", often, std]

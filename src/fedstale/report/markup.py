@@ -1,6 +1,7 @@
 """Pieces of HTML; every text that comes from a run is escaped here."""
 
 import json
+from collections.abc import Collection
 from html import escape
 from typing import Any
 
@@ -20,15 +21,15 @@ SHAPES = {
 }
 
 
-def table(t: Table, caption: str, best: int | None = None) -> str:
-    """A table that scrolls in its own frame where the screen is narrower."""
+def table(t: Table, caption: str, best: Collection[tuple[int, int]] = ()) -> str:
+    """A table that scrolls in its own frame where the screen is narrower; the `best` cells are bold."""
     words = [bool(t.rows) and not _number(cell) for cell in (t.rows or [t.head])[0]]
     head = "".join(
         f'<th scope="col"{" class=text" if w else ""}>{escape(h)}</th>' for h, w in zip(t.head, words, strict=True)
     )
     body = "".join(
-        f'<tr{" class=best" if k == best else ""}><th scope="row">{escape(row[0])}</th>'
-        + "".join(f"<td{'' if _number(cell) else ' class=text'}>{escape(cell)}</td>" for cell in row[1:])
+        f'<tr><th scope="row">{escape(row[0])}</th>'
+        + "".join(_cell(cell, (k, j) in best) for j, cell in enumerate(row[1:], 1))
         + "</tr>"
         for k, row in enumerate(t.rows)
     )
@@ -38,6 +39,11 @@ def table(t: Table, caption: str, best: int | None = None) -> str:
         f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _cell(text: str, best: bool) -> str:
+    words = escape(text)
+    return f"<td{'' if _number(text) else ' class=text'}>{f'<strong>{words}</strong>' if best else words}</td>"
 
 
 def _number(cell: str) -> bool:

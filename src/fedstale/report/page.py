@@ -1,15 +1,15 @@
 """The page: an overview, then every setting with its table, its plots, its configuration and its commands."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 from fedstale.core import BadInput
-from fedstale.plots.palette import look
+from fedstale.plots.palette import looks
 from fedstale.report import beta_map, markup, tables
-from fedstale.report.clients import alike, raster, realised, served, staleness
+from fedstale.report.clients import alike, heard_weight, raster, realised, served, staleness
 from fedstale.report.plots import BETA, KEYS, Plot, curves
 from fedstale.report.series import Lines, read
 from fedstale.report.trace import recorded
@@ -40,9 +40,13 @@ def page(found: Sequence[Setting], traces: Sequence[Path], title: str, most: int
     runs = sum(len(g.runs) for s in found for g in s.groups)
     parts = [_overview(settings, names, runs, len(drawn))] if len(settings) > 1 else []
     numbered = [f"{k}. {name}" for k, name in enumerate(names, 1)] if len(names) > 1 else names
-    parts += [_setting(s, name) for s, name in zip(drawn, numbered, strict=False)]
+    parts += [setting_part(s, name, _read(s)) for s, name in zip(drawn, numbered, strict=False)]
     parts += [Part(f"Recorded participation: {path.name}", "", recorded(path), "") for path in traces]
     return document(title, parts)
+
+
+def _read(s: Setting) -> list[Lines]:
+    return read([g for g in s.groups if g.runs][:KEYS])
 
 
 def _overview(settings: Sequence[Setting], names: Sequence[str], runs: int, drawn: int) -> Part:
@@ -58,30 +62,37 @@ def _overview(settings: Sequence[Setting], names: Sequence[str], runs: int, draw
     return Part("Overview", above, plots, "" if plots else _notes([LEAST]))
 
 
-def _setting(s: Setting, name: str) -> Part:
-    shown = read([g for g in s.groups if g.runs][:KEYS])
-    looks = {group.group.label: look(k) for k, group in enumerate(shown)}
-    table, best = tables.final(s.groups)
-    caption = "How it ended: mean ± standard deviation over the seeds"
-    above = markup.table(table, caption, best) if table.rows else ""
+def setting_part(s: Setting, name: str, shown: Sequence[Lines], running: Collection[Path] = ()) -> Part:
+    """The section of one setting: its table, the plots of these lines of metrics, and what is not shown.
+
+    Runs in the folders `running` have no result yet, which is nothing to complain about.
+    """
+    drawn = looks([group.group.label for group in shown])
+    above = ""
+    if any(g.runs for g in s.groups):
+        table, best = tables.final(s.groups)
+        above = markup.table(table, tables.FINAL, best) if table.rows else ""
     names = dict.fromkeys(key for group in shown for lines in group.seeds for key in lines[-1])
-    found = [curves(shown, m, looks) for m in metrics.shown(names)]
-    found += [served(shown, looks), realised(shown, looks), curves(shown, BETA, looks)]
-    plots, ways = [p for p in found if p], alike(shown)
-    plots += [p for names, group in ways[:WAYS] for p in (raster(names, group), staleness(names, group))]
-    notes = missing(s, shown, plots, len(ways))
+    found = [curves(shown, m, drawn) for m in metrics.shown(names)]
+    found += [served(shown, drawn), realised(shown, drawn), curves(shown, BETA, drawn)]
+    ways = alike(shown) if shown else []
+    found += [plot(names, group) for names, group in ways[:WAYS] for plot in (raster, heard_weight, staleness)]
+    plots = [p for p in found if p]
+    notes = missing(s, shown, plots, len(ways), running)
     return Part(name, above, plots, _notes(notes) + _origin(s))
 
 
-def missing(s: Setting, lines: Sequence[Lines], plots: Sequence[Plot], ways: int) -> list[str]:
+def missing(
+    s: Setting, lines: Sequence[Lines], plots: Sequence[Plot], ways: int, running: Collection[Path] = ()
+) -> list[str]:
     """What the page leaves out of a setting, given what of it is drawn, and what would record it."""
-    notes = _not_drawn(s)
+    notes = _not_drawn(s, running)
     if not lines:
         return notes
     n, titles = clients(lines[0].group.config, lines[0].seeds[0]), {p.title.split(":")[0] for p in plots}
     if metric("accuracy").label.capitalize() not in titles:
         notes.append("No test accuracy: this task has no test samples; images and `synthetic` have.")
-    elif "Accuracy of each client" not in titles:
+    elif "Accuracy of each client" not in titles and not running:
         notes.append(f"The accuracy of each client is not recorded: {_not_served(lines[0], n)}")
     if "Realised weights" not in titles:
         notes.append(f"Realised weights are recorded up to {TRACED} clients (`data.clients`); here there are {n}.")
@@ -93,9 +104,9 @@ def missing(s: Setting, lines: Sequence[Lines], plots: Sequence[Plot], ways: int
     return notes
 
 
-def _not_drawn(s: Setting) -> list[str]:
+def _not_drawn(s: Setting, running: Collection[Path]) -> list[str]:
     notes, done = [], sum(bool(g.runs) for g in s.groups)
-    broken = [r.folder.path.name for g in s.groups for r in g.broken]
+    broken = [r.folder.path.name for g in s.groups for r in g.broken if r.folder.path not in running]
     if broken:
         few = ", ".join(broken[:3]) + (", …" if len(broken) > 3 else "")
         what = f"{len(broken)} runs have no result" if len(broken) > 1 else "One run has no result"
@@ -148,10 +159,11 @@ def document(title: str, parts: Sequence[Part]) -> str:
         inside = f'{part.above}<div class="plots">{"".join(figures)}</div>{part.below}'
         body.append(f'<section id="s{k}"><h2>{escape(part.title)}</h2>{inside}</section>')
     links = "".join(f'<li><a href="#s{k}">{escape(part.title)}</a></li>' for k, part in enumerate(parts, 1))
+    script = "".join((here / name).read_text() for name in ("figures.js", "report.js"))
     filled = {
         "TITLE": escape(title), "STYLE": (here / "report.css").read_text(), "BODY": "".join(body),
         "NAV": f'<nav aria-label="Contents"><ol>{links}</ol></nav>' if len(parts) > 1 else "",
-        "DATA": markup.data(plots), "LIBRARY": library(), "SCRIPT": (here / "report.js").read_text(),
+        "DATA": markup.data(plots), "LIBRARY": library(), "SCRIPT": script,
     }  # fmt: skip
     pieces = (here / "report.html").read_text().split("@@")  # every second piece is a name
     return "".join(filled[piece] if k % 2 else piece for k, piece in enumerate(pieces))

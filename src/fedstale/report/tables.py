@@ -1,20 +1,29 @@
 """The tables of the page: how it ended, what the settings are, and how to repeat it."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from fedstale.report.plots import Table
 from fedstale.runs import metrics
 from fedstale.runs.metrics import WINDOWS, Metric
-from fedstale.runs.query import Group, Setting, flat, varying
-from fedstale.runs.statistics import spread
+from fedstale.runs.query import Group, Setting, flat, grouped, varying
+from fedstale.runs.statistics import paired_test, spread
 
 MOST = 200  # rows of the overview
+FINAL = "How it ended: mean ± standard deviation over the seeds. Bold: the best of a column and what noise may hide"
+Cell = tuple[int, int]  # row and column of a table
 
 
-def final(groups: Sequence[Group]) -> tuple[Table, int | None]:
-    """A row for each algorithm, mean ± standard deviation over its seeds; and the row of the best mean."""
+def final(groups: Sequence[Group]) -> tuple[Table, set[Cell]]:
+    """A row for each algorithm, mean ± standard deviation over its seeds; and the cells of those that are best.
+
+    In a column the best mean is marked, and with it every mean that paired tests over the seeds cannot tell from
+    it; none, if that is all of them.
+    """
     done = [g for g in groups if g.runs]
     found = _shown(done)
     columns = [(m, which) for m in found[:1] for which in ("last10", "final", "best")]
@@ -23,12 +32,32 @@ def final(groups: Sequence[Group]) -> tuple[Table, int | None]:
     rows = [[g.label, *(_spread(g, *c) for c in columns), str(len(g.runs))] for g in done] if found else []
     if any(g.note for g in done):
         head, rows = [*head, "rate"], [[*row, g.note] for row, g in zip(rows, done, strict=False)]
-    return Table(head, rows), _best(done, found[0]) if found and len(done) > 1 else None
+    best = {(row, k) for k, c in enumerate(columns, 1) for row in _leading(done, *c)}
+    return Table(head, rows), best
 
 
 def _shown(done: Sequence[Group]) -> list[Metric]:
     """The metrics that all of them have; the first is the one that they are compared by."""
     return metrics.shown(*(g.runs[0].result or {} for g in done))
+
+
+def _leading(done: Sequence[Group], m: Metric, which: str) -> list[int]:
+    """The rows of the best mean and of those within its noise; none if no row is behind it beyond noise."""
+    means = [spread(g.values(m.name, which)).mean for g in done]
+    if not means or not all(map(math.isfinite, means)):
+        return []
+    best = done[means.index(m.best(means))]
+    near = [k for k, g in enumerate(done) if g is best or not _behind(g, best, m, which)]
+    return near if len(near) < len(done) else []
+
+
+def _behind(g: Group, best: Group, m: Metric, which: str) -> bool:
+    """Whether a paired test over the common seeds finds the group worse than the best one."""
+    ours, theirs = (
+        {r.seed: m.score(float(r.result[m.name][which])) for r in x.runs if r.result} for x in (g, best)
+    )
+    common = sorted(ours.keys() & theirs.keys())
+    return len(common) > 1 and paired_test(np.array([ours[s] - theirs[s] for s in common])) < 0
 
 
 def _best(done: Sequence[Group], m: Metric) -> int:
@@ -43,13 +72,20 @@ def _spread(group: Group, m: Metric, which: str) -> str:
 
 def titles(settings: Sequence[Setting]) -> list[str]:
     """Of each setting `digits, 24 clients, two-groups p_min=0.05, 400 rounds`, and what tells it from namesakes."""
-    plain = [_title(s.config) for s in settings]
-    found = []
-    for s, first in zip(settings, plain, strict=True):
-        namesakes = [t.config for t, other in zip(settings, plain, strict=True) if other == first]
-        values, keys = flat(s.config), varying(namesakes)
-        found.append(", ".join([first, *(_difference(k, values.get(k)) for k in keys[:3])]))
-    return found
+    return titles_of([s.config for s in settings])
+
+
+def titles_of(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The same of what settings share."""
+    plain = [_title(config) for config in configs]
+    differ = {
+        first: varying([configs[k] for k in of])[:3]
+        for first, of in grouped(range(len(plain)), plain.__getitem__).items()
+    }
+    return [
+        ", ".join([first, *(_difference(key, flat(config).get(key)) for key in differ[first])])
+        for first, config in zip(plain, configs, strict=True)
+    ]
 
 
 def _difference(key: str, value: Any) -> str:
@@ -105,7 +141,7 @@ def inline(value: Any) -> str:
 
 def origins(setting: Setting) -> tuple[list[str], list[str]]:
     """The commands that made the runs, and on what."""
-    found = [r.folder.environment() for g in setting.groups for r in g.runs]
+    found = [r.folder.environment() for g in setting.groups for r in g.all]
     commands = dict.fromkeys(str(e["command"]) for e in found if e.get("command"))
     return list(commands), list(dict.fromkeys(map(_machine, found)))
 

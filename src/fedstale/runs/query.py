@@ -1,5 +1,6 @@
 """Runs in order: a setting is what several algorithms share, a group is one algorithm over its seeds."""
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, Floats, require
-from fedstale.runs import metrics
+from fedstale.runs import metrics, status
 from fedstale.runs.metrics import OBJECTIVE, WINDOWS
 from fedstale.runs.store import MARKER, RunFolder, canonical, runs
 
@@ -98,11 +99,11 @@ def settings(folders: Iterable[RunFolder]) -> list[Setting]:
     A warning names a run whose configuration cannot be read; the others go on.
     """
     unique = {f.path.resolve(): f for f in folders}.values()
-    read = [r for r in map(_run, unique) if r]
+    read = [r for r in map(load, unique) if r]
     warm = {(r.folder.path.parent, r.config["warmup"]) for r in read if "warmup" in r.config}
     of_own = [r for r in read if (r.folder.path.parent, r.folder.path.name) not in warm]
-    places = grouped(of_own, lambda r: canonical(_setting(r)))
-    return [Setting(_setting(some[0]), _groups(some)) for some in places.values()]
+    places = grouped(of_own, lambda r: canonical(setting_of(r)))
+    return [Setting(setting_of(some[0]), _groups(some)) for some in places.values()]
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
@@ -113,7 +114,8 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return found
 
 
-def _run(folder: RunFolder) -> Run | None:
+def load(folder: RunFolder) -> Run | None:
+    """A run with its configuration and result; None, and a warning, where they cannot be read."""
     try:
         config, result = folder.config(), _result(folder)
         lacking = [key for key, kind in KEYS.items() if not isinstance(config.get(key), kind)]
@@ -135,7 +137,8 @@ def _result(folder: RunFolder) -> dict[str, Any] | None:
     return folder.result() if folder.finished else None
 
 
-def _setting(r: Run) -> dict[str, Any]:
+def setting_of(r: Run) -> dict[str, Any]:
+    """What a run shares with other algorithms: its configuration without the algorithm and the seed."""
     shared = {key: value for key, value in r.config.items() if key not in (*ALGORITHM, *HOW)}
     parts = canonical({key: r.config.get(key) for key in ALGORITHM})
     sources = {name: of for name, of in shared.pop("sources", {}).items() if f'"{name}"' not in parts}
@@ -233,8 +236,7 @@ def run_row(folder: RunFolder) -> dict[str, Any]:
         row |= {key: config.get(key) for key in ("seed", "engine", "rounds")}
         row |= {"algorithm": config.get("label"), "lr": flat(config).get("local.lr")}
         result = folder.result() if (folder.path / "result.json").exists() else {}
-        lost = (folder.path / "diverged.json").exists()
-        row["state"] = "finished" if result else "diverged" if lost else "interrupted"
+        row["state"] = status.state(folder)
         row["round"] = result["rounds"] if result else len(folder.metrics())
         for m in metrics.shown(result)[:1]:
             row |= {"metric": m.name, "final": float(result[m.name]["final"])}
@@ -278,14 +280,15 @@ def names_clients(lines: Sequence[Line]) -> bool:
 def clients(config: Mapping[str, Any], lines: Sequence[Line]) -> int:
     """The number of clients, also of those that never came; with early exits a client is a (node, exit) pair."""
     traced = next((len(line["weights"]) for line in lines if "weights" in line), 0)
-    seen = [i for line in lines for key in ("heard", "not_selected") for i in line.get(key, ())]
+    seen = (max(line[key]) for line in lines for key in ("heard", "not_selected") if line.get(key))
     return max(traced or int(config.get("data", {}).get("clients", 0)), max(seen, default=-1) + 1)
 
 
 def presence(config: Mapping[str, Any], lines: Sequence[Line]) -> States:
     """(clients, rounds): AWAY, HEARD or NOT_SELECTED, from lines that name the clients."""
     states = np.zeros((clients(config, lines), len(lines)), np.int8)
-    for k, line in enumerate(lines):
-        states[line["heard"], k] = HEARD
-        states[line.get("not_selected", []), k] = NOT_SELECTED
+    for key, state in (("heard", HEARD), ("not_selected", NOT_SELECTED)):
+        named = [line.get(key, ()) for line in lines]
+        who = np.fromiter(itertools.chain.from_iterable(named), np.int64)
+        states[who, np.repeat(np.arange(len(lines)), [len(some) for some in named])] = state
     return states

@@ -50,6 +50,13 @@ class Status(NamedTuple):
         return np.interp(np.asarray(rounds, np.float64), [t for t, _ in known], [s for _, s in known])
 
 
+def state(folder: RunFolder) -> str:
+    """What has become of a run: running, finished, diverged or interrupted."""
+    if (folder.path / "result.json").exists() and folder.finished:
+        return "finished"
+    return "running" if folder.busy else "diverged" if (folder.path / "diverged.json").exists() else "interrupted"
+
+
 def read(folder: RunFolder) -> Status | None:
     """The status of a run; None where there is none, or none that can be read."""
     try:

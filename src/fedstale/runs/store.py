@@ -23,6 +23,7 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import time
@@ -276,6 +277,15 @@ def read_tree(path: Path, like: Any) -> Any:
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all; what JSON lacks is written as text."""
     write(path, lambda f: f.write((json.dumps(value, indent=2, default=as_text) + "\n").encode()))
+
+
+def finite(value: Any) -> Any:
+    """The value with null for numbers that are not finite, which JSON lacks."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,0 +1,44 @@
+"""`fedstale ui [FOLDER…]`: a live page over runs, for this machine alone."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedstale.core import BadInput, require
+from fedstale.runs.store import MARKER
+
+
+def ui(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Stores of runs, or folders of `reproduce`; `runs` if left out, also before it is there."
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 8642,
+) -> None:
+    """Show runs in the browser while they are computed; the page only reads, and nothing leaves this machine."""
+    try:
+        from fedstale.report.page import library
+        from fedstale.ui import server
+        from fedstale.ui.index import Index
+    except ImportError as error:
+        raise BadInput(f"the page needs {error.name}: pip install 'fedstale[ui]'") from None
+    library()  # say now what is missing
+    places = [store_of(folder.resolve()) for folder in folders or [Path("runs")]]
+    sock = server.listen(port)
+    print(f"http://127.0.0.1:{sock.getsockname()[1]}  (Ctrl-C ends it)", flush=True)
+    server.serve(server.Page(Index(places), ", ".join(map(str, places))), sock)
+
+
+def store_of(folder: Path) -> Path:
+    """The store that a folder is or has; one that is empty or not there yet may become one."""
+    for place in (folder, folder / "runs"):
+        if (place / MARKER).exists():
+            return place
+    if (folder / "config.json").exists() and (folder.parent / MARKER).exists():
+        return folder.parent  # a single run
+    ok = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    require(ok, f"{folder} is not a fedstale store: it has no {MARKER}; name the folder of `run` or `reproduce`")
+    return folder

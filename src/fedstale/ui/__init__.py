@@ -1,0 +1,1 @@
+"""`fedstale ui`: a live page over stores of runs, read-only and for this machine alone."""

@@ -1,0 +1,122 @@
+"use strict";
+// One experiment: its tables and plots, drawn again in place when there is news.
+(function () {
+  const { make } = Page;
+  const DARK = { "#111": "#eceff2", "#fff": "#14181d", "#ffffff": "#14181d", "#000000": "#f4f4f4", "#3B4A5A": "#b8c9da", "#e5e5e5": "#2c333a", "#444": "#a9b3bd", "#0072B2": "#3fa0e0", "#888": "#999", "rgba(0,0,0,0.14)": "rgba(255,255,255,0.16)" };
+  let library = null; // plotly is large: it is loaded when the first plot is looked at
+
+  function plotly() {
+    library = library || new Promise((done, failed) => document.head.append(make("script", { src: "/static/plotly.js", onload: done, onerror: () => { library = null; failed(new TypeError("fetch")); } })));
+    return library;
+  }
+
+  // HTML that the server has escaped; the content policy runs no script in it.
+  function html(text) {
+    const holder = make("div", {});
+    holder.innerHTML = text;
+    return holder;
+  }
+
+  const select = (label, name, options) => make("label", {}, label, make("select", { name: name }, ...options.map(([value, text]) => make("option", { value: value }, text))));
+
+  function save(name, title, key, view) {
+    const picture = (format) => () => Plotly.downloadImage(name, { format: format, filename: title, width: 900, height: 520, scale: format === "png" ? 2 : 1 });
+    const csv = `/api/experiment/${key}/${name.slice(1)}.csv?${new URLSearchParams(view)}`;
+    return make("div", { class: "save" }, make("button", { type: "button", onclick: picture("svg") }, "SVG"), make("button", { type: "button", onclick: picture("png") }, "PNG"), make("a", { href: csv, download: true }, "CSV"));
+  }
+
+  function experiment([key]) {
+    const title = make("h1", {}, "…"), notes = make("div", {}), seeds = make("div", {}), above = make("div", {}), below = make("div", {});
+    const figures = make("div", { class: "plots" });
+    const tools = make("div", { class: "tools" },
+      select("over", "x", [["round", "rounds"], ["seconds", "seconds"], ["bytes", "bytes"]]),
+      select("scale", "scale", [["", "as it fits"], ["linear", "linear"], ["log", "logarithmic"]]),
+      select("smoothing", "smooth", [["0", "none"], ["0.6", "some"], ["0.9", "much"]]));
+    const a = make("select", { "aria-label": "algorithm A" }), b = make("select", { "aria-label": "algorithm B" }), verdict = make("div", {});
+    const compare = make("details", {}, make("summary", {}, "Compare two algorithms"), make("div", { class: "tools" }, a, " with ", b), verdict);
+    const runs = make("details", {}, make("summary", {}, "The runs"), seeds);
+    const element = make("section", {}, title, notes, above, runs, tools, figures, compare, below);
+    let busy = Promise.resolve(), first = true;
+
+    const wish = (name) => tools.querySelector(`[name=${name}]`).value;
+    const view = () => ({ x: wish("x"), smooth: wish("smooth") });
+    tools.addEventListener("change", () => Page.go("experiment/" + key, Object.assign(view(), { scale: wish("scale") }), true));
+    [a, b].forEach((box) => box.addEventListener("change", test));
+    compare.addEventListener("toggle", test);
+
+    async function test() {
+      if (!compare.open || !a.value || !b.value) return;
+      try {
+        verdict.replaceChildren(...html((await Page.get(`/api/experiment/${key}/compare`, { a: a.value, b: b.value })).html).childNodes);
+      } catch (error) {
+        verdict.replaceChildren(Page.problem(error.message));
+      }
+    }
+
+    function fill(box, labels, k) {
+      if ([...box.options].map((o) => o.value).join("\n") === labels.join("\n")) return;
+      const before = box.value;
+      box.replaceChildren(...labels.map((label) => make("option", { value: label }, label)));
+      box.value = labels.includes(before) ? before : labels[Math.min(k, labels.length - 1)];
+    }
+
+    // The figure keeps its place, its hidden curves and its open table; what it shows is replaced.
+    function figure(name, found) {
+      const fresh = html(found.html).firstChild, old = document.getElementById("f-" + name);
+      const caption = fresh.querySelector("figcaption");
+      caption.after(save(name, caption.textContent, key, view()));
+      if (!old || old.querySelector("figcaption").textContent !== caption.textContent) {
+        if (old) old.replaceWith(fresh);
+        else figures.append(fresh);
+        return;
+      }
+      const hidden = [...old.querySelectorAll("[data-key][aria-pressed=false]")].map((button) => button.dataset.key);
+      found.data.forEach((trace) => { if (hidden.includes(trace.legendgroup)) trace.visible = false; });
+      fresh.querySelectorAll("[data-key]").forEach((button) => button.setAttribute("aria-pressed", String(!hidden.includes(button.dataset.key))));
+      fresh.querySelector("details").open = old.querySelector("details").open;
+      const plot = old.querySelector(".plot");
+      plot.setAttribute("aria-label", fresh.querySelector(".plot").getAttribute("aria-label"));
+      fresh.querySelector(".plot").replaceWith(plot); // drawn on, not drawn anew
+      old.replaceWith(fresh);
+    }
+
+    async function draw(found) {
+      await plotly();
+      for (const name of Object.keys(Figures.plots)) if (!found.figures[name]) { document.getElementById("f-" + name)?.remove(); delete Figures.plots[name]; }
+      Object.entries(found.figures).forEach(([name, plot]) => figure(name, plot)); // all have their places, and widths
+      for (const [name, plot] of Object.entries(found.figures)) {
+        const scale = wish("scale");
+        if (scale && found.figures[name].html.includes('class="zoom"')) plot.layout.yaxis = Object.assign(plot.layout.yaxis, { type: scale }, scale === "linear" ? { tickvals: null } : {});
+        plot.layout.uirevision = `${name} ${scale} ${wish("x")}`; // a zoom stays when there is news
+        Figures.plots[name] = { data: plot.data, layout: plot.layout };
+        await Figures.draw(name);
+      }
+      document.documentElement.dataset.drawn = String(Page.version);
+    }
+
+    async function update(asked) {
+      for (const name of ["x", "scale", "smooth"]) if (asked[name] !== undefined) tools.querySelector(`[name=${name}]`).value = asked[name];
+      const found = await Page.get("/api/experiment/" + key, view());
+      title.textContent = found.title;
+      document.title = found.title + " – fedstale";
+      notes.replaceChildren(...found.notes.map(Page.problem));
+      seeds.replaceChildren(...html(found.seeds).childNodes);
+      above.replaceChildren(...html(found.above).childNodes);
+      below.replaceChildren(...html(found.below).childNodes);
+      if (first) runs.open = found.running;
+      first = false;
+      fill(a, found.labels, 0);
+      fill(b, found.labels, 1);
+      compare.hidden = found.labels.length < 2;
+      busy = busy.then(() => draw(found));
+      await busy;
+    }
+    return { element: element, update: update };
+  }
+
+  document.addEventListener("theme", (event) => {
+    Figures.theme = event.detail === "dark" ? DARK : null;
+    Object.keys(Figures.plots).filter((name) => document.getElementById(name)).forEach((name) => Figures.draw(name));
+  });
+  Page.views.experiment = experiment;
+})();
