@@ -256,6 +256,7 @@ def test_a_model_with_batch_norm_has_the_bits_of_a_simulation(tmp_path):
     torch = pytest.importorskip("torch")
     from fedstale.federation.server.app import of_module
     from fedstale.federation.server.strategy import FedstaleStrategy
+    from fedstale.federation.state.model import read_model
     from fedstale.tasks.supervised import Supervised
 
     draw = torch.Generator().manual_seed(0)
@@ -274,3 +275,10 @@ def test_a_model_with_batch_norm_has_the_bits_of_a_simulation(tmp_path):
     for name, value in task.model(due.params, due.buffers).state_dict().items():
         assert torch.equal(end[name], value), name
     assert end["1.num_batches_tracked"] == 9
+    t, exported = read_model(tmp_path)
+    assert t == 3
+    assert exported.keys() == end.keys()
+    for name, value in end.items():
+        assert np.array_equal(exported[name], value.numpy()), name
+        assert exported[name].dtype == value.numpy().dtype
+    assert of_module(make).layout() == task.layout()

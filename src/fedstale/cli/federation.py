@@ -47,7 +47,7 @@ def init(
     _warn_of_strangers(host, tls)
     if tls:
         _need_flower()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write_roster(folder, clients, [host, *filter(None, names.split(","))] if tls else [])
     if app is None:
         _write_app(folder / "app", name)
@@ -151,7 +151,7 @@ def down(folder: Folder) -> None:
             print(f"{name} {'stopped' if there else 'was not running'}")
 
 
-for _verb in (upkeep.backup, upkeep.restore):
+for _verb in (upkeep.backup, upkeep.restore, upkeep.export):
     app.command()(_verb)
 
 

@@ -1,4 +1,4 @@
-"""`fedstale federation backup`, `restore`: what the operator of a federation does beside training."""
+"""`fedstale federation backup`, `restore`, `export`: what the operator of a federation does beside training."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from fedstale.federation.state.backup import copy_federation
+from fedstale.federation.state.model import read_model
+from fedstale.runs.models import check_ending, save
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's folder.")]
 
@@ -22,3 +24,14 @@ def restore(
     """Make a federation from a backup, in a new folder."""
     t = copy_federation(saved, folder)
     print(f"{folder}: round {t}; next: fedstale federation up {folder}")
+
+
+def export(
+    folder: Folder,
+    to: Annotated[Path, typer.Option("--to", help="File to write: .pt for PyTorch, or .safetensors.")],
+) -> None:
+    """Write the model of the last committed round, by the names of its parameters; also while it trains."""
+    check_ending(to)
+    t, found = read_model(folder)
+    save(found, to)
+    print(f"{to}: round {t}, {len(found)} arrays, {sum(values.size for values in found.values())} numbers")

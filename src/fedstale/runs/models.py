@@ -21,9 +21,12 @@ def arrays(run: RunFolder) -> Arrays:
     known = (run.path / LAYOUT).exists()
     unnamed = f"{run.path.name} has no {LAYOUT}: its task has no model, or an earlier version has computed it"
     require(known, f"{unnamed}; params.npy has its parameters as one vector")
-    layout, buffers = read_json(run.path / LAYOUT), run.buffers()
-    found = _cut(layout["parameters"], run.params())
-    return found | (_cut(layout["buffers"], buffers) if buffers is not None else {})
+    return named(read_json(run.path / LAYOUT), run.params(), run.buffers())
+
+
+def named(layout: Mapping[str, Any], params: npt.NDArray[Any], buffers: npt.NDArray[Any] | None) -> Arrays:
+    """Flat parameters and buffers in pieces, by the names and shapes of a layout."""
+    return _cut(layout["parameters"], params) | ({} if buffers is None else _cut(layout["buffers"], buffers))
 
 
 def _cut(layout: list[dict[str, Any]], flat: npt.NDArray[Any]) -> Arrays:
@@ -40,13 +43,24 @@ def _typed(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
 
 def export(run: RunFolder, path: Path) -> Arrays:
     """Write the model to a file, in the format that its ending says; returns what was written."""
+    check_ending(path)
+    found = arrays(run)
+    save(found, path)
+    return found
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a file whose ending says no format."""
     allowed = ", ".join(FORMATS)
     require(path.suffix in FORMATS, f"--to must be a file that ends in {allowed}, got {str(path)!r}")
-    found = arrays(run)
+
+
+def save(found: Arrays, path: Path) -> None:
+    """Write arrays to a file, in the format that its ending says."""
+    check_ending(path)
     made = FORMATS[path.suffix](found)
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, made)
-    return found
 
 
 def _torch(found: Arrays) -> Callable[[Any], Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import ServerApp
 
-from fedstale.core import Array, Floats
+from fedstale.core import Array, Floats, part
 from fedstale.federation import settings
 from fedstale.federation.protocol.grid import GridLink
 from fedstale.federation.server.diagnostics import status, write_trace
@@ -20,54 +20,84 @@ from fedstale.federation.server.rounds import ClosedRound, Server, Start
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_metrics
 from fedstale.federation.state.sealed import write_sealed
+from fedstale.runs.models import LAYOUT
+from fedstale.runs.store import write_json
 
+Layout = dict[str, list[dict[str, Any]]]
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # buffers of torch's normalisation layers
 
 
-def server_app(start: Start) -> ServerApp:
-    """A ServerApp that plays all rounds; its run configuration names the folder of the federation."""
+def server_app(start: Start, layout: Layout | None = None) -> ServerApp:
+    """A ServerApp that plays all rounds; its run configuration names the folder of the federation.
+
+    `layout` names the parameters for `fedstale federation export`: `task.layout()`. `of_module` brings its own.
+    """
     app = ServerApp()
 
     def main(grid: Any, context: Context) -> None:
         folder = Path(str(context.run_config["federation"]))
         _log_to(folder / "logs" / "rounds.log")
-        for _ in record(settings.read(folder), grid, start):
+        found = start.layout() if isinstance(start, OfModule) else layout
+        for _ in record(settings.read(folder), grid, start, found):
             pass
 
     app.main()(main)
     return app
 
 
-def record(chosen: settings.Settings, grid: Any, start: Start) -> Iterator[ClosedRound]:
+def record(
+    chosen: settings.Settings, grid: Any, start: Start, layout: Layout | None = None
+) -> Iterator[ClosedRound]:
     """Play the rounds that are not committed yet; writes status.json after each and trace.csv at the end."""
     keys = {m.id: m.key for m in roster.read(chosen.roster).members}
     link = GridLink(grid, proven=chosen.file.link.tls, keys=keys)
     server = Server(chosen, link, lambda: roster.read(chosen.roster), start)
     first = server.ledger.initial(1).checkpoint
     link.size = first.params.nbytes + (0 if first.buffers is None else first.buffers.nbytes)
+    if layout is not None:
+        write_json(chosen.folder / LAYOUT, layout)
     for closed in server.play():
         write_sealed(chosen.folder / "status.json", status(closed.state, server.rules.estimator))
         yield closed
     write_trace(chosen.folder / "trace.csv", read_metrics(chosen.state))
 
 
-def of_module(make: Callable[[], Any]) -> Start:
+def of_module(make: Callable[[], Any]) -> "OfModule":
     """A `start` for server_app: the initial weights of the nn.Module that `make()` returns, drawn from the seed.
 
     With the running statistics of its normalisation layers, if it has any. For other buffers that training changes
     write a function that returns `task.init(seed), task.initial_buffers`.
     """
+    return OfModule(make)
 
-    def start(seed: int) -> Array | tuple[Array, Floats]:
+
+@part
+class OfModule:
+    """Where the training of an nn.Module starts, and what its parameters are called."""
+
+    make: Callable[[], Any]
+
+    def __call__(self, seed: int) -> Array | tuple[Array, Floats]:
+        """The flat parameters of round 0, with the running statistics if there are any."""
         from fedstale.rng import stream
         from fedstale.tasks.flat import Buffers, draw, seeded, vector
 
         with seeded(draw(stream(seed, "init"))):
-            module = make()
-        names = [name for name, _ in module.named_buffers() if name.rpartition(".")[2] in STATISTICS]
+            module = self.make()
+        names = [*_statistics(module)]
         return (vector(module), Buffers(module, names).read()) if names else vector(module)
 
-    return start
+    def layout(self) -> Layout:
+        """Names, shapes and types of what the parameters and buffers are made of."""
+        from fedstale.tasks.flat import layout, slots
+
+        module = self.make()
+        return layout(slots(module), _statistics(module))
+
+
+def _statistics(module: Any) -> dict[str, Any]:
+    """The running statistics of the normalisation layers of an nn.Module, by name."""
+    return {name: b for name, b in module.named_buffers() if name.rpartition(".")[2] in STATISTICS}
 
 
 def _log_to(path: Path) -> None:

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedstale import core
 from fedstale.core import require
 from fedstale.federation import settings
-from fedstale.federation.server.app import STATISTICS, record
+from fedstale.federation.server.app import STATISTICS, Layout, record
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -40,7 +40,7 @@ class FedstaleStrategy(Strategy):  # type: ignore[misc]  # flwr is not there whe
         file = self.settings.file.model_copy(update={"rounds": num_rounds, "round": how})
         flat, result = _flat(initial_arrays), Result(arrays=initial_arrays)
         chosen = self.settings._replace(file=file)
-        for closed in record(chosen, grid, lambda seed: flat):
+        for closed in record(chosen, grid, lambda seed: flat, _layout(initial_arrays)):
             t, loss = closed.line["round"], closed.line["train_loss"]
             result.arrays = _shaped(closed.state.checkpoint, initial_arrays)
             result.train_metrics_clientapp[t] = MetricRecord({} if loss is None else {"train_loss": loss})
@@ -65,6 +65,15 @@ def _flat(arrays: ArrayRecord) -> core.Array | tuple[core.Array, core.Floats]:
     params = np.concatenate([p.ravel() for name, p in parts.items() if not _averaged(name)])
     buffers = [p.ravel().astype(np.float64) for name, p in parts.items() if _averaged(name)]
     return (params, np.concatenate(buffers)) if buffers else params
+
+
+def _layout(arrays: ArrayRecord) -> Layout:
+    """Names, shapes and types of the parameters and of the running statistics, in the order of `_flat`."""
+    found: Layout = {"parameters": [], "buffers": []}
+    for name, a in arrays.items():
+        piece = {"name": name, "shape": list(a.shape), "dtype": str(a.dtype)}
+        found["buffers" if _averaged(name) else "parameters"].append(piece)
+    return found
 
 
 def _averaged(name: str) -> bool:
