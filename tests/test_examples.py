@@ -3,10 +3,13 @@
 import importlib
 import re
 import runpy
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fedstale as fs
 
@@ -55,3 +58,55 @@ def test_an_example_compares_stores_and_reports(
     assert re.search("^fedavg .*\nauto ", printed, re.M)
     importlib.import_module("fedstale.cli.app").command()(["report", "runs"], standalone_mode=False)
     assert "2 runs in 1 setting" in capsys.readouterr().out
+
+
+def digits(name: str) -> fs.data.Dataset:
+    """Random images of the size of MNIST's, half of them for testing."""
+    draw = np.random.default_rng(0)
+    x = draw.integers(256, size=(600, 1, 28, 28), dtype=np.uint8)
+    return fs.data.Dataset(name, x, draw.integers(10, size=600), 300, 10, mean=(0.5,), std=(0.25,))
+
+
+def published(folder: Path) -> dict[str, Any]:
+    """The names of the example, and a folder that it can read: one availability, three clients, four rounds."""
+    (folder / "matrices").mkdir()
+    (folder / "matrices" / "made-up.csv").write_text("1,0,0,1\n1,1,0,1\n0,1,0,1\n")
+    head = "availability,algorithm,alpha,metric,0,1,2,3,4\n"
+    rows = [f"made-up,{name},10,test_accuracy,0.1,0.2,0.3,0.4,0.5\n" for name in ("fedavg", "fedvarp")]
+    (folder / "published.csv").write_text(head + "made-up,fedavg,10,train_loss,3,2,2,2,2\n" + "".join(rows))
+    return runpy.run_path(str(EXAMPLES / "published_runs" / "main.py"))
+
+
+@pytest.mark.parametrize("batches", ["own", "torch"])
+def test_published_runs_are_repeated_from_a_folder(
+    batches: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = published(tmp_path)
+    assert len((EXAMPLES / "published_runs" / "main.py").read_text().splitlines()) <= 150
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fs.data, "load", digits)
+    small = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+    monkeypatch.setitem(names["main"].__globals__, "network", lambda: small)
+    monkeypatch.setattr(sys, "argv", ["main.py", str(tmp_path), "--batches", batches])
+    names["main"]()
+    lines = re.findall(r"^made-up, (\w+): 0.5000, (0\.\d{4}), (.*)$", capsys.readouterr().out, re.M)
+    assert [name for name, _, _ in lines] == ["fedavg", "fedvarp"]
+    assert [f"{100 * (float(last) - 0.5):+.2f}" for _, last, _ in lines] == [gap for _, _, gap in lines]
+    assert Path(f"published-{batches}.png").stat().st_size > 10_000
+
+
+def test_the_minibatches_of_published_runs_are_those_of_torch_loaders(tmp_path: Path) -> None:
+    names, sizes = published(tmp_path), [150, 40, 260]
+    available = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 1]], bool)
+    orders = names["torch_orders"](available, sizes)
+    torch.manual_seed(names["SEED"])
+    for _ in range(5):
+        names["network"]()
+    loaders = [torch.utils.data.DataLoader(range(size), 128, shuffle=True) for size in sizes]  # type: ignore[arg-type]
+    plain = [torch.utils.data.DataLoader(range(9), 128) for _ in range(6)]  # type: ignore[arg-type]
+    for t, row in enumerate(available, 1):
+        for loader in plain:
+            list(loader)
+        for client in np.flatnonzero(row).tolist():
+            assert torch.cat([*loaders[client]]).tolist() == orders[t, client].tolist()
+    assert len(orders) == 4

@@ -63,10 +63,11 @@ def test_every_combination_is_a_cell_with_every_algorithm_at_every_rate() -> Non
 
 def test_a_scale_changes_settings_grid_tuning_and_panels() -> None:
     change = {"reduced": "much", "data.clients": 6, "algorithms.0.beta": 0.2, "grid": {"data.noise": [0.3]},
-              "tune": {"lr": [1.0]}, "without": ["b"], "panel": {"a": {"data.dimension": 2}}}  # fmt: skip
+              "tune": {"lr": [1.0]}, "without": ["b"], "panel": {"a": {"data.dimension": 2}},
+              "figure": {"at": [7]}}  # fmt: skip
     made = example(panel={"a": {"data.spread": 2.0}, "b": {}}, scale__smoke=change)
     found = figure.cells(made)
-    assert made.reduced == "much"
+    assert (made.reduced, made.about["at"]) == ("much", [7])
     assert {c.panel for c in found} == {"a"}
     assert [c.point["data.noise"] for c in found] == [0.3, 0.3]
     data = found[0].experiment.data
@@ -203,7 +204,7 @@ def test_a_rate_that_diverges_is_not_chosen_and_not_tried_again(tmp_path: Path) 
 
 
 def test_rows_are_what_the_runs_hold(tmp_path: Path) -> None:
-    made = example(figure__at=[8], grid={"participation.p_min": [0.5]}, tune={})
+    made = example(figure__at=[8, 10], grid={"participation.p_min": [0.5]}, tune={})
     found = figure.cells(made)
     rows, _ = rates.rows(run(found, tmp_path / "runs"), made.about.get("at", []))
     assert [(r.algorithm, r.seed) for r in rows] == [
@@ -218,6 +219,7 @@ def test_rows_are_what_the_runs_hold(tmp_path: Path) -> None:
     assert rows[1].settings["beta"] == 0.5
     assert rows[1].values["distance_final"] == pytest.approx(distance[12])
     assert rows[1].values["distance_at_8"] == pytest.approx(distance[8])
+    assert rows[1].values["distance_at"] == pytest.approx((distance[8] + distance[10]) / 2)
     assert rows[1].values["distance_last10"] == pytest.approx(sum(distance[t] for t in range(3, 13)) / 10)
     curves = [c for c in rates.curves(rows) if (c["metric"], c["algorithm"]) == ("distance", "half")]
     assert [c["round"] for c in curves] == list(distance)

@@ -7,6 +7,7 @@
     [variant.NAME]                    # settings of a variant, compared as an algorithm called NAME
     [grid], [tune]                    # as in any experiment file, see fedstale.experiments.sweep
     [scale.laptop]                    # settings by dotted key, panels it is `without`, and what was `reduced`
+    [scale.laptop.figure]             # keys of [figure] that are others at this scale, such as rounds to look `at`
 
 Rates are chosen by the training objective; nothing else is read.
 """
@@ -86,6 +87,7 @@ def at_scale(name: str, raw: Table, scale: str) -> Figure:
     raw = copy.deepcopy(raw)
     about, settings = raw.pop("figure", {}), raw.pop("scale", {}).get(scale)
     require(settings is not None, f"{name} has no scale '{scale}'")
+    merge(about, settings.pop("figure", {}))
     for key in about:
         known(key, dict.fromkeys(ABOUT), f"{name}: the key in figure")
     for key in ("title", "paper", "draw"):

@@ -56,15 +56,16 @@ def row(where: Table, c: Choice, p: Planned, at: Sequence[int]) -> Row:
 
 
 def measured(run: RunFolder, at: Sequence[int]) -> Table:
-    """Of each evaluated number: at the end, mean and deviation of the last 10, mean over the run, at rounds."""
+    """Of each evaluated number: at the end, mean and deviation of the last 10, mean over the run, at rounds `at`
+    and the mean over these (`accuracy_at`), which are the evaluated ones next to those asked for."""
     lines, found = run.metrics(), dict[str, Any]()
     for name in (n for n in lines[-1] if metrics.shown([n]) or "_exit_" in n):
         known_at = {line["round"]: line[name] for line in lines if name in line}
         series = np.array(list(known_at.values()))
         found |= {f"{name}_final": series[-1], f"{name}_last10": series[-10:].mean()}
         found |= {f"{name}_mean": series.mean(), f"{name}_swing": series[-10:].std()}
-        for t in at:
-            found[f"{name}_at_{t}"] = known_at[min(known_at, key=lambda k: abs(k - t))]
+        then = {f"{name}_at_{t}": known_at[min(known_at, key=lambda k: abs(k - t))] for t in at}
+        found |= then | ({f"{name}_at": np.mean([*then.values()])} if then else {})
     return {key: float(f"{value:.8g}") for key, value in found.items()}
 
 
