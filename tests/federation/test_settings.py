@@ -5,6 +5,7 @@ import dataclasses
 import json
 import time
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -18,6 +19,8 @@ from fedstale.federation.state.manifest import committed_round, write_manifest
 from fedstale.federation.state.roster import key_of
 from fedstale.registry import RECIPES, recipe
 from fedstale.runs.store import read_json
+from tests.federation.inprocess import InProcess
+from tests.federation.parts import TASK, N, played, server
 
 RAW = {"name": "x", "rounds": 3, "local": {"lr": 0.1}}
 
@@ -273,3 +276,18 @@ def test_init_warns_of_an_address_for_other_machines(tmp_path, arguments, words,
     invoke("init", tmp_path / "f", *arguments)
     assert len(said) == bool(words)
     assert words in "".join(said)
+
+
+@pytest.mark.parametrize(("enough", "code"), [(0.0, 0), (0.4, 0), (0.6, 5)])
+def test_run_says_what_was_heard_and_fails_if_it_was_too_little(tmp_path, enough, code, monkeypatch):
+    link, folder = InProcess(TASK, range(N)), tmp_path / "f"
+    invoke("init", folder, "--insecure", "--clients", N)
+    text = (folder / "federation.toml").read_text()
+    (folder / "federation.toml").write_text(text.replace("\n[round]\n", f"\n[round]\nenough_weight = {enough}\n"))
+    rows = np.tile(np.arange(N) % 2 == 0, (3, 1))
+    played(server(folder, link), link, rows)
+    monkeypatch.setattr(cli.runner, "run", lambda s: [cli.runner.Event("round", t) for t in (1, 2, 3)])
+    told = CliRunner().invoke(cli.app, ["run", str(folder)])
+    assert told.exit_code == code
+    assert "round 3/100 heard 3 of 6 clients, 50 % of the weight; missing: 1, 3, 5\n" in told.stdout
+    assert "round 3 heard 3 of 6 clients" in invoke("status", folder).stdout

@@ -4,6 +4,7 @@
 2    an argument, a setting or a file cannot be used
 3    a run diverged; the other runs are finished
 4    the disk or a file failed
+5    a federation has trained, but its last rounds heard too little of the objective's weight
 130  interrupted; the same command with --resume continues
 """
 

@@ -14,10 +14,11 @@ from fedstale.cli.upkeep import Folder
 from fedstale.core import require
 from fedstale.federation import settings
 from fedstale.federation.ops import control, launcher, runner, template
-from fedstale.federation.server.diagnostics import read_status, write_trace
+from fedstale.federation.server.diagnostics import heard_weight, in_words, read_status, write_trace
 from fedstale.federation.state import roster
-from fedstale.federation.state.manifest import read_metrics
+from fedstale.federation.state.manifest import read_line, read_metrics
 
+TOO_FEW = 5  # exit status of `run`: trained, but too little of the objective was heard
 app = typer.Typer(
     no_args_is_help=True, help="Train with real clients over Flower: init, up, join, run, status, down."
 )
@@ -119,10 +120,15 @@ def run(folder: Folder) -> None:
     """Train until the last round is committed; after a crash, training goes on from the last committed round."""
     s = settings.read(folder)
     for event in runner.run(s):
-        print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}".rstrip(), flush=True)
+        heard = in_words(read_line(s.state, event.t)) if event.kind == "round" else ""
+        print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}{heard}".rstrip(), flush=True)
     lines = read_metrics(s.state)
     write_trace(folder / "trace.csv", lines)
     print(f"fingerprint {lines[-1]['fingerprint']}; trace: {folder / 'trace.csv'}")
+    share, enough = heard_weight(lines), s.file.round.enough_weight
+    if share < enough:
+        say(f"fedstale: the last rounds heard {share:.0%} of the objective's weight, enough_weight is {enough:.0%}")
+        raise typer.Exit(TOO_FEW)
 
 
 @app.command()
@@ -138,6 +144,8 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
         print_json(now)
         return
     print(f"round {now['round']} of {s.file.rounds}, server {'running' if now['server'] else 'not running'}")
+    if lines:
+        print(f"round {lines[-1]['round']} {in_words(lines[-1])}")
     print_table(now["clients"], empty="no round yet")
 
 

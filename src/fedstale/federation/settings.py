@@ -35,6 +35,9 @@ class RoundSection(Section):
     group: Annotated[int, Field(ge=1)] = 4  # messages in memory at once
     norm_factor: Annotated[float, Field(ge=0)] = 20.0  # a norm above this times the median is refused; 0: none is
     retries: Annotated[int, Field(ge=0)] = 3  # void rounds in a row before the server gives up
+    enough_weight: Annotated[float, Field(ge=0, le=1)] = (
+        0.0  # `run` ends with status 5 if its last rounds heard less
+    )
 
 
 class Federation(Section):

@@ -57,7 +57,8 @@ def record(
     if layout is not None:
         write_json(chosen.folder / LAYOUT, layout)
     for closed in server.play():
-        write_sealed(chosen.folder / "status.json", status(closed.state, server.rules.estimator))
+        last = {key: closed.line[key] for key in ("heard_weight", "missing")}
+        write_sealed(chosen.folder / "status.json", status(closed.state, server.rules.estimator) | last)
         yield closed
     write_trace(chosen.folder / "trace.csv", read_metrics(chosen.state))
 

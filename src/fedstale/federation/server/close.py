@@ -100,6 +100,8 @@ def _line(state: ServerState, replies: RoundReplies, r: Round, step: Array) -> d
         "idle": state.ids[replies.idle].tolist(),
         "absent": sorted(set(asked) - set(outcome.accepted) - set(outcome.rejected)),
         "rejected": {str(i): reason for i, reason in sorted(outcome.rejected.items())},
+        "missing": np.delete(state.ids, r.clients).tolist(),
+        "heard_weight": round(float(a.sum()), 6),
         "voids": state.voids,
         "train_loss": float(a @ r.losses / a.sum()) if len(a) else None,
         "step_norm": float(np.linalg.norm(step.astype(np.float64))),

@@ -56,6 +56,23 @@ def status(state: ServerState, estimator: Estimator) -> dict[str, Any]:
     }
 
 
+LAST = 10  # rounds over which the weight that was heard is judged
+
+
+def in_words(line: dict[str, Any]) -> str:
+    """What a round heard: how many clients, their share of the objective's weight, and who was missing."""
+    missing, share = line.get("missing", []), line.get("heard_weight", 0.0)
+    more = f" and {len(missing) - LAST} more" if len(missing) > LAST else ""
+    names = f"; missing: {', '.join(map(str, missing[:LAST]))}{more}" if missing else ""
+    return f"heard {len(line['heard'])} of {len(line['clients'])} clients, {100 * share:.0f} % of the weight{names}"
+
+
+def heard_weight(lines: list[dict[str, Any]]) -> float:
+    """The mean share of the objective's weight that the last rounds heard; 1 before the first."""
+    shares = [line["heard_weight"] for line in lines[-LAST:] if "heard_weight" in line]
+    return float(np.mean(shares)) if shares else 1.0
+
+
 def read_status(path: Path, t: int) -> dict[str, Any]:
     """What `status` said at the end of the last round, from its file; round t without clients if there is none."""
     if not path.exists():

@@ -5,6 +5,7 @@ federation never goes on from a state that somebody has damaged, and never begin
 """
 
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,18 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         return [metrics_line(folder / "metrics.jsonl", k, line) for k, line in enumerate(lines, 1)]
     except BadInput as error:
         raise BadInput(f"{error}; {RESTORE}") from None
+
+
+def read_line(folder: Path, t: int) -> dict[str, Any]:
+    """The record of one of the last committed rounds, found from the end of metrics.jsonl."""
+    with (folder / "metrics.jsonl").open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        for span in (1 << 16, 1 << 24, size):
+            file.seek(max(size - span, 0))
+            for line in file.read().split(b"\n")[:-1]:
+                if line.startswith(b'{"round":%d,' % t):
+                    return metrics_line(folder / "metrics.jsonl", t, line)
+    raise BadInput(f"{folder / 'metrics.jsonl'} has no line for round {t}; {RESTORE}")
 
 
 def metric_lines(folder: Path, manifest: dict[str, Any]) -> list[bytes]:
