@@ -43,13 +43,14 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "plots": BASE | {"runs"},
     "report": BASE | {"runs", "plots"},
     "ui": BASE | {"runs", "plots", "report"},
+    "arena": BASE | {"runs", "plots"},
     "experiments": PARTS | {"registry", "evaluation", "simulate", "runs", "engines", "tasks", "data", "fed_cis"},
     "papers": BASE | {"experiments", "simulate", "runs", "plots", "engines"},
     "advise": BASE | {"experiments", "registry", "runs", "participation", "theory", "engines", "memory"},
     "federation": BASE | {"memory", "registry", "simulate", "runs", "experiments", "engines", "tasks"},
     "flower": PARTS | {"federation", "registry", "simulate", "runs"},
     "cli": {"core", "simulate", "registry", "experiments", "papers", "plots", "report", "advise", "federation"}
-    | {"runs", "theory", "ui"},
+    | {"runs", "theory", "ui", "arena"},
     "comparisons": {"core", "simulate", "registry", "engines", "experiments", "runs", "tasks", "cli"},
     "__main__": {"cli"},
 }

@@ -31,6 +31,7 @@ COMMANDS = {  # name → module in this folder and its function, or its Typer ap
     "inspect": "inspect:inspect",
     "advise": "advise:advise",
     "reproduce": "reproduce:reproduce",
+    "arena": "arena:app",
     "federation": "federation:app",
     "bench": "bench:bench",
 }

@@ -14,10 +14,10 @@ from fedstale.core.records import Array, Availability, Belief, Clients, Floats, 
 __all__ = [
     "BindsTask", "Closes", "CountsSamples", "DescribesModel", "DividesByProbability", "DrawsByRound", "Drifts",
     "EstimatesMixing", "ExplainsItself", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasOptima",
-    "HasPoint", "HasSlots", "KeepsOwn", "Mixes", "NarrowsEvaluation", "NeedsLastGradient", "RunsLoops",
-    "SavesItself", "ScoresClients", "Selects", "StartsClients", "StepsTogether", "WarmsUp", "WithTruth", "Wraps",
-    "buffered", "divides", "drifts", "innermost", "keeps_own", "needs_last_gradient", "runs_loops", "selects",
-    "starts_clients",
+    "HasPoint", "HasSlots", "KeepsOwn", "KeptAtClients", "Mixes", "NarrowsEvaluation", "NeedsLastGradient",
+    "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StartsClients", "StepsTogether", "WarmsUp",
+    "WithTruth", "Wraps", "buffered", "divides", "drifts", "innermost", "keeps_own", "kept_at_clients",
+    "needs_last_gradient", "runs_loops", "selects", "starts_clients",
 ]  # fmt: skip
 
 
@@ -58,6 +58,15 @@ class HasPoint(Protocol):
 
     def point(self, state: State, params: Array) -> Array:
         """(d,) e.g. a mean of iterates or of the clients' models."""
+
+
+@runtime_checkable
+class KeptAtClients(Protocol):
+    """A strategy whose state has rows, one for each client, that live at the clients in a deployment."""
+
+    @property
+    def at_clients(self) -> tuple[str, ...]:
+        """The fields of the state that are such rows."""
 
 
 @runtime_checkable
@@ -331,6 +340,11 @@ def needs_last_gradient(strategy: Strategy) -> bool:
     """Whether the strategy needs the gradients of the last local steps."""
     inner = innermost(strategy)
     return isinstance(inner, NeedsLastGradient) and inner.needs_last_gradient
+
+
+def kept_at_clients(strategy: Strategy) -> tuple[str, ...]:
+    """The fields of the strategy's state that live at the clients in a deployment."""
+    return strategy.at_clients if isinstance(strategy, KeptAtClients) else ()
 
 
 def divides(strategy: Strategy) -> bool:

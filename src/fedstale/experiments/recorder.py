@@ -41,7 +41,8 @@ from fedstale.runs.store import fingerprint, write_json
 from fedstale.simulate import Run, first
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
-SHOWS = ("cli", "plots", "report", "papers", "advise", "federation", "flower", "ui")  # rooms that compute no run
+# rooms that compute no run
+SHOWS = ("cli", "plots", "report", "papers", "advise", "arena", "federation", "flower", "ui")
 
 
 class Tally(NamedTuple):

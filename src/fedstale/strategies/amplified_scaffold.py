@@ -4,7 +4,7 @@ Crawshaw and Liu, Federated Learning under Periodic Client Participation and Het
 Communication-Efficient Algorithm and Analysis, NeurIPS 2024.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ class AmplifiedScaffold:
 
     period: int
     factor: float
+    at_clients: ClassVar[tuple[str, ...]] = ("rows", "gradients", "steps")
 
     def __post_init__(self) -> None:
         require(self.period >= 1, f"period must be at least 1 round, got {self.period}")

@@ -4,7 +4,7 @@ Xiang et al., Efficient Federated Learning against Heterogeneous and Non-station
 NeurIPS 2024.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class FedAWE:
     """
 
     echo: float = 1.0  # η_g
+    at_clients: ClassVar[tuple[str, ...]] = ("rows", "last")
 
     def __post_init__(self) -> None:
         require(self.echo > 0, f"echo must be above 0, got {self.echo}")

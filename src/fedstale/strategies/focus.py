@@ -29,6 +29,7 @@ class FOCUS:
     """
 
     needs_last_gradient: ClassVar[bool] = True
+    at_clients: ClassVar[tuple[str, ...]] = ("rows",)
 
     def init(self, n: int, d: int) -> Tracked:
         return Tracked(np.zeros((n, d), np.float32), np.zeros(d), 0.0)

@@ -4,7 +4,7 @@ Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Lear
 Algorithm 1, option II.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ class Scaffold:
     is the paper's mean when they are equal. Here the rows c_i are kept with the state; in a deployment
     each lives at its client, and c travels with the parameters. What is lost on its way changes no c_i.
     """
+
+    at_clients: ClassVar[tuple[str, ...]] = ("rows",)
 
     def init(self, n: int, d: int) -> Controls:
         return Controls(np.zeros((n, d), np.float32), np.zeros(d))

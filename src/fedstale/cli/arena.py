@@ -1,0 +1,113 @@
+"""`fedstale arena …`: compare rules on equal terms, add one's own, and see who leads."""
+
+import os
+import time
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedstale.arena import table
+from fedstale.arena.page import about, page
+from fedstale.arena.records import read
+from fedstale.arena.scores import standings
+from fedstale.cli.console import AsFormat, Config, Format, Resume, out_option, print_json, print_table, say
+from fedstale.cli.results import command_line
+from fedstale.experiments import contest, suite
+from fedstale.experiments.executors import Executor, compute
+from fedstale.experiments.plan import find
+from fedstale.experiments.spec import override
+from fedstale.registry import import_from
+from fedstale.runs.store import write
+
+app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")
+SUITES = Path(__file__).parents[1] / "arena" / "suites"
+Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, each with one thread.")]
+On = Annotated[Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")]
+Folder = Annotated[Path, out_option("Folder of the contest: runs, record, page.")]
+CORES = len(os.sched_getaffinity(0))
+
+
+class Size(StrEnum):
+    """How much of a suite is computed."""
+
+    smoke = "smoke"
+    laptop = "laptop"
+    full = "full"
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(metavar="SUITE", help="A packaged suite, or a TOML file.")] = "standard",
+    size: Annotated[Size, typer.Option(help="How much of it to compute.")] = Size.smoke,
+    jobs: Jobs = CORES,
+    executor: On = Executor.processes,
+    engine: Annotated[str, typer.Option(help="How local training is executed.")] = "auto",
+    resume: Resume = False,
+    out: Folder = Path("arena"),
+) -> None:
+    """Tune and evaluate every rule of a suite in every cell."""
+    found = suite.read(find(name, SUITES, "suite"), size.value)
+    _hold(contest.enter(found.model_copy(update={"engine": engine}), out), out, jobs, executor, resume)
+
+
+@app.command()
+def add(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="A recipe, or a rule of yours: package.module:Name.")],
+    label: Annotated[str, typer.Option(help="Its name in the tables; that of the rule if left out.")] = "",
+    config: Config = None,
+    jobs: Jobs = CORES,
+    executor: On = Executor.processes,
+    resume: Resume = False,
+    out: Folder = Path("arena"),
+) -> None:
+    """Run one more rule in every cell of a contest, on the same terms, and see its place.
+
+    The settings of the rule are given with -c, such as -c beta=0.3. Stored results of the others are not computed
+    again.
+    """
+    import_from(Path())  # a rule may lie in the folder that the command is run in
+    entry: dict[str, object] = {"kind": rule, "label": label or rule.rpartition(":")[2]}
+    for change in config or []:
+        override(entry, change)
+    found = contest.entered(out)
+    changed = found.model_copy(update={"rules": [*found.rules, entry]})
+    _hold(contest.enter(changed, out), out, jobs, executor, resume, str(entry["label"]))
+
+
+@app.command()
+def report(
+    out: Folder = Path("arena"),
+    format: AsFormat = Format.text,
+) -> None:
+    """Write the page and the Markdown table of a contest from its stored runs."""
+    _report(out, "", format)
+
+
+def _hold(found: suite.Suite, out: Path, jobs: int, executor: Executor, resume: bool, label: str = "") -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the workers
+    start = time.monotonic()
+    work = partial(compute, jobs=jobs, resume=resume, command=command_line(), say=say, executor=executor)
+    contest.hold(found, out, work, say)
+    say(f"{time.monotonic() - start:.0f} s")
+    _report(out, label, Format.text)
+
+
+def _report(out: Path, label: str, format: Format) -> None:
+    """Write page.html and table.md, and print the leaderboard."""
+    held = read(out)
+    found = standings(held.cells, held.full)
+    write(out / "page.html", lambda file: file.write(page(held).encode()))
+    write(out / "table.md", lambda file: file.write(table.markdown(found, about(held)).encode()))
+    if format == Format.json:
+        print_json([s._asdict() for s in found])
+        return
+    short = [dict(zip(table.HEAD[:7], row, strict=False)) for row in table.rows(found)]
+    print_table(short, f"{len(held.cells)} cells, {len(held.about['seeds'])} seeds")
+    if label:
+        place = [s.rule for s in found].index(label) + 1
+        group = "in the leading group" if found[place - 1].leading else "behind the leading group"
+        print(f"{label} is number {place} of {len(found)} by mean rank, {group}")
+    print(f"page: {out / 'page.html'}, table: {out / 'table.md'}")

@@ -1,0 +1,68 @@
+"""`fedstale arena` as a command: killed and resumed, and with a rule of one's own."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from fedstale.cli.arena import Size, add, report, run
+from fedstale.cli.console import Format
+from fedstale.core import BadInput
+from tests.arena.small_suite import TOML, finished
+from tests.cli.commands import COMMAND
+
+RULE = """
+import fedstale as fs
+
+@fs.part
+class Half:
+    share: float = 0.5
+
+    def init(self, n, d):
+        return None
+
+    def aggregate(self, state, r):
+        return (self.share * r.average()).astype("float32"), state
+"""
+
+
+def test_a_contest_that_is_killed_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "small.toml"
+    file.write_text(TOML)
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    words = [*COMMAND, "arena", "run", str(file), "--jobs", "1", "--resume", "--out", str(cut)]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    while process.poll() is None and len(list(cut.glob("runs/*/result.json"))) < 20:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+    assert not (cut / "arena.json").exists(), "nothing was left to do"
+    for out in (cut, whole):
+        run(str(file), Size.smoke, jobs=1, resume=True, out=out)
+    for name in ("arena.json", "page.html", "table.md"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_rule_of_ones_own_is_placed_among_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "contest"
+    finished(out)
+    (tmp_path / "half_rule.py").write_text(RULE)
+    monkeypatch.chdir(tmp_path)
+    add("half_rule:Half", config=["share=0.7"], jobs=1, out=out)
+    assert re.search(r"Half is number \d of 4 by mean rank", capsys.readouterr().out)
+    page = (out / "page.html").read_bytes()
+    report(out)
+    assert (out / "page.html").read_bytes() == page
+    with pytest.raises(BadInput, match="label of its own"):
+        add("half_rule:Half", config=["share=0.8"], jobs=1, out=out)
+    with pytest.raises(BadInput, match="shar"):
+        add("half_rule:Half", label="other", config=["shar=0.8"], jobs=1, out=out)
+    capsys.readouterr()
+    report(out, Format.json)
+    assert {row["rule"] for row in json.loads(capsys.readouterr().out)} == {"fedavg", "unbiased", "stale", "Half"}
