@@ -31,7 +31,7 @@ class RoundSection(Section):
 
     deadline: Positive = 120.0  # seconds; a later reply is refused
     quorum: Annotated[int, Field(ge=0)] = 1  # a round with fewer good replies is void and tried again
-    poll: Positive = 1.0  # seconds between two pulls of replies
+    poll: Positive = 1.0  # seconds between two pulls of replies, at most
     group: Annotated[int, Field(ge=1)] = 4  # messages in memory at once
     norm_factor: Annotated[float, Field(ge=0)] = 20.0  # a norm above this times the median is refused; 0: none is
     retries: Annotated[int, Field(ge=0)] = 3  # void rounds in a row before the server gives up

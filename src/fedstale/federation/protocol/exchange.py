@@ -10,6 +10,8 @@ from fedstale.federation.protocol.link import Arrival, Fault, Link, Order, Void
 from fedstale.federation.protocol.validation import Accepted, Rejected, check
 from fedstale.federation.settings import RoundSection
 
+SHORTEST, SHARE = 0.2, 0.1  # between two pulls: seconds at least, and the share of the time since the orders
+
 
 class Outcome(NamedTuple):
     """The good replies, and the rejected ones with their reasons; all other clients were absent."""
@@ -40,16 +42,21 @@ class Exchange:
         outcome, until = Outcome({}, {}), self.link.now() + self.settings.deadline
         waiting, buffer = self._send(orders), _buffer(orders)
         answered: dict[str, Order] = {}
+        sent = looked = self.link.now()
         while waiting:
             came, handles = 0, list(waiting)
             for k in range(0, len(handles), self.settings.group):
                 for arrival in self.link.pull(handles[k : k + self.settings.group]):
                     came += self._take(arrival, waiting, answered, outcome, buffer)
-            if self.link.now() >= until or not waiting:
+            now = self.link.now()
+            if now >= until or not waiting:
                 break
-            if not came:
+            if now - looked >= self.settings.poll:
                 self._drop_offline(waiting)
-                self.link.sleep(min(self.settings.poll, max(until - self.link.now(), 0.0)))
+                looked = now
+            if not came:  # a reply that came quickly is seen quickly
+                pause = max(SHARE * (now - sent), SHORTEST)
+                self.link.sleep(min(pause, self.settings.poll, until - now))
         return outcome
 
     def _send(self, orders: Sequence[Order]) -> dict[str, Order]:
