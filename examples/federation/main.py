@@ -22,7 +22,7 @@ import fedstale as fs
 from fedstale.cli import federation as cli
 from fedstale.engines import ENGINES
 from fedstale.federation import settings
-from fedstale.federation.ops import launcher, runner, template
+from fedstale.federation.ops import launcher, processes, runner, template
 from fedstale.federation.state.manifest import read_metrics
 from fedstale.runs.store import fingerprint
 
@@ -72,13 +72,13 @@ def follow(folder: Path) -> None:
 
 
 def come_and_go(s: settings.Settings, client: int, there: bool) -> None:
-    running = launcher.pid_of(s, f"client-{client}") is not None
+    running = processes.pid_of(s, f"client-{client}") is not None
     if there and not running:
         print(f"  client {client} comes back")
-        launcher.start_node(s, client)
+        launcher.start_client(s, client)
     if running and not there:
         print(f"  client {client} goes")
-        launcher.stop(s, f"client-{client}")
+        processes.stop(s, f"client-{client}")
 
 
 def compare(folder: Path, engine: str) -> None:

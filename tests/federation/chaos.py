@@ -1,10 +1,10 @@
-"""Kill -9 at random moments, again and again: `python -m tests.federation.chaos --kills 50`.
+"""Kill -9 at random moments, again and again: `python -m tests.federation.chaos --kills 100`.
 
-A federation on the loopback, with TLS and keys, trains while its parts are killed: the server's app, the link,
-a client's node, a client's app. Nodes are started again as systemd would, the link and the server as
-`fedstale federation run` does. What must hold: every committed round stays committed, the next round comes at
-most a deadline and a restart after the last kill, and the end is that of a simulation, never disturbed, with
-the participation that was recorded.
+A federation on the loopback, with TLS and keys, trains while its processes are killed: the server's app, its
+executor, the link, the clients, the keepers that start everything again, and `fedstale federation run` itself.
+Nothing outside the federation helps. What must hold: every committed round stays committed, the next round comes at
+most a minute after the last kill, and the end is that of a simulation, never disturbed, with the participation that
+was recorded.
 """
 
 import argparse
@@ -13,9 +13,7 @@ import os
 import secrets
 import sys
 import tempfile
-import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -25,7 +23,7 @@ from fedstale.cli import federation as cli
 from fedstale.core import require
 from fedstale.engines import Serial
 from fedstale.federation import settings
-from fedstale.federation.ops import control, launcher, runner
+from fedstale.federation.ops import launcher, processes
 from fedstale.federation.server.diagnostics import trace
 from fedstale.federation.state.manifest import committed_round, read_metrics
 from fedstale.registry import PARTICIPATION
@@ -33,9 +31,10 @@ from fedstale.runs.store import fingerprint
 from fedstale.simulate import simulate
 from fedstale.tasks.quadratic import Quadratic
 
-CLIENTS, DEADLINE, RESTART = 3, 30.0, 150.0
+CLIENTS, DEADLINE = 3, 30.0
+OUTAGE = 60.0  # seconds from the last kill to the next committed round, at most
 BURST = 4  # kills at most from one committed round to the next: something must be there to be lost
-TARGETS = ("server", "link", "node", "client app")
+TARGETS = ("server", "link", "executor", "client", "keeper", "run")
 TASK = "from fedstale.tasks.quadratic import Quadratic\n\ntask = Quadratic.random(3, 40, seed=3, noise=0.2)\n"
 APP = {
     "pyproject.toml": """\
@@ -66,7 +65,7 @@ def task() -> Quadratic:
     return Quadratic.random(CLIENTS, 40, seed=3, noise=0.2)
 
 
-def prepare(folder: Path, rounds: int, tls: bool = True) -> settings.Settings:
+def prepare(folder: Path, rounds: int, tls: bool = True, isolated: bool = False) -> settings.Settings:
     """A federation of quadratics that is up, with all clients joining."""
     for path, text in APP.items():
         (folder / "app" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -75,13 +74,9 @@ def prepare(folder: Path, rounds: int, tls: bool = True) -> settings.Settings:
         folder, clients=CLIENTS, rounds=rounds, deadline=DEADLINE, port=launcher.free_port(), app=folder / "app",
         tls=tls,
     )  # fmt: skip
-    s = settings.read(folder)
-    launcher.start_link(s)
-    control.wait_until_ready(s)
-    control.register(s)
-    for client in range(CLIENTS):
-        launcher.start_node(s, client)
-    return s
+    cli.up(folder)
+    cli.join(folder, None, isolated=isolated)
+    return settings.read(folder)
 
 
 def replayed(s: settings.Settings) -> str:
@@ -101,109 +96,97 @@ def heard_all(s: settings.Settings) -> bool:
     return bool(trace(read_metrics(s.state))[1].any(axis=0).all())
 
 
-class Victims:
-    """Finds the processes of a federation, and keeps its nodes alive."""
-
-    def __init__(self, s: settings.Settings, rng: np.random.Generator) -> None:
-        self.s, self.rng, self.down = s, rng, dict[int, float]()
-
-    def kill(self, target: str) -> bool:
-        """Kill one process of this kind, if there is one now."""
-        names = [f"client-{k}" for k in range(CLIENTS)]
-        link = launcher.pid_of(self.s, "link")
-        found = {
-            "server": _called(self.s, "link", "flwr-serverapp"),
-            "link": [link] if link else [],
-            "node": [pid for name in names if (pid := launcher.pid_of(self.s, name))],
-            "client app": [p for name in names for p in _called(self.s, name, "flwr-clientapp")],
-        }[target]
-        if not found:
-            return False
-        pid = found[int(self.rng.integers(len(found)))]
-        try:
-            os.kill(pid, 9)
-        except ProcessLookupError:
-            return False
-        time.sleep(0.2)
-        launcher.reap(pid)
-        return True
-
-    def revive(self) -> None:
-        """Start nodes that are gone, ten seconds later."""
-        for k in range(CLIENTS):
-            if launcher.pid_of(self.s, f"client-{k}"):
-                self.down.pop(k, None)
-            elif time.monotonic() > self.down.setdefault(k, time.monotonic() + 10.0):
-                launcher.stop(self.s, f"client-{k}", patience=0.0)
-                launcher.start_node(self.s, k)
-                self.down.pop(k)
+def victims(s: settings.Settings, target: str) -> list[int]:
+    """The processes of this kind that are there now."""
+    if target == "server":  # the app that the executor starts
+        return [p for p in processes.family(s, "link-executor") if "flwr-serverapp" in _command(p)]
+    names = [name for name in processes.names(s) if _kind(name) == target]
+    return [pid for name in names if (pid := processes.pid_of(s, name))]
 
 
-def _called(s: settings.Settings, name: str, program: str) -> list[int]:
-    """The processes that NAME started which run this program."""
-    found = []
-    for p in launcher.family(s, name):
-        with suppress(OSError):
-            if program in Path(f"/proc/{p}/cmdline").read_text():
-                found.append(p)
-    return found
+def _kind(name: str) -> str:
+    return "executor" if name.endswith(processes.EXECUTOR) else name.partition("-")[0]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def kill(s: settings.Settings, target: str, rng: np.random.Generator) -> bool:
+    """Kill one process of this kind, if there is one now."""
+    found = victims(s, target)
+    if not found:
+        return False
+    try:
+        os.kill(found[int(rng.integers(len(found)))], 9)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Watch:
+    """Looks at the committed rounds, and raises if one is lost or none comes."""
+
+    def __init__(self, s: settings.Settings) -> None:
+        self.s, self.t, self.kills, self.burst = s, 0, 0, 0
+        self.changed = self.disturbed = time.monotonic()
+        self.outage = self.gap = 0.0  # longest: from the last kill to a round, and from round to round
+
+    def look(self) -> None:
+        now, t = time.monotonic(), committed_round(self.s.state)
+        require(t >= self.t, f"round {self.t} was committed and is lost: {t}")
+        waited = now - max(self.changed, self.disturbed)
+        require(waited < OUTAGE, f"no round for {waited:.0f} s after kill {self.kills}, round {self.t}")
+        if t > self.t:
+            self.outage, self.gap = max(self.outage, waited), max(self.gap, now - self.changed)
+            self.t, self.changed, self.burst = t, now, 0
+
+    def killed(self) -> None:
+        self.kills, self.burst, self.disturbed = self.kills + 1, self.burst + 1, time.monotonic()
 
 
 def chaos(folder: Path, kills: int, seed: int, out: TextIO, pause: float = 6.0) -> dict[str, Any]:
     """So many kills and the rounds after them; raises if anything that must hold does not."""
-    rng, began = np.random.default_rng(seed), time.monotonic()
+    rng, began, table = np.random.default_rng(seed), time.monotonic(), csv.writer(out, lineterminator="\n")
     s = prepare(folder, rounds=10**6)
-    victims, failure, table = Victims(s, rng), list[BaseException](), csv.writer(out, lineterminator="\n")
     table.writerow(["kill", "seconds", "target", "committed"])
-
-    def play() -> None:
-        try:
-            for _ in runner.run(s, tries=20):
-                pass
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=play, daemon=True)
-    thread.start()
     try:
-        done, t, changed, longest, next_kill = 0, 0, time.monotonic(), 0.0, time.monotonic() + 20.0
-        end, burst = None, 0
-        while end is None or t < end or not heard_all(s):
-            time.sleep(0.5)
-            require(not failure, f"the run gave up: {failure}")
-            victims.revive()
-            now = committed_round(s.state)
-            require(now >= t, f"round {t} was committed and is lost: {now}")
-            if now > t:
-                t, longest, changed, burst = now, max(longest, time.monotonic() - changed), time.monotonic(), 0
-            stuck = time.monotonic() - changed
-            require(stuck < DEADLINE + RESTART, f"no round for {stuck:.0f} s after kill {done}")
-            if done < kills and burst < BURST and time.monotonic() > next_kill:
+        launcher.start_run(s)
+        watch, end, next_kill = Watch(s), None, time.monotonic() + 20.0
+        while end is None or watch.t < end or not heard_all(s):
+            time.sleep(0.25)
+            watch.look()
+            if watch.kills < kills and watch.burst < BURST and time.monotonic() > next_kill:
                 target = TARGETS[int(rng.integers(len(TARGETS)))]
-                if victims.kill(target):
-                    done, burst = done + 1, burst + 1
-                    table.writerow([done, round(time.monotonic() - began, 1), target, t])
+                if kill(s, target, rng):
+                    watch.killed()
+                    table.writerow([watch.kills, round(time.monotonic() - began, 1), target, watch.t])
                     out.flush()
-                    changed = time.monotonic()
                     next_kill = time.monotonic() + rng.uniform(0.2, 2 * pause)
-            if done == kills and end is None:
-                end = t + 3  # and it goes on
+            if watch.kills == kills and end is None:
+                end = watch.t + 3  # and it goes on
     finally:
-        launcher.stop(s, *launcher.names(s), patience=2.0, hard=True)
+        launcher.stop_all(s, patience=2.0, hard=True)
     lines = read_metrics(s.state)
     require([line["round"] for line in lines] == list(range(1, len(lines) + 1)), "a round is missing")
     same = lines[-1]["fingerprint"] == replayed(s)
     require(same, "the end is not that of the undisturbed run with the same participation")
+    heard = trace(lines)[1].mean(axis=0)
     return {
-        "seed": seed, "kills": done, "rounds": len(lines), "voids": lines[-1]["voids"],
-        "longest wait for a round (s)": round(longest, 1), "seconds": round(time.monotonic() - began),
-        "fingerprint": lines[-1]["fingerprint"], "equal to the undisturbed run": same,
+        "seed": seed, "kills": watch.kills, "rounds": len(lines), "voids": lines[-1]["voids"],
+        "longest from the last kill to a round (s)": round(watch.outage, 1),
+        "longest from round to round (s)": round(watch.gap, 1), "share of rounds heard": heard.round(2).tolist(),
+        "seconds": round(time.monotonic() - began), "fingerprint": lines[-1]["fingerprint"],
+        "equal to the undisturbed run": same,
     }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32))
     parser.add_argument("--pause", type=float, default=6.0, help="mean seconds between kills")
     parser.add_argument("--out", type=Path, help="write the kills here, as CSV")

@@ -9,7 +9,7 @@ pytest.importorskip("flwr", reason="flwr is not installed; `make test-flower` ru
 
 from fedstale.core import BadInput
 from fedstale.federation import settings
-from fedstale.federation.ops import launcher, runner
+from fedstale.federation.ops import launcher, processes, runner
 from fedstale.federation.server.diagnostics import trace
 from fedstale.federation.state.manifest import read_metrics
 from tests.federation import chaos
@@ -17,17 +17,17 @@ from tests.federation import chaos
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("tls", [True, False], ids=["tls", "plain"])
-def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls):
+@pytest.mark.parametrize(("tls", "isolated"), [(True, False), (True, True), (False, False)])
+def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls, isolated):
     s = settings.check(tmp_path, {"name": "none", "rounds": 1, "local": {"lr": 0.1}})
     try:
-        s = chaos.prepare(tmp_path / "f", rounds=3, tls=tls)
+        s = chaos.prepare(tmp_path / "f", rounds=3, tls=tls, isolated=isolated)
         assert s.file.strategy == "auto"  # what `init` writes
         events = []
         for event in runner.run(s):
             events.append(event.kind)
             if event == ("round", 1, ""):
-                launcher.stop(s, "client-2")  # one goes, and the rounds go on
+                processes.stop(s, "client-2")  # one goes, and the rounds go on
         lines = read_metrics(s.state)
         assert events.count("submitted") == 1
         assert lines[-1]["fingerprint"] == chaos.replayed(s)
@@ -37,14 +37,14 @@ def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls):
         assert not table[2, 2]
         assert not [p for p in [s.state, *s.state.rglob("*")] if p.stat().st_mode & 0o077]  # clients' updates
         with pytest.raises(BadInput, match="is running already"):
-            launcher.start_node(s, 0)
+            launcher.start_client(s, 0)
     finally:
-        launcher.stop(s, *launcher.names(s), patience=3.0)
-    assert not any(launcher.pid_of(s, name) for name in ("link", "client-0", "client-1"))
+        launcher.stop_all(s, patience=3.0)
+    assert not any(processes.pid_of(s, name) for name in ("link", "client-0", "client-1"))
 
 
 def test_chaos_in_short(tmp_path):
-    """The full version is `python -m tests.federation.chaos --kills 50`."""
+    """The full version is `python -m tests.federation.chaos --kills 100`."""
     seed = secrets.randbelow(2**32)
     print(f"seed {seed}")
     found = chaos.chaos(tmp_path / "f", kills=3, seed=seed, out=io.StringIO(), pause=5.0)

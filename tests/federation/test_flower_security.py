@@ -20,7 +20,9 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedstale.cli import federation as cli
 from fedstale.federation import settings
-from fedstale.federation.ops import control, keys, launcher
+from fedstale.federation.client.fleet import Fleet, Refused
+from fedstale.federation.client.notes import Notes
+from fedstale.federation.ops import control, keys, launcher, processes
 from fedstale.federation.state import roster
 
 pytestmark = pytest.mark.slow
@@ -38,7 +40,7 @@ def federation(tmp_path_factory):
         assert control.register(s) == 2
         yield s
     finally:
-        launcher.stop(s, "link", patience=3.0)
+        processes.stop(s, "link", patience=3.0)
 
 
 class Signed:
@@ -179,7 +181,7 @@ def test_a_large_request_is_not_kept(federation):
 
 def largest(s):
     """The most memory that the link has used so far, in MB."""
-    text = Path(f"/proc/{launcher.pid_of(s, 'link')}/status").read_text()
+    text = Path(f"/proc/{processes.pid_of(s, 'link')}/status").read_text()
     return int(text.partition("VmHWM:")[2].split()[0]) / 1024
 
 
@@ -190,7 +192,7 @@ def test_private_keys_are_for_their_owner_only(federation):
 
 def test_what_the_link_writes_is_for_its_owner_only(federation):
     """The database holds clients' updates while they are on their way, and logs name the clients."""
-    for name in ("link.sqlite", "link.sqlite-wal", "logs", "logs/link.log", "flwr"):
+    for name in ("link.sqlite", "link.sqlite-wal", "logs", "logs/link.log", "homes/link", "homes/link/secret"):
         assert (federation.folder / name).stat().st_mode & 0o077 == 0, name
 
 
@@ -198,3 +200,47 @@ def test_a_link_without_encryption_admits_no_keys(federation, tmp_path):
     """TLS off means no proof of identity at all: the roster is then matched by what nodes say of themselves."""
     raw = settings.check(tmp_path, {"name": "x", "rounds": 1, "local": {"lr": 0.1}, "link": {"tls": False}})
     assert control.register(raw) == 0
+
+
+def client(s, tmp_path, key, ca=None):
+    """A client as `join` makes one."""
+    return Fleet(
+        f"127.0.0.1:{s.file.link.port}", ca or s.folder / "keys" / "ca.pem", key, Notes(tmp_path / "notes")
+    )
+
+
+def test_a_client_is_told_of_a_wrong_authority(federation, tmp_path, monkeypatch):
+    keys.make_authority(tmp_path, ["127.0.0.1"])
+    joining = client(federation, tmp_path, federation.folder / "keys" / "client-1", tmp_path / "ca.pem")
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it tries again"))
+    with pytest.raises(pytest.fail.Exception, match="it tries again"):
+        joining.sign_in()
+    assert "keys/ca.pem has not certified the link" in joining.notes.state
+
+
+def test_a_client_is_told_of_a_key_that_is_not_registered(federation, tmp_path):
+    keys.make_node_key(tmp_path / "key")
+    with pytest.raises(Refused, match="it is not registered"):
+        client(federation, tmp_path, tmp_path / "key").sign_in()
+
+
+def test_a_client_is_told_how_far_its_clock_is_off(federation, tmp_path, monkeypatch):
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=20)
+    monkeypatch.setattr("flwr.supernode.node_auth_http_interceptor.now", lambda: later)
+    monkeypatch.setattr("fedstale.federation.client.trouble._now", lambda: later)
+    with pytest.raises(Refused, match=r"(19|20|21) s ahead of the link's"):
+        client(federation, tmp_path, federation.folder / "keys" / "client-1").sign_in()
+
+
+def test_a_client_that_was_killed_signs_in_again_at_once(federation, tmp_path):
+    """Flower's own would be refused for a minute, because the link believes that it is online."""
+    key = federation.folder / "keys" / "client-1"
+    first = client(federation, tmp_path, key)
+    first.sign_in()
+    with pytest.raises(Refused, match="online elsewhere"):
+        client(federation, tmp_path / "elsewhere", key).sign_in()
+    again = client(federation, tmp_path, key)
+    again.sign_in()
+    assert again.node.node_id == first.node.node_id
+    assert again.receive() is None
+    again.close()

@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import json
-import time
 
 import numpy as np
 import pytest
@@ -13,12 +12,11 @@ from fedstale.cli import federation as cli
 from fedstale.core import BadInput
 from fedstale.estimators import BetaBernoulli, Intervals
 from fedstale.federation import settings
-from fedstale.federation.ops import control, launcher, runner, template
+from fedstale.federation.ops import control, runner, template
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import committed_round, write_manifest
 from fedstale.federation.state.roster import key_of
 from fedstale.registry import RECIPES, recipe
-from fedstale.runs.store import read_json
 from tests.federation.inprocess import InProcess
 from tests.federation.parts import TASK, N, played, server
 
@@ -165,7 +163,7 @@ def test_adding_and_removing_clients_makes_new_versions(tmp_path):
 def test_status_before_the_first_round(tmp_path):
     invoke("init", tmp_path / "f", "--insecure")
     told = json.loads(invoke("status", tmp_path / "f", "--format", "json").output)
-    assert told == {"round": 0, "clients": [], "processes": {}, "server": False}
+    assert told == {"round": 0, "clients": [], "processes": {}, "server": False, "mute": []}
 
 
 def test_the_template_app_is_python_and_names_what_is_there():
@@ -179,25 +177,6 @@ def test_the_template_app_is_python_and_names_what_is_there():
 def test_a_folder_without_a_federation_is_told_how_to_make_one(tmp_path):
     with pytest.raises(BadInput, match="fedstale federation init"):
         settings.read(tmp_path)
-
-
-def test_a_process_is_known_by_its_start_and_stopped_by_its_pid(tmp_path):
-    s = settings.check(tmp_path, RAW)
-    pid = launcher.spawn(s, "client-0", ["sh", "-c", f"touch {tmp_path}/made; exec sleep 60"])
-    assert launcher.pid_of(s, "client-0") == pid
-    until = time.monotonic() + 60  # a process that is just being made has no environment yet
-    while pid not in launcher.family(s, "client-0") or not (tmp_path / "made").exists():
-        assert time.monotonic() < until
-    with pytest.raises(BadInput, match="is running already"):
-        launcher.spawn(s, "client-0", ["sleep", "60"])
-    told = read_json(tmp_path / "pids" / "client-0")
-    (tmp_path / "pids" / "other").write_text(json.dumps(told | {"started": "1"}))
-    assert launcher.pid_of(s, "other") is None  # the same number, another process
-    for private in ("made", "logs", "logs/client-0.log", "homes/client-0"):
-        assert (tmp_path / private).stat().st_mode & 0o077 == 0, private
-    assert launcher.stop(s, "client-0", "other") == {"client-0": True, "other": False}
-    assert launcher.family(s, "client-0") == []
-    assert launcher.names(s) == []
 
 
 def test_the_life_of_a_server_is_its_lock(tmp_path):

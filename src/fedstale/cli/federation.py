@@ -1,6 +1,7 @@
 """`fedstale federation …`: make, start, run, watch and stop a federation on Flower."""
 
 import importlib.util
+import logging
 import os
 import re
 from pathlib import Path
@@ -13,8 +14,8 @@ from fedstale.cli.console import AsFormat, Format, print_json, print_table, say
 from fedstale.cli.upkeep import Folder
 from fedstale.core import require
 from fedstale.federation import settings
-from fedstale.federation.ops import control, launcher, runner, template
-from fedstale.federation.server.diagnostics import heard_weight, in_words, read_status, write_trace
+from fedstale.federation.ops import control, launcher, processes, runner, template
+from fedstale.federation.server.diagnostics import SILENT, heard_weight, in_words, mute, read_status, write_trace
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_line, read_metrics
 
@@ -57,35 +58,52 @@ def init(
 
 
 @app.command()
-def up(folder: Folder) -> None:
-    """Start the SuperLink and register the clients' keys with it."""
+def up(
+    folder: Folder,
+    foreground: Annotated[bool, typer.Option(help="Stay until SIGTERM, then stop the link: for systemd.")] = False,
+) -> None:
+    """Start the SuperLink, which is started again if it ends, and register the clients' keys with it."""
     _need_flower()
     s = settings.read(folder)
     pid = launcher.start_link(s)
     control.wait_until_ready(s)
     new = control.register(s)
-    print(f"link on {s.file.link.host}:{s.file.link.port} (pid {pid}), {new} keys registered")
+    print(f"link on {s.file.link.host}:{s.file.link.port} (pid {pid}), {new} keys registered", flush=True)
+    if foreground:
+        launcher.stay(s, "link")
 
 
 @app.command()
 def join(
     folder: Folder,
     clients: Annotated[list[int] | None, typer.Argument(help="Client numbers; all if left out.")] = None,
+    isolated: Annotated[bool, typer.Option(help="Train in a new process for every message: slower.")] = False,
+    foreground: Annotated[bool, typer.Option(help="Be one client, in this process, for systemd.")] = False,
 ) -> None:
-    """Start clients on this machine."""
+    """Start clients on this machine, which are started again if they end."""
     _need_flower()
     s = settings.read(folder)
     known = roster.read(s.roster).ids.tolist()
-    for client in clients if clients else known:
+    chosen = clients if clients else known
+    for client in chosen:
         require(client in known, f"client {client} is not in the roster; known: {known}")
-        print(f"client {client} (pid {launcher.start_node(s, client)})")
+    if foreground:
+        require(len(chosen) == 1 and not isolated, "--foreground is for one client that is not --isolated")
+        _serve(s, chosen[0])
+        return
+    for client in chosen:
+        print(f"client {client} (pid {launcher.start_client(s, client, isolated)})")
+    if not isolated:
+        for client, state in launcher.wait_for_clients(s, chosen).items():
+            if state != "online":
+                print(f"client {client} is not online yet: {state}")
 
 
 @app.command()
 def leave(folder: Folder, clients: Annotated[list[int], typer.Argument(help="Client numbers.")]) -> None:
     """Stop clients on this machine; they stay in the roster and may join again."""
     s = settings.read(folder)
-    for name, there in launcher.stop(s, *(f"client-{client}" for client in clients)).items():
+    for name, there in processes.stop(s, *(f"client-{client}" for client in clients)).items():
         print(f"{name} {'stopped' if there else 'was not running here'}")
 
 
@@ -100,7 +118,7 @@ def add(
     old = roster.read(s.roster)
     new = old.joined(_new_key(folder, old.next, s.file.link.tls), name or f"client-{old.next}", weight)
     roster.save(s.roster, new)
-    if launcher.pid_of(s, "link") is not None:
+    if processes.pid_of(s, "link") is not None:
         control.register(s)
     print(f"client {old.next} (roster {new.version}); next: fedstale federation join {folder} {old.next}")
 
@@ -111,20 +129,28 @@ def remove(folder: Folder, client: Annotated[int, typer.Argument(help="Client nu
     s = settings.read(folder)
     new = roster.read(s.roster).left(client)
     roster.save(s.roster, new)
-    launcher.stop(s, f"client-{client}")
+    processes.stop(s, f"client-{client}")
     print(f"client {client} is gone (roster {new.version})")
 
 
 @app.command()
-def run(folder: Folder) -> None:
+def run(
+    folder: Folder,
+    detach: Annotated[bool, typer.Option(help="In the background, and again after a crash.")] = False,
+) -> None:
     """Train until the last round is committed; after a crash, training goes on from the last committed round."""
     s = settings.read(folder)
+    if detach:
+        print(f"run (pid {launcher.start_run(s)}); its output: {folder / 'logs' / 'run.log'}")
+        return
     for event in runner.run(s):
         heard = in_words(read_line(s.state, event.t)) if event.kind == "round" else ""
         print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}{heard}".rstrip(), flush=True)
     lines = read_metrics(s.state)
     write_trace(folder / "trace.csv", lines)
     print(f"fingerprint {lines[-1]['fingerprint']}; trace: {folder / 'trace.csv'}")
+    if processes.pid_of(s, "run") == os.getpid():
+        processes.forget(s, "run")  # done: keepers need not start it again
     share, enough = heard_weight(lines), s.file.round.enough_weight
     if share < enough:
         say(f"fedstale: the last rounds heard {share:.0%} of the objective's weight, enough_weight is {enough:.0%}")
@@ -138,8 +164,8 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
     if lines := read_metrics(s.state):
         write_trace(folder / "trace.csv", lines)
     now = read_status(folder / "status.json", len(lines))
-    now["processes"] = {name: launcher.pid_of(s, name) for name in launcher.names(s)}
-    now["server"] = runner.alive(s)
+    now["processes"] = {name: processes.pid_of(s, name) for name in processes.names(s)}
+    now["server"], now["mute"] = runner.alive(s), mute(lines)
     if format == Format.json:
         print_json(now)
         return
@@ -147,16 +173,16 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
     if lines:
         print(f"round {lines[-1]['round']} {in_words(lines[-1])}")
     print_table(now["clients"], empty="no round yet")
+    for client in now["mute"]:
+        print(f"client {client} is mute: online, but without an answer in the last {SILENT} rounds that asked it")
 
 
 @app.command()
 def down(folder: Folder) -> None:
     """Stop every process that was started from this folder; the state stays."""
     s = settings.read(folder)
-    clients = [name for name in launcher.names(s) if name != "link"]
-    for names in (clients, ["link"]):  # the link last, so that clients can say good-bye
-        for name, there in launcher.stop(s, *names).items():
-            print(f"{name} {'stopped' if there else 'was not running'}")
+    for name, there in launcher.stop_all(s).items():
+        print(f"{name} {'stopped' if there else 'was not running'}")
 
 
 for _verb in (upkeep.backup, upkeep.restore, upkeep.export):
@@ -176,6 +202,17 @@ def _warn_of_strangers(host: str, tls: bool) -> None:
 def _need_flower() -> None:
     there = importlib.util.find_spec("flwr") is not None
     require(there, "a federation needs Flower, which is not installed here: pip install 'fedstale[flower]'")
+
+
+def _serve(s: settings.Settings, client: int) -> None:
+    """Be a client, in this process, until it is stopped."""
+    from fedstale.federation.client.warm import serve
+
+    name = f"client-{client}"
+    os.environ |= processes.environment(processes.home(s, name))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
+    serve(s, client, processes.home(s, name), launcher.private_key(s, client))
 
 
 def _write_roster(folder: Path, clients: int, hosts: list[str]) -> None:

@@ -1,13 +1,15 @@
-"""Commands to the SuperLink through Flower's `flwr`: register clients, start, watch and stop runs."""
+"""Commands to the SuperLink: register clients, start, watch and stop runs."""
 
 import json
 import subprocess
 import time
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fedstale.core import BadInput
-from fedstale.federation.ops import launcher
+from fedstale.federation.ops import launcher, processes
 from fedstale.federation.ops.gate import control_token
 from fedstale.federation.settings import Settings
 from fedstale.federation.state import roster
@@ -24,10 +26,10 @@ def flwr(s: Settings, *arguments: str, patience: float = 60.0) -> dict[str, Any]
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(home / "config.toml", lambda file: file.write(_connection(s).encode()))
     write(home / "credentials.yaml", lambda file: file.write(_credentials(s).encode()))
-    command = [str(launcher.BIN / "flwr"), *arguments, "--format", "json"]
+    command = [str(processes.BIN / "flwr"), *arguments, "--format", "json"]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, env=launcher.environment(home), timeout=patience,
+            command, capture_output=True, text=True, env=processes.environment(home), timeout=patience,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -61,20 +63,66 @@ def _credentials(s: Settings) -> str:
     return json.dumps({f"{account}.{name}": b64encode(value.encode()).decode() for name, value in found.items()})
 
 
+class Signed:
+    """Puts the token for commands into every request of Flower's client."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    def intercept(self, context: Any, call_next: Any) -> Any:
+        """What Flower calls with a request that is about to be sent."""
+        context.request.headers["authorization"] = f"Bearer {self.token}"
+        return call_next(context)
+
+
+@contextmanager
+def _connected(s: Settings) -> Iterator[Any]:
+    """Flower's client of the link's control interface; raises Refused for all that goes wrong with it."""
+    import httpx
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    link = s.file.link
+    authority = (s.folder / "keys" / "ca.pem").read_bytes() if link.tls else None
+    marks = [RuntimeVersionHttpInterceptor(component_name="flwr CLI"), Signed(control_token(s.folder))]
+    try:
+        with ControlHttpClient.from_server_address(
+            f"{link.host}:{link.port}", not link.tls, authority, marks
+        ) as client:
+            yield client
+    except httpx.HTTPStatusError as error:
+        raise Refused(f"the link answers {error.response.status_code}: {error.response.text[:500]}") from None
+    except httpx.HTTPError as error:
+        raise Refused(f"the link at {link.host}:{link.port} cannot be reached: {error}") from None
+
+
 def register(s: Settings) -> int:
-    """Register the keys of the roster with the link; returns how many were new."""
+    """Register the keys of the roster with the link, over one connection; returns how many were new."""
     if not s.file.link.tls:
         return 0
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+
+    from fedstale.federation.ops.keys import public_pem
+
     new = 0
-    for member in roster.read(s.roster).members:
-        public = s.folder / "keys" / f"client-{member.id}.pub"
-        try:
-            flwr(s, "supernode", "register", str(public), launcher.CONNECTION)
-            new += 1
-        except Refused as why:
-            if not any(word in str(why).lower() for word in ("already", "in use", "exist")):
-                raise
+    with _connected(s) as client:
+        for member in roster.read(s.roster).members:
+            pem = public_pem(s.folder / "keys" / f"client-{member.id}.pub")
+            new += _unless_known(client.RegisterNode, RegisterNodeRequest(public_key=pem))
     return new
+
+
+def _unless_known(register_node: Any, request: Any) -> int:
+    """1 if the link takes this key, 0 if it knows it already."""
+    import httpx
+
+    try:
+        register_node(request)
+    except httpx.HTTPStatusError as error:
+        if "already in use" not in error.response.text:
+            raise
+        return 0
+    return 1
 
 
 def submit(s: Settings) -> int:
@@ -86,26 +134,32 @@ def submit(s: Settings) -> int:
 
 def run_state(s: Settings, run: int) -> tuple[str, str]:
     """The status of a run (pending, starting, running or finished) and how it ended."""
-    for found in flwr(s, "list", launcher.CONNECTION).get("runs", []):
-        if int(found["run-id"]) == run:
-            status, _, ended = str(found["status"]).partition(":")
-            return status, ended
-    return "finished", "unknown"
+    from flwr.proto.control_pb2 import ListRunsRequest
+
+    with _connected(s) as client:
+        found = client.ListRuns(ListRunsRequest(run_id=run)).run_dict
+    return (found[run].status.status, found[run].status.sub_status) if run in found else ("finished", "unknown")
 
 
 def halt(s: Settings, run: int) -> None:
     """Stop a run."""
-    flwr(s, "stop", str(run), launcher.CONNECTION)
+    from flwr.proto.control_pb2 import StopRunRequest
+
+    with _connected(s) as client:
+        client.StopRun(StopRunRequest(run_id=run))
 
 
 def wait_until_ready(s: Settings, patience: float = 60.0) -> None:
     """Wait until the link answers; raises Refused if it does not within `patience` seconds."""
+    from flwr.proto.control_pb2 import ListRunsRequest
+
     until = time.monotonic() + patience
     while True:
         try:
-            flwr(s, "list", launcher.CONNECTION)
+            with _connected(s) as client:
+                client.ListRuns(ListRunsRequest(limit=1))
             return
         except Refused:
             if time.monotonic() > until:
                 raise
-            time.sleep(1)
+            time.sleep(0.5)

@@ -51,11 +51,16 @@ def make_node_key(path: Path) -> str:
     return public_hash(path.with_suffix(".pub"))
 
 
-def public_hash(path: Path) -> str:
-    """The hash of a public key in OpenSSH format, encoded as Flower hands it to the server."""
+def public_pem(path: Path) -> bytes:
+    """A public key in OpenSSH format, encoded as Flower hands it to the server."""
     key = serialization.load_ssh_public_key(path.read_bytes())
-    coded = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return key_hash(coded)
+    pem: bytes = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return pem
+
+
+def public_hash(path: Path) -> str:
+    """The hash of a public key in OpenSSH format, by which the roster names it."""
+    return key_hash(public_pem(path))
 
 
 def _certificate(subject: str, key: ec.EllipticCurvePrivateKey, is_ca: bool) -> x509.CertificateBuilder:

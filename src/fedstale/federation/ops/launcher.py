@@ -1,4 +1,4 @@
-"""Start, find and stop the processes of a federation. Each is known by its pid and its start time.
+"""Start the parts of a federation: the link, which clients connect to, and the clients.
 
 DIR/federation.toml, roster.json, app/   written by the user
 DIR/keys/                                CA, server certificate, client keys
@@ -8,39 +8,28 @@ DIR/logs/, pids/, flwr/, homes/          of the processes; only the owner can re
 """
 
 import os
+import secrets
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from fedstale.core import BadInput, require
+from fedstale.federation.client.notes import noted
+from fedstale.federation.ops.keeper import ensure
+from fedstale.federation.ops.processes import BIN, EXECUTOR, home, names, pid_of, reap, spawn, started, stop, wanted
 from fedstale.federation.settings import Settings
-from fedstale.runs.store import read_json, write_json
 
-BIN = Path(sys.executable).parent
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
 CONNECTION = "fedstale"
-APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-
-
-def environment(home: Path) -> dict[str, str]:
-    """This process's environment, with Flower's telemetry off, its home in `home`, and its programs on PATH."""
-    path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
-    return os.environ | QUIET | {"FLWR_HOME": str(home.resolve()), "PATH": path}
+Command = list[str | Path]
 
 
 def start_link(s: Settings) -> int:
-    """Start the SuperLink and wait until it listens; returns its pid."""
+    """Start the SuperLink, with the executor of the server's app, and wait until it listens; returns its pid."""
     link, keys = s.file.link, s.folder / "keys"
-    command: list[str | Path] = [
+    command: Command = [
         sys.executable, "-m", "fedstale.federation.ops.superlink", s.folder.resolve(),
         "--host", link.host, "--port", str(link.port),
         "--database", s.folder / "link.sqlite", "--disable-runtime-dependency-installation",
@@ -51,114 +40,108 @@ def start_link(s: Settings) -> int:
         command.append("--enable-supernode-auth")
     else:
         command.append("--insecure")
-    pid = spawn(s, "link", command)
+    pid = _with_executor(s, "link", command, f"{link.host}:{link.port}", keys / "ca.pem" if link.tls else None)
+    ensure(s)
     wait_for_port(link.host, link.port, pid)
     return pid
 
 
-def start_node(s: Settings, client: int) -> int:
-    """Start the SuperNode of a client of the roster, with its key; returns its pid."""
-    link, keys, name = s.file.link, s.folder / "keys", f"client-{client}"
-    command: list[str | Path] = [
+def start_client(s: Settings, client: int, isolated: bool = False) -> int:
+    """Start a client of the roster and return its pid; an isolated one trains in a new process per message."""
+    name, key = f"client-{client}", private_key(s, client)
+    if isolated:
+        pid = _start_supernode(s, client, key)
+    else:
+        join: Command = ["federation", "join", s.folder.resolve(), str(client), "--foreground"]
+        pid = spawn(s, name, [sys.executable, "-m", "fedstale", *join])
+    ensure(s)
+    return pid
+
+
+def start_run(s: Settings) -> int:
+    """Start `fedstale federation run` in the background; keepers start it again until all rounds are committed."""
+    pid = spawn(s, "run", [sys.executable, "-m", "fedstale", "federation", "run", s.folder.resolve()])
+    ensure(s)
+    return pid
+
+
+def _start_supernode(s: Settings, client: int, key: Path) -> int:
+    """Flower's own client, which starts a process for every message."""
+    link, port = s.file.link, str(free_port())
+    command: Command = [
         BIN / "flower-supernode", "--superlink", f"{link.host}:{link.port}",
-        "--host", "127.0.0.1", "--port", str(free_port()), "--node-config", f"client={client}",
+        "--host", "127.0.0.1", "--port", port, "--node-config", f"client={client}",
     ]  # fmt: skip
     if link.tls:
-        require((keys / name).exists(), f"there is no private key {keys / name} for client {client}")
-        command += ["--root-certificates", keys / "ca.pem", "--auth-supernode-private-key", keys / name]
+        command += ["--root-certificates", s.folder / "keys" / "ca.pem", "--auth-supernode-private-key", key]
     else:
         command.append("--insecure")
-    return spawn(s, name, command)
+    return _with_executor(s, f"client-{client}", command, f"127.0.0.1:{port}", None)
 
 
-def spawn(s: Settings, name: str, command: Sequence[str | Path]) -> int:
-    """Start a process that outlives this one, with its output in logs/NAME.log and its pid in pids/NAME.
-
-    Only the owner can read what it writes: the link's database, and the state of the server that it starts.
-    """
-    old = pid_of(s, name)
-    require(old is None, f"{name} is running already (pid {old})")
-    for folder in (home(s, name), s.folder / "logs", s.folder / "pids"):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(s.folder / "logs" / f"{name}.log", APPEND, 0o600), "ab") as out:
-        process = subprocess.Popen(
-            [str(c) for c in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, umask=0o077,
-            env=environment(home(s, name)), start_new_session=True,
-        )  # fmt: skip
-    process.returncode = 0  # it lives on without this object, known by its pid
-    write_json(s.folder / "pids" / name, {"pid": process.pid, "started": _started(process.pid)})
-    return process.pid
+def _with_executor(s: Settings, name: str, command: Command, address: str, authority: Path | None) -> int:
+    """Start a process of Flower and, as a process of its own that can be restarted, what it would start itself."""
+    secret: Command = ["--superexec-auth-secret-file", _secret(s, name)]
+    pid = spawn(s, name, [*command, "--isolation", "process", *secret])
+    trust: Command = ["--root-certificates", authority] if authority else ["--insecure"]
+    spawn(s, name + EXECUTOR, [BIN / "flower-superexec", "--runtime-api-address", address, *trust, *secret])
+    return pid
 
 
-def pid_of(s: Settings, name: str) -> int | None:
-    """The pid of a process that this folder started, if it is alive: a reused pid has another start time."""
-    file = s.folder / "pids" / name
-    if not file.exists():
-        return None
-    saved = read_json(file)
-    reap(int(saved["pid"]))  # its children watch for its end, and see none while it is a zombie
-    return int(saved["pid"]) if _started(int(saved["pid"])) == saved["started"] is not None else None
+def _secret(s: Settings, name: str) -> Path:
+    """A file with a secret that only this process and its executor can read."""
+    file = home(s, name) / "secret"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(secrets.token_bytes(32))
+    return file
 
 
-def names(s: Settings) -> list[str]:
-    """The processes that were started from this folder."""
-    return sorted(p.name for p in (s.folder / "pids").glob("*"))
+def private_key(s: Settings, client: int) -> Path:
+    """The file of a client's private key; without TLS one is made here, so that its node number stays."""
+    if s.file.link.tls:
+        key = s.folder / "keys" / f"client-{client}"
+        require(key.exists(), f"there is no private key {key} for client {client}")
+        return key
+    key = home(s, f"client-{client}") / "key"
+    if not key.exists():
+        from fedstale.federation.ops.keys import make_node_key
+
+        make_node_key(key)
+    return key
 
 
-def stop(s: Settings, *names: str, patience: float = 10.0, hard: bool = False) -> dict[str, bool]:
-    """Stop processes and all that they started; returns which were running. `hard` is kill -9, at once."""
-    pids = {name: pid_of(s, name) for name in names}
-    heads = [pid for pid in pids.values() if pid is not None]
-    for head in heads:
-        _signal(head, signal.SIGKILL if hard else signal.SIGTERM)
-    until = time.monotonic() + patience
-    while any(_started(p) is not None for p in heads) and time.monotonic() < until:
-        time.sleep(0.1)
-        for head in heads:
-            reap(head)
-    for name, pid in pids.items():
-        for member in family(s, name):
-            _signal(member, signal.SIGKILL)
-        if pid is not None:
-            reap(pid)
-        (s.folder / "pids" / name).unlink(missing_ok=True)
-    return {name: pid is not None for name, pid in pids.items()}
+def stop_all(s: Settings, patience: float = 10.0, hard: bool = False) -> dict[str, bool]:
+    """Stop everything that was started from this folder; the link last, so that clients can say good-bye."""
+    rest = [name for name in names(s) if not name.startswith("link")]
+    return stop(s, *rest, patience=patience, hard=hard) | stop(s, "link", patience=patience, hard=hard)
 
 
-def reap(pid: int) -> None:
-    """Collect the exit status of a child that has ended, if it is one."""
-    with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-
-
-def family(s: Settings, name: str) -> list[int]:
-    """All processes that were started as NAME or by it, orphans too: they share FLWR_HOME."""
-    mark = f"\0FLWR_HOME={home(s, name)}\0".encode()
-    found = []
-    for file in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            if mark in b"\0" + file.read_bytes() and _started(int(file.parent.name)) is not None:
-                found.append(int(file.parent.name))
-    return [pid for pid in found if pid != os.getpid()]
-
-
-def home(s: Settings, name: str) -> Path:
-    """Flower's folder for a process."""
-    return (s.folder / "flwr" if name == "link" else s.folder / "homes" / name).resolve()
-
-
-def _started(pid: int) -> str | None:
-    """When a live process was started, in clock ticks; None if there is none, or only a zombie."""
+def stay(s: Settings, name: str) -> None:
+    """Stay while a process is wanted, and stop it when this one is stopped with SIGTERM or Ctrl-C."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else fields[19]
+        while wanted(s, name):
+            time.sleep(1)
+    finally:
+        stop(s, name)
 
 
-def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
+def client_state(s: Settings, client: int) -> str:
+    """What the process of a client on this machine says of itself: "online", or what is in the way."""
+    name = f"client-{client}"
+    said = noted(home(s, name))
+    return str(said["state"]) if said and said.get("pid") == pid_of(s, name) else "starting"
+
+
+def wait_for_clients(s: Settings, clients: Sequence[int], patience: float = 15.0) -> dict[int, str]:
+    """Wait until the clients are online or say what is in the way; returns what they say."""
+    until = time.monotonic() + patience
+    while True:
+        states = {k: client_state(s, k) for k in clients}
+        if time.monotonic() > until or not {"starting", "signing in"} & {*states.values()}:
+            return states
+        time.sleep(0.2)
 
 
 def free_port() -> int:
@@ -182,7 +165,7 @@ def wait_for_port(host: str, port: int, pid: int, patience: float = 60.0) -> Non
     until = time.monotonic() + patience
     while time.monotonic() < until:
         reap(pid)
-        require(_started(pid) is not None, "the link ended at once; logs/link.log says why")
+        require(started(pid) is not None, "the link ended at once; logs/link.log says why")
         if listens(host, port):
             return
         time.sleep(0.2)

@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from fedstale.core import BadInput, require
-from fedstale.federation.ops import control, launcher
+from fedstale.federation.ops import control, keeper, launcher, processes
 from fedstale.federation.settings import Settings
 from fedstale.federation.state.manifest import committed_round, read_manifest
 from fedstale.runs.store import RunFolder
@@ -23,7 +23,7 @@ TRIES = 6  # in a row without a committed round
 class Event(NamedTuple):
     """Something that the operator is told: its kind, the round, and further words."""
 
-    kind: str  # submitted, round, crashed, link, done
+    kind: str  # submitted, watching, round, crashed, done
     t: int
     text: str = ""
 
@@ -43,9 +43,9 @@ def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:
     failed, goal = 0, s.file.rounds
     while (t := committed_round(s.state)) < goal:
         try:
-            yield from _ensure_link(s)
-            number = control.submit(s)
-            yield Event("submitted", t, f"run {number}")
+            _ensure_link(s)
+            number = None if alive(s) else control.submit(s)  # `run` may have ended before its server
+            yield Event("submitted", t, f"run {number}") if number else Event("watching", t)
             yield from _watch(s, number)
         except control.Refused as why:
             yield Event("crashed", t, str(why))
@@ -65,19 +65,15 @@ def _check_state(s: Settings) -> None:
     require(same, f"{s.state} belongs to another configuration ({run}, now {s.run}); use another folder")
 
 
-def _ensure_link(s: Settings) -> Iterator[Event]:
-    """Start the link again if it was started from this folder and has ended."""
-    if "link" in launcher.names(s) and launcher.pid_of(s, "link") is None:
-        try:
-            launcher.start_link(s)
-        except BadInput as why:  # it ended again at once: no reason to give up yet
-            raise control.Refused(str(why)) from why
-        yield Event("link", committed_round(s.state), "the link was gone and is started again")
+def _ensure_link(s: Settings) -> None:
+    """Wait for the link; if it was started from this folder, with keepers that start it again if it has ended."""
+    if processes.wanted(s, "link"):
+        keeper.ensure(s)
     control.wait_until_ready(s)
 
 
-def _watch(s: Settings, number: int) -> Iterator[Event]:
-    """Report the rounds of one run until its server has ended."""
+def _watch(s: Settings, number: int | None) -> Iterator[Event]:
+    """Report the rounds of a run until its server has ended; its number is not known to another `run`."""
     t, seen, began, asked = committed_round(s.state), False, time.monotonic(), time.monotonic()
     while True:
         here, now = alive(s), committed_round(s.state)
@@ -87,7 +83,9 @@ def _watch(s: Settings, number: int) -> Iterator[Event]:
         late = not seen and time.monotonic() - began > STARTUP
         if (seen and not here) or late or t >= s.file.rounds:
             break
-        if not seen and time.monotonic() - asked > 10:  # an app that cannot even start never locks anything
+        if (
+            number and not seen and time.monotonic() - asked > 10
+        ):  # an app that cannot even start never locks anything
             asked = time.monotonic()
             status, ended = control.run_state(s, number)
             if status == "finished":
@@ -95,7 +93,7 @@ def _watch(s: Settings, number: int) -> Iterator[Event]:
                 return
         time.sleep(LOOK)
     if t < s.file.rounds:
-        yield Event("crashed", t, f"run {number} is gone")
-        if launcher.listens(s.file.link.host, s.file.link.port):
+        yield Event("crashed", t, f"run {number or ''} is gone")
+        if number and launcher.listens(s.file.link.host, s.file.link.port):
             with suppress(control.Refused):
                 control.halt(s, number)
