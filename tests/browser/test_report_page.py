@@ -1,7 +1,6 @@
 """The page of `fedstale report` in a real browser: it draws, answers to the mouse, and fits every screen."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,7 @@ from fedstale.report import page
 from fedstale.runs import query, store
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")
-playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven with the extra `browser`")
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
-)
-pytestmark = [
-    pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here: apt-get install chromium"),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.xdist_group("browser")
 EXPERIMENT: dict[str, Any] = {
     "name": "try",
     "rounds": 20,
@@ -52,14 +44,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = query.settings(store.runs(folder / "runs"))
     (folder / "page.html").write_text(page.page(found, [], "Two settings", 6))
     return folder / "page.html"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as p:
-        found = p.chromium.launch(executable_path=CHROMIUM)
-        yield found
-        found.close()
 
 
 class View:

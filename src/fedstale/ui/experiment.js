@@ -86,7 +86,7 @@
       Object.entries(found.figures).forEach(([name, plot]) => figure(name, plot)); // all have their places, and widths
       for (const [name, plot] of Object.entries(found.figures)) {
         const scale = wish("scale");
-        if (scale && found.figures[name].html.includes('class="zoom"')) plot.layout.yaxis = Object.assign(plot.layout.yaxis, { type: scale }, scale === "linear" ? { tickvals: null } : {});
+        if (scale && plot.curves) plot.layout.yaxis = Object.assign(plot.layout.yaxis, { type: scale }, scale === "linear" ? { tickvals: null } : {});
         plot.layout.uirevision = `${name} ${scale} ${wish("x")}`; // a zoom stays when there is news
         Figures.plots[name] = { data: plot.data, layout: plot.layout };
         await Figures.draw(name);

@@ -52,7 +52,12 @@ class Experiments:
         """All that the page shows of an experiment."""
         part, rows, setting = self.plots(key, view)
         figures = {
-            f"f{k}": {"html": markup.figure(plot, f"f{k}"), "data": plot.data, "layout": plot.layout}
+            f"f{k}": {
+                "html": markup.figure(plot, f"f{k}"),
+                "data": plot.data,
+                "layout": plot.layout,
+                "curves": any(trace.get("mode") == "lines+markers" for trace in plot.data),
+            }
             for k, plot in enumerate(part.plots)
         }
         damage = [

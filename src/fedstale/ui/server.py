@@ -199,6 +199,7 @@ def listen(port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(("127.0.0.1", port))
+        sock.listen(128)  # who comes before the server is ready waits
     except OSError as error:
         sock.close()
         raise BadInput(

@@ -1,0 +1,24 @@
+"""`fedstale ui`: which folders it shows and which it refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from fedstale.cli.ui import store_of
+from fedstale.core import BadInput
+from fedstale.runs.store import MARKER, open_store
+
+
+def test_a_store_the_output_of_a_figure_or_what_becomes_one_is_shown(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "figure" / "runs")
+    (store / "run").mkdir()
+    (store / "run" / "config.json").write_text("{}")
+    assert store_of(store) == store_of(tmp_path / "figure") == store_of(store / "run") == store
+    assert store_of(tmp_path / "later") == tmp_path / "later"
+
+
+def test_another_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    for place in (tmp_path, tmp_path / "letter.txt"):
+        with pytest.raises(BadInput, match=f"is not a fedstale store: it has no {MARKER}"):
+            store_of(place)
