@@ -196,6 +196,13 @@ def test_what_the_link_writes_is_for_its_owner_only(federation):
         assert (federation.folder / name).stat().st_mode & 0o077 == 0, name
 
 
+def test_the_log_does_not_grow_with_every_request(federation, victim, connect):
+    connect(federation, *key_pair(federation, 0)).PullMessages(PullMessagesRequest(node=Node(node_id=victim)))
+    text = (federation.folder / "logs" / "link.log").read_text()
+    assert "Fleet HTTP API" in text
+    assert "POST /v1/fleet/" not in text
+
+
 def test_a_link_without_encryption_admits_no_keys(federation, tmp_path):
     """TLS off means no proof of identity at all: the roster is then matched by what nodes say of themselves."""
     raw = settings.check(tmp_path, {"name": "x", "rounds": 1, "local": {"lr": 0.1}, "link": {"tls": False}})

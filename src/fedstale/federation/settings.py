@@ -35,9 +35,13 @@ class RoundSection(Section):
     group: Annotated[int, Field(ge=1)] = 4  # messages in memory at once
     norm_factor: Annotated[float, Field(ge=0)] = 20.0  # a norm above this times the median is refused; 0: none is
     retries: Annotated[int, Field(ge=0)] = 3  # void rounds in a row before the server gives up
-    enough_weight: Annotated[float, Field(ge=0, le=1)] = (
-        0.0  # `run` ends with status 5 if its last rounds heard less
-    )
+    enough_weight: Annotated[float, Field(ge=0, le=1)] = 0.0  # `run` ends with 5 if the last rounds heard less
+
+
+class HealthSection(Section):
+    """Where a running server answers /health and /metrics, on 127.0.0.1; nowhere without a port."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
 
 
 class Federation(Section):
@@ -53,6 +57,7 @@ class Federation(Section):
     local: Training
     round: RoundSection = RoundSection()
     link: LinkSection = LinkSection()
+    health: HealthSection = HealthSection()
 
 
 class Settings(NamedTuple):

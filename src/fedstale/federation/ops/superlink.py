@@ -3,6 +3,7 @@
 DIR is the federation's folder; the other arguments are those of `flower-superlink`.
 """
 
+import logging
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ def main() -> None:
     """Run the link; the gate is the outermost middleware of its app (pinned version: an extension's place)."""
     gate = extensions.Middleware(Gate, token=control_token(Path(sys.argv.pop(1))))
     extensions.get_middleware = lambda: (gate,)
+    logging.getLogger("uvicorn.access").addFilter(lambda record: False)  # a line per poll of each client
     flower_superlink()
 
 

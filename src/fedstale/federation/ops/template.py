@@ -24,6 +24,9 @@ quorum = 1        # a round with fewer good updates is void and tried again
 host = {host}
 port = {port}
 tls = {tls}
+
+# [health]
+# port = 9101  # /health and /metrics of the server, on 127.0.0.1
 """
 
 

@@ -4,7 +4,6 @@ from fedstale.flower import server_app
 app = server_app(start)                  # start(seed) returns the flat parameters of round 0, with buffers if any
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from fedstale.core import Array, Floats, part
 from fedstale.federation import settings
 from fedstale.federation.protocol.grid import GridLink
 from fedstale.federation.server.diagnostics import status, write_trace
+from fedstale.federation.server.health import Health, served
+from fedstale.federation.server.logs import log_to
 from fedstale.federation.server.rounds import ClosedRound, Server, Start
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_metrics
@@ -24,6 +25,7 @@ from fedstale.runs.models import LAYOUT
 from fedstale.runs.store import write_json
 
 Layout = dict[str, list[dict[str, Any]]]
+STALLED = 10.0  # deadlines without a committed round after which a server is not healthy
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # buffers of torch's normalisation layers
 
 
@@ -36,7 +38,7 @@ def server_app(start: Start, layout: Layout | None = None) -> ServerApp:
 
     def main(grid: Any, context: Context) -> None:
         folder = Path(str(context.run_config["federation"]))
-        _log_to(folder / "logs" / "rounds.log")
+        log_to(folder / "logs" / "rounds.jsonl")
         found = start.layout() if isinstance(start, OfModule) else layout
         for _ in record(settings.read(folder), grid, start, found):
             pass
@@ -56,10 +58,14 @@ def record(
     link.size = first.params.nbytes + (0 if first.buffers is None else first.buffers.nbytes)
     if layout is not None:
         write_json(chosen.folder / LAYOUT, layout)
-    for closed in server.play():
-        last = {key: closed.line[key] for key in ("heard_weight", "missing")}
-        write_sealed(chosen.folder / "status.json", status(closed.state, server.rules.estimator) | last)
-        yield closed
+    health = Health(STALLED * chosen.file.round.deadline)
+    with served(health, chosen.file.health.port):
+        for closed in server.play():
+            last = {key: closed.line[key] for key in ("heard_weight", "missing")}
+            now = status(closed.state, server.rules.estimator) | last
+            write_sealed(chosen.folder / "status.json", now)
+            health.update(now)
+            yield closed
     write_trace(chosen.folder / "trace.csv", read_metrics(chosen.state))
 
 
@@ -99,12 +105,3 @@ class OfModule:
 def _statistics(module: Any) -> dict[str, Any]:
     """The running statistics of the normalisation layers of an nn.Module, by name."""
     return {name: b for name, b in module.named_buffers() if name.rpartition(".")[2] in STATISTICS}
-
-
-def _log_to(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log = logging.getLogger("fedstale.federation")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
