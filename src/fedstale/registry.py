@@ -188,7 +188,7 @@ PARTITIONS = Names("partition", {
 SWAPS = Names("label swap", {"label-swap": data.LabelSwap, "released-swap": data.ReleasedSwap}, ("apply",))
 MODELS = Names("model", {
     "linear": "fedstale.tasks.models:Linear", "mlp": "fedstale.tasks.models:MLP",
-    "cnn": "fedstale.tasks.models:CNN",
+    "cnn": "fedstale.tasks.models:CNN", "gru": "fedstale.tasks.models:GRU",
     "mnist-cnn": "fedstale.tasks.models:MnistCNN", "cifar-cnn": "fedstale.tasks.models:CifarCNN",
     "fashion-cnn": "fedstale.tasks.models:FashionCNN", "padded-cifar-cnn": "fedstale.tasks.models:PaddedCifarCNN",
 }, ("build",))  # fmt: skip

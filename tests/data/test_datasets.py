@@ -44,7 +44,8 @@ def test_digits_need_no_file(monkeypatch):
 
 
 def test_every_entry_is_described_in_one_line():
-    assert list(DATASETS) == ["digits", "mnist", "mnist-writers", "fashion-mnist", "cifar-10", "cifar-100"]
+    images = ["digits", "mnist", "mnist-writers", "fashion-mnist", "cifar-10", "cifar-100"]
+    assert list(DATASETS) == [*images, "shakespeare", "heart-disease"]
     assert all(10 < len(entry.about) < 100 and "\n" not in entry.about for entry in DATASETS.values())
 
 

@@ -5,7 +5,7 @@ from torch import nn
 from fedstale.core import BadInput
 from fedstale.registry import MODELS
 from fedstale.tasks.flat import seeded
-from fedstale.tasks.models import CNN, MLP, ChannelsLast, CifarCNN, Linear, MnistCNN
+from fedstale.tasks.models import CNN, GRU, MLP, ChannelsLast, CifarCNN, Linear, MnistCNN
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 
@@ -38,6 +38,19 @@ def test_models_adapt_to_classes_and_settings():
     assert count(MLP(hidden=()).build((3,), 2)) == count(Linear().build((3,), 2))
     digits = CNN(channels=(4, 8, 8), kernel=5, hidden=()).build((1, 8, 8), 10)
     assert digits(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+def test_the_gru_is_the_one_of_torch():
+    module = GRU(embedding=3, hidden=4).build((6,), 5)
+    assert count(module) == 5 * 3 + 3 * 12 + 12 + 4 * 12 + 12 + 4 * 5 + 5
+    theirs = nn.GRU(3, 4, batch_first=True)
+    theirs.weight_ih_l0.data, theirs.bias_ih_l0.data = module.inputs.weight.data, module.inputs.bias.data
+    theirs.weight_hh_l0.data, theirs.bias_hh_l0.data = module.gates.weight.data, module.gates.bias.data
+    x = torch.randint(5, (7, 6))
+    expected = module.out(theirs(module.embed(x))[1][0])
+    torch.testing.assert_close(module(x), expected)
+    with pytest.raises(BadInput, match=r"gru takes rows of numbered symbols, got inputs \(1, 28, 28\)"):
+        GRU().build(GREY, 10)
 
 
 def test_every_model_has_a_line_about_it():

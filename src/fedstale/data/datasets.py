@@ -17,6 +17,8 @@ from fedstale.data import formats
 from fedstale.data.download import Progress, quiet
 from fedstale.data.files import official, read
 from fedstale.data.formats import Samples
+from fedstale.data.hospitals import hospitals
+from fedstale.data.speakers import speakers
 
 
 class Dataset(NamedTuple):
@@ -82,6 +84,14 @@ DATASETS = {
     "cifar-100": Entry(
         "60,000 photographs, 32 × 32 colour, 100 classes (the fine labels)",
         100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), ("cifar-100",), formats.cifar_100,
+    ),
+    "shakespeare": Entry(
+        "51,000 windows of 20 characters of Shakespeare and the one that follows, by speaker",
+        65, (), (), ("shakespeare",), speakers,
+    ),
+    "heart-disease": Entry(
+        "920 patients of four hospitals, 15 numbers each, 2 classes",
+        2, (), (), ("heart-cleveland", "heart-hungarian", "heart-switzerland", "heart-va"), hospitals,
     ),
 }  # fmt: skip
 

@@ -18,10 +18,10 @@ IDX_TYPES: dict[int, np.dtype[Any]] = {8: np.dtype(np.uint8), 12: np.dtype(">i4"
 class Samples(NamedTuple):
     """The official training set, then the official test set."""
 
-    x: Pixels  # (M, C, H, W)
+    x: npt.NDArray[Any]  # (M, C, H, W) bytes of images, or other inputs (M, …)
     y: Ids  # (M,)
     n_train: int  # how many of the M are for training
-    writers: Ids | None = None  # (M,) who wrote each sample
+    writers: Ids | None = None  # (M,) whose each sample is: who wrote or said it, or where it is from
 
 
 def idx(content: bytes) -> npt.NDArray[Any]:

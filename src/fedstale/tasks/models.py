@@ -111,6 +111,45 @@ class PaddedCifarCNN:
         return convolutional(shape, (32, 64), kernel=5, padding=2, sizes=(512, 128, classes))
 
 
+@part
+class GRU:
+    """Gated recurrent unit that reads characters (or any numbered symbols) and says which one comes next."""
+
+    embedding: int = 8
+    hidden: int = 32
+
+    def __post_init__(self) -> None:
+        _check_sizes("embedding and hidden", (self.embedding, self.hidden))
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        require(len(shape) == 1, f"gru takes rows of numbered symbols, got inputs {tuple(shape)}")
+        return NextSymbol(classes, self.embedding, self.hidden)
+
+
+class NextSymbol(nn.Module):
+    """A GRU over (b, t) numbers of symbols, then a score for each symbol that may follow.
+
+    Its steps are written out, so that many models can advance together: torch cannot stack its own GRU.
+    """
+
+    def __init__(self, symbols: int, embedding: int, hidden: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(symbols, embedding)
+        self.inputs, self.gates = nn.Linear(embedding, 3 * hidden), nn.Linear(hidden, 3 * hidden)
+        self.out = nn.Linear(hidden, symbols)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inputs = self.inputs(self.embed(x))  # (b, t, 3 hidden): reset, update, new
+        h = inputs.new_zeros(len(x), self.gates.in_features)
+        for now in inputs.unbind(1):
+            r_x, z_x, n_x = now.chunk(3, -1)
+            r_h, z_h, n_h = self.gates(h).chunk(3, -1)
+            z = (z_x + z_h).sigmoid()
+            h = (1 - z) * (n_x + (r_x + r_h).sigmoid() * n_h).tanh() + z * h
+        scores: Tensor = self.out(h)
+        return scores
+
+
 class ChannelsLast(nn.Module):
     """The same images, the channels of a pixel side by side: pooling on CPU is several times faster.
 
