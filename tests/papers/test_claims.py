@@ -168,6 +168,8 @@ def test_columns_are_compared_as_algorithms_are() -> None:
     assert far.verdict == claims.HOLDS
     nothing = verdict(found, check="within", columns=["never"], first="never", between=[0, 1])
     assert nothing.verdict == "not tested"
+    some = [*found, row({"x": 1}, "b", 0, {"late": 1.0}, {})]
+    assert verdict(some, check="within", columns=["early"], first="early", between=[3, 4]).holds == 1
     with pytest.raises(BadInput, match="the rows have no 'lte'"):
         verdict(found, check="above", columns=["early", "lte"], first="early", second="lte")
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedstale.core import BadInput
@@ -127,6 +128,9 @@ def test_rows_tell_what_was_believed_and_who_was_left_out(tmp_path: Path) -> Non
     idle = sum(c >= 2 for line in lines for c in line.get("not_selected", []))
     heard = sum(c >= 2 for line in lines for c in line["heard"])
     assert many["left_out_1"] == pytest.approx(idle / (idle + heard), abs=1e-4)
+    assert many["included_mean"] == pytest.approx(np.mean([len(line["heard"]) for line in lines]), abs=1e-4)
+    assert many["available_mean"] > many["included_mean"]
+    assert "included_mean" not in plain, "a rule that does not select"
     assert idle > 0
 
 

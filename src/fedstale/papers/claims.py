@@ -145,10 +145,11 @@ def cells(claim: Claim, rows: Sequence[Row]) -> list[Compared]:
 
 
 def _columns(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Row]:
-    """Each column of each row as a row of its own, with the column's name as the algorithm's."""
+    """Each column of each row that has it as a row of its own, with the column's name as the algorithm's."""
+    for name in names:
+        require(any(row.diverged or name in row.values for row in rows), f"the rows have no {name!r}")
     for row, name in itertools.product(rows, names):
-        require(row.diverged or name in row.values, f"the rows have no {name!r}")
-        if row.diverged or row.values[name] is not None:  # None: nothing to measure in this run
+        if row.diverged or row.values.get(name) is not None:  # else there was nothing to measure in this run
             place = row.place | {"of": row.algorithm}
             yield row._replace(place=place, algorithm=name, values={"value": row.values.get(name)})
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import HasClusters, WarmsUp
+from fedstale.core import HasClusters, WarmsUp, selects
 from fedstale.experiments.plan import Planned, by_label
 from fedstale.experiments.spec import Table
 from fedstale.experiments.sweep import Cell, Choice, chosen, place, scores
@@ -50,7 +50,9 @@ def rows(planned: Sequence[Cell], at: Sequence[int]) -> tuple[list[Row], list[Ta
 
 def row(where: Table, c: Choice, p: Planned, at: Sequence[int]) -> Row:
     """The row of one run."""
-    values = (measured(p.folder, at) if p.folder.finished else {}) | estimation_errors(p) | left_out(p)
+    values = (
+        (measured(p.folder, at) if p.folder.finished else {}) | estimation_errors(p) | included(p) | left_out(p)
+    )
     rounds = p.config["rounds"]
     return Row(where, c.algorithm, c.settings, c.tuned, p.seed, rounds, not p.folder.finished, values, p.folder)
 
@@ -83,6 +85,14 @@ def estimation_errors(p: Planned) -> Table:
         "mixing": truth.mixing(n) - estimator.mixing(belief),
     }
     return {f"{name}_error": float(f"{np.abs(error).mean():.6g}") for name, error in pairs.items()}
+
+
+def included(p: Planned) -> Table:
+    """How many clients were available in a round and how many of them a strategy that selects took, on average."""
+    if selects(p.algorithm.strategy) is None or not p.folder.finished:
+        return {}
+    counts = np.array([(line["available"], line["participants"]) for line in p.folder.metrics()])
+    return dict(zip(("available_mean", "included_mean"), counts.mean(axis=0).round(4).tolist(), strict=True))
 
 
 def left_out(p: Planned) -> Table:
