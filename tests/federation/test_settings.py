@@ -36,7 +36,7 @@ RAW = {"name": "x", "rounds": 3, "local": {"lr": 0.1}}
         ({"link": {"port": 0}}, "link.port"),
         ({"estimator": "known"}, "needs p"),
         ({"local": {}}, "local.lr is missing"),
-        ({"local": {"lr": 0.1, "train": "os.path:join"}}, "local.train is for simulations, got"),
+        ({"local": {"lr": 0.1, "train": "os.path:join"}}, "real clients bring their training loop in their app"),
         ({"seed": -1}, "seed"),
     ],
     ids=str,

@@ -94,6 +94,10 @@ class Settings(NamedTuple):
     def roster(self) -> Path:
         return self.folder / "roster.json"
 
+    def own(self, client: int) -> Path:
+        """Where a client keeps what stays with it, on its own machine."""
+        return (self.folder / "own" / str(client)).resolve()
+
 
 def read(folder: Path) -> Settings:
     """The federation in a folder."""
@@ -127,5 +131,6 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     require(ok, f"{a.label} needs local.steps: a server does not know the epochs or the work of its clients")
     ok = starts_clients(a.strategy) is None and not needs_last_gradient(a.strategy)
     require(ok, f"{a.label} is for simulations: real clients begin at the parameters sent and return updates only")
-    require(a.local.train is None, f"local.train is for simulations, got {a.local.train!r} for real clients")
+    own = "real clients bring their training loop in their app, as client_app(…, train=…), not in local.train"
+    require(a.local.train is None, f"{own}, got {a.local.train!r}")
     return Settings(folder, file, Rules(a.strategy, a.estimator, a.server), a)

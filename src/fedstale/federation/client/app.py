@@ -6,25 +6,35 @@
 For a fedstale task of which this client holds one part: `task_app(lambda context: (task, client))`.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedstale.core import Task
+from fedstale.federation.client.own import OwnState
 from fedstale.federation.client.training import OneClient, train_on_order
 from fedstale.federation.protocol.messages import LOSS, TRAIN, WHO, pack_body, unpack_order
+
+if TYPE_CHECKING:  # torch is slow to load
+    from fedstale.tasks.supervised import Treatment
 
 Loader = Iterable[tuple[Any, Any]]  # batches of (inputs, targets)
 
 
-def client_app(model: Any, data: Callable[[Context], Loader], loss: Any = None, ridge: float = 0.0) -> ClientApp:
+def client_app(
+    model: Any, data: Callable[[Context], Loader], loss: Any = None, ridge: float = 0.0,
+    buffers: "Treatment" = "average", personal: Sequence[str] = (), train: Callable[..., Any] | None = None,
+) -> ClientApp:  # fmt: skip
     """A ClientApp that trains `model` on the samples of a loader; `loss` is that of Supervised, or cross entropy.
 
     The loader is read to its end once per message. How it shuffles and batches does not matter: batches are
-    drawn from the named stream of the round, as in simulations.
+    drawn from the named stream of the round, as in simulations. `buffers` and `personal` are those of Supervised,
+    `train` is a loop of your own as in `Local(train=…)`. What stays with the client is in a folder that the node's
+    configuration names as `own`; `fedstale federation join` makes one.
     """
 
     def own(context: Context) -> tuple[Task, int]:
@@ -32,19 +42,25 @@ def client_app(model: Any, data: Callable[[Context], Loader], loss: Any = None, 
         from fedstale.tasks.supervised import Supervised
 
         x, y = (np.concatenate([np.asarray(batch) for batch in part]) for part in zip(*data(context), strict=True))
-        return Supervised(model, [(x, y)], loss=loss or cross_entropy, ridge=ridge), 0
+        settings: Any = {"loss": loss or cross_entropy, "ridge": ridge, "buffers": buffers, "personal": personal}
+        return Supervised(model, [(x, y)], **settings), 0
 
-    return task_app(own)
+    return task_app(own, train)
 
 
-def task_app(own: Callable[[Context], tuple[Task, int]]) -> ClientApp:
-    """A ClientApp that trains one client of a task; `own(context)` returns the task and the client's place."""
+def task_app(own: Callable[[Context], tuple[Task, int]], train: Callable[..., Any] | None = None) -> ClientApp:
+    """A ClientApp that trains one client of a task; `own(context)` returns the task and the client's place.
+
+    `train` is a loop of your own as in `Local(train=…)`.
+    """
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
         task, client = own(context)
         order = unpack_order(message.content, message.metadata.message_type, context.node_id)
-        return Message(pack_body(train_on_order(OneClient(task, client), order)), reply_to=message)
+        folder = context.node_config.get("own")
+        kept = None if folder is None else OwnState(Path(str(folder)))
+        return Message(pack_body(train_on_order(OneClient(task, client), order, train, kept)), reply_to=message)
 
     def who(message: Message, context: Context) -> Message:
         number = int(context.node_config.get("client", -1))

@@ -85,7 +85,7 @@ def serve(s: Settings, client: int, home: Path, key: Path) -> None:
     link, notes = s.file.link, Notes(home)
     authority = s.folder / "keys" / "ca.pem" if link.tls else None
     fleet = Fleet(f"{link.host}:{link.port}", authority, key, notes)
-    apps, pause = Apps(fleet, {"client": client}), PAUSES[0]
+    apps, pause = Apps(fleet, {"client": client, "own": str(s.own(client))}), PAUSES[0]
     try:
         while True:
             try:

@@ -70,7 +70,7 @@ def _start_supernode(s: Settings, client: int, key: Path) -> int:
     link, port = s.file.link, str(free_port())
     command: Command = [
         BIN / "flower-supernode", "--superlink", f"{link.host}:{link.port}",
-        "--host", "127.0.0.1", "--port", port, "--node-config", f"client={client}",
+        "--host", "127.0.0.1", "--port", port, "--node-config", f'client={client} own="{s.own(client)}"',
     ]  # fmt: skip
     if link.tls:
         command += ["--root-certificates", s.folder / "keys" / "ca.pem", "--auth-supernode-private-key", key]

@@ -4,14 +4,14 @@ from fedstale.flower import server_app
 app = server_app(start)                  # start(seed) returns the flat parameters of round 0, with buffers if any
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import ServerApp
 
-from fedstale.core import Array, Floats, part
+from fedstale.core import Array, Floats, part, require
 from fedstale.federation import settings
 from fedstale.federation.protocol.grid import GridLink
 from fedstale.federation.server.diagnostics import status, write_trace
@@ -69,13 +69,14 @@ def record(
     write_trace(chosen.folder / "trace.csv", read_metrics(chosen.state))
 
 
-def of_module(make: Callable[[], Any]) -> "OfModule":
+def of_module(make: Callable[[], Any], personal: Sequence[str] = (), buffers: str = "average") -> "OfModule":
     """A `start` for server_app: the initial weights of the nn.Module that `make()` returns, drawn from the seed.
 
-    With the running statistics of its normalisation layers, if it has any. For other buffers that training changes
-    write a function that returns `task.init(seed), task.initial_buffers`.
+    With the running statistics of its normalisation layers, if it has any. `personal` and `buffers="local"` name
+    what stays with the clients, as in client_app. For other buffers that training changes write a function that
+    returns `task.init(seed), task.initial_buffers`.
     """
-    return OfModule(make)
+    return OfModule(make, tuple(personal), buffers)
 
 
 @part
@@ -83,6 +84,12 @@ class OfModule:
     """Where the training of an nn.Module starts, and what its parameters are called."""
 
     make: Callable[[], Any]
+    personal: tuple[str, ...] = ()
+    buffers: str = "average"
+
+    def __post_init__(self) -> None:
+        known = ("average", "local", "frozen")
+        require(self.buffers in known, f"buffers must be {' or '.join(map(repr, known))}, got {self.buffers!r}")
 
     def __call__(self, seed: int) -> Array | tuple[Array, Floats]:
         """The flat parameters of round 0, with the running statistics if there are any."""
@@ -91,17 +98,26 @@ class OfModule:
 
         with seeded(draw(stream(seed, "init"))):
             module = self.make()
-        names = [*_statistics(module)]
-        return (vector(module), Buffers(module, names).read()) if names else vector(module)
+        params, names = vector(module, self._shared(module)), [*self._statistics(module)]
+        return (params, Buffers(module, names).read()) if names else params
 
     def layout(self) -> Layout:
         """Names, shapes and types of what the parameters and buffers are made of."""
-        from fedstale.tasks.flat import layout, slots
+        from fedstale.tasks.flat import layout
 
         module = self.make()
-        return layout(slots(module), _statistics(module))
+        return layout(self._shared(module), self._statistics(module))
 
+    def _shared(self, module: Any) -> list[Any]:
+        """The slots of the parameters that do not stay with the clients."""
+        from fedstale.tasks.flat import slots
+        from fedstale.tasks.personal import personal_names
 
-def _statistics(module: Any) -> dict[str, Any]:
-    """The running statistics of the normalisation layers of an nn.Module, by name."""
-    return {name: b for name, b in module.named_buffers() if name.rpartition(".")[2] in STATISTICS}
+        fedbn = self.buffers == "local"
+        own = personal_names(module, self.personal, fedbn) if self.personal or fedbn else ()
+        return [slot for slot in slots(module, own) if slot.name not in own]
+
+    def _statistics(self, module: Any) -> dict[str, Any]:
+        """The running statistics of normalisation layers that are averaged, by name."""
+        found = module.named_buffers() if self.buffers == "average" else ()
+        return {name: b for name, b in found if name.rpartition(".")[2] in STATISTICS}
