@@ -302,3 +302,29 @@ def test_settings() -> None:
 def test_binding_to_a_task_keeps_the_other_settings() -> None:
     rule = CAFed(kappa2=2.0, tau=0.1, by_magnitude=False)
     assert rule.bind(object()) == rule
+
+
+@given(κ2=st.sampled_from([0.01, 0.1, 0.25, 1.0, 10.0]), seed=st.integers(0, 10**6))
+def test_a_client_is_left_out_where_its_gap_exceeds_the_mean_by_what_its_weight_costs(κ2: float, seed: int) -> None:
+    """g_i - ḡ ≥ 4 κ̄² Γ (2x + a_i)(1 - x - a_i); x is the weight left out so far (docs/reproduction)."""
+    rng = np.random.default_rng(seed)
+    n = 12
+    a, g = rng.dirichlet(np.ones(n)), rng.random(n)
+    kept, expected, order = np.ones(n, bool), np.ones(n, bool), rng.permutation(n)
+    CAFed(κ2)._thin(kept, order, a, g)
+    for i in order:
+        x, mean = a[~expected].sum(), a[expected] @ g[expected] / a[expected].sum()
+        if expected.sum() > 1 and g[i] - mean >= 4 * κ2 * g.max() * (2 * x + a[i]) * (1 - x - a[i]):
+            expected[i] = False
+    np.testing.assert_array_equal(kept, expected)
+
+
+@pytest.mark.parametrize(("κ2", "most"), [(100.0, 0), (10.0, 1), (1.0, 15)])
+def test_so_few_of_a_hundred_equal_clients_can_be_left_out(κ2: float, most: int) -> None:
+    """The largest number over gaps of 0 and 1: every gap of 1 exceeds the mean by as much as a gap can."""
+    out = []
+    for ones in range(1, 60):
+        kept, gaps = np.ones(100, bool), np.repeat([1.0, 0.0], [ones, 100 - ones])
+        CAFed(κ2)._thin(kept, np.arange(100), np.full(100, 0.01), gaps)
+        out.append(int((~kept).sum()))
+    assert max(out) == most
