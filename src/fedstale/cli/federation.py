@@ -185,7 +185,7 @@ def down(folder: Folder) -> None:
         print(f"{name} {'stopped' if there else 'was not running'}")
 
 
-for _verb in (upkeep.backup, upkeep.restore, upkeep.export):
+for _verb in (upkeep.backup, upkeep.restore, upkeep.export, upkeep.units):
     app.command()(_verb)
 
 

@@ -1,10 +1,12 @@
-"""`fedstale federation backup`, `restore`, `export`: what the operator of a federation does beside training."""
+"""`fedstale federation backup`, `restore`, `export`, `units`: what an operator does beside training."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedstale.federation import settings
+from fedstale.federation.ops.units import write_units
 from fedstale.federation.state.backup import copy_federation
 from fedstale.federation.state.model import read_model
 from fedstale.runs.models import check_ending, save
@@ -35,3 +37,13 @@ def export(
     t, found = read_model(folder)
     save(found, to)
     print(f"{to}: round {t}, {len(found)} arrays, {sum(values.size for values in found.values())} numbers")
+
+
+def units(
+    folder: Folder,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder to write to; DIR/units if left out.")] = None,
+    user: Annotated[str | None, typer.Option(help="Account that they run as; yours if left out.")] = None,
+) -> None:
+    """Write systemd units for the link, for training and for clients, with limits."""
+    for file in write_units(settings.read(folder), to or folder / "units", user):
+        print(file)
