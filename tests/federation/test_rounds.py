@@ -10,6 +10,7 @@ from fedstale.federation.protocol.link import Arrival, Fault, LinkDown
 from fedstale.federation.server import rounds
 from fedstale.federation.server.diagnostics import mute, status, trace, write_trace
 from fedstale.federation.server.rounds import Server, Stalled
+from fedstale.federation.state.cohorts import Cohorts
 from fedstale.federation.state.manifest import checksum, read_manifest, read_metrics, write_manifest
 from fedstale.federation.state.resize import arrays_of, memories, with_arrays
 from fedstale.participation import Trace
@@ -33,7 +34,7 @@ def memory_of(state, shadow=False):
 
 def observed(heard):
     """The belief of somebody who saw one round, with these clients heard."""
-    estimator = Intervals()
+    estimator = Cohorts(Intervals())
     belief = estimator.observe(estimator.init(N), np.isin(np.arange(N), heard))
     return {path: array.tolist() for path, array in arrays_of(belief).items()}
 
@@ -260,6 +261,26 @@ def test_joins_and_departures_take_effect_between_rounds(tmp_path):
     play.close()
 
 
+def test_the_rounds_of_a_newcomer_count_from_when_it_joined(tmp_path):
+    """A client that was there in every round since it joined has p = 1, and no less on resume."""
+    link, rosters = InProcess(TASK, range(N)), [roster_of(range(4), 1)]
+    s = Server(made(tmp_path, rounds=12), link, lambda: rosters[-1], TASK.init)
+    play = s.play()
+    for _ in range(9):
+        next(play)
+    rosters.append(roster_of(range(5), 2))
+    closed = next(play)
+    assert s.rules.estimator.probs(closed.state.checkpoint.belief).tolist() == [1.0] * 5
+    play.close()
+    again = Server(made(tmp_path, rounds=12), link, lambda: rosters[-1], TASK.init)
+    link.there, play = [0, 1, 2, 3], again.play()
+    next(play)
+    link.there = list(range(5))
+    belief = next(play).state.checkpoint.belief
+    assert np.allclose(again.rules.estimator.probs(belief), [1, 1, 1, 1, 2 / 3])  # two intervals in three rounds
+    play.close()
+
+
 def test_the_memory_sum_with_and_without_a_leaver_is_what_was_always_a_smaller_federation(tmp_path):
     """After client 5 leaves, the stale part is that of the others alone."""
     link, rosters = InProcess(TASK, range(N)), [roster_of(range(N), 1)]
@@ -334,7 +355,10 @@ def test_the_status_and_the_trace_tell_what_happened(tmp_path):
     assert [c["asked"] for c in clients] == rows.sum(axis=0).tolist()
     assert [c["staleness"] for c in clients] == [8 - max(np.flatnonzero(row)) - 1 for row in rows.T]
     fedavg = server(tmp_path / "fedavg", link, strategy="fedavg")
-    realised = [c["weight_realised"] for c in status(played(fedavg, link, rows)[-1].state, Intervals())["clients"]]
+    realised = [
+        c["weight_realised"]
+        for c in status(played(fedavg, link, rows)[-1].state, fedavg.rules.estimator)["clients"]
+    ]
     assert realised == pytest.approx(plain_weights(rows), abs=1e-6)
     assert [c["weight_target"] for c in clients] == [pytest.approx(1 / 6, abs=1e-6)] * N
     write_trace(tmp_path / "trace.csv", read_metrics(s.ledger.path))

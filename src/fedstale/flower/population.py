@@ -21,8 +21,8 @@ from fedstale.core import (
     starts_clients,
 )
 from fedstale.estimators import Intervals
+from fedstale.federation.state.cohorts import Cohorts
 from fedstale.federation.state.resize import resize
-from fedstale.flower.cohorts import Cohorts
 from fedstale.memory.memory import KeepsMemory
 from fedstale.registry import ESTIMATORS, recipe
 from fedstale.simulate import require_kind
@@ -86,7 +86,7 @@ class Rules(NamedTuple):
     def _joined(self, known: Population, new: Sequence[str], d: int) -> Population:
         old, now, all_names = np.arange(len(known.names)), known.checkpoint, (*known.names, *new)
         state = resize(now.state, lambda n: self.strategy.init(n, d), old, np.arange(len(all_names)))
-        belief = self.estimator.joined(now.belief, len(new))
+        belief = now.belief.resized(old, np.arange(len(all_names)))
         clients = resize(known.clients, Clients.empty, old, np.arange(len(all_names)))
         return Population(all_names, clients, now._replace(state=state, belief=belief))
 
@@ -98,7 +98,7 @@ class Rules(NamedTuple):
             return known
         old, stay = np.arange(len(gone)), np.flatnonzero(~gone)
         state = resize(now.state, lambda n: self.strategy.init(n, len(now.params)), old, stay)
-        belief = self.estimator.without(now.belief, gone)
+        belief = now.belief.resized(old, stay)
         clients = resize(known.clients, Clients.empty, old, stay)
         names = tuple(name for name, left in zip(known.names, gone.tolist(), strict=True) if not left)
         return Population(names, clients, now._replace(state=state, belief=belief))

@@ -24,7 +24,7 @@ def save(training: Training, rules: Rules) -> dict[str, Values]:
     arrays |= {f"model/{name}": x for name, x in values.items()}
     about = {
         "format": FORMAT, "rules": _described(rules), "slots": layout.slots, "names": population.names,
-        "sizes": [c.size for c in population.checkpoint.belief], "state": shape,
+        "state": shape,
     }  # fmt: skip
     return {"about": np.array(json.dumps(about))} | {name: np.array(x) for name, x in arrays.items()}
 
@@ -46,12 +46,11 @@ def load(state: Mapping[str, Values], rules: Rules) -> Training:
 
 def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) -> Training:
     slots = [Slot(name, dtype, tuple(shape), trained) for name, dtype, shape, trained in about["slots"]]
-    names, sizes, layout = tuple(about["names"]), about["sizes"], Layout(tuple(slots))
+    names, layout = tuple(about["names"]), Layout(tuple(slots))
     values = {s.name: np.array(state[f"model/{s.name}"]) for s in slots}
     params = layout.flat(values)
     like = rules.enter(None, names, params).checkpoint
-    belief = tuple(cohort for size in sizes for cohort in rules.estimator.init(size))
-    tree = (Clients.empty(len(names)), like._replace(belief=belief))
+    tree = (Clients.empty(len(names)), like)
     clients, checkpoint = unpack(about["state"], tree, "state", lambda path: np.array(state[path]))
     return Training(Population(names, clients, checkpoint), layout, values)
 

@@ -19,6 +19,7 @@ from fedstale.federation.protocol.exchange import Exchange
 from fedstale.federation.protocol.link import Link, Order, Void
 from fedstale.federation.server.close import RoundReplies, close, without_large_norms
 from fedstale.federation.settings import Settings
+from fedstale.federation.state.cohorts import Cohorts
 from fedstale.federation.state.ledger import Ledger
 from fedstale.federation.state.manifest import read_manifest
 from fedstale.federation.state.roster import Roster
@@ -60,6 +61,7 @@ class Server:
         """`roster()` is called before every round; `start(seed)` returns the parameters and buffers of round 0."""
         self.settings, self.link, self.roster, self.how = settings, link, roster, settings.file.round
         rules, (params, buffers) = settings.rules, started(start, settings.file.seed)
+        rules = rules._replace(estimator=Cohorts(rules.estimator))  # a client's rounds count from when it joined
         size = f"{len(params)}" if buffers is None else f"{len(params)}-{len(buffers)}"
         run, committed = f"{settings.run}-{size}", read_manifest(settings.state)
         traced = str(committed["run"]).endswith("t") if committed else len(roster().members) <= TRACED

@@ -64,7 +64,6 @@ class Rules(NamedTuple):
         now, old = state.checkpoint, state.ids
         if not np.array_equal(old, ids):
             memory = resize(now.state, lambda n: self.strategy.init(n, len(now.params)), old, ids)
-            belief = resize(now.belief, self.estimator.init, old, ids)
-            now = now._replace(state=memory, belief=belief)
+            now = now._replace(state=memory, belief=now.belief.resized(old, ids))
             state = state._replace(counts=resize(state.counts, ClientCounts.empty, old, ids))
         return state._replace(checkpoint=now, ids=ids, roster=version)
