@@ -172,8 +172,8 @@ def test_a_scale_is_called_by_its_name(tmp_path: Path) -> None:
 
 def test_progress_counts_rounds() -> None:
     """Of 1000 rounds 100 were there before, and 300 more took 30 s."""
-    assert executors.progress(100, 400, 1000, 30.0) == "400 of 1000 rounds, 30 s so far, about 60 s left"
-    assert executors.progress(100, 100, 1000, 5.0) == "100 of 1000 rounds, 5 s so far"
+    assert executors.progress((100, 10.0), 400, 1000, 30.0) == "400 of 1000 rounds, 30 s so far, about 40 s left"
+    assert executors.progress((100, 5.0), 100, 1000, 5.0) == "100 of 1000 rounds, 5 s so far"
 
 
 def test_rounds_in_the_store_are_counted_also_of_runs_that_are_not_finished(tmp_path: Path) -> None:

@@ -88,3 +88,8 @@ def test_a_run_is_busy_while_it_is_locked_and_looking_does_not_lock_it(tmp_path:
     assert not folder.busy
     with folder.locked():
         pass
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, "–"), (3.2, "3 s"), (300, "5 min"), (9000, "2.5 h")])
+def test_a_duration_is_said_in_its_unit(seconds: float | None, text: str) -> None:
+    assert status.duration(seconds) == text

@@ -17,7 +17,7 @@ from fedstale.runs import query
 from fedstale.runs.store import RunFolder, runs
 from fedstale.ui import axes
 from fedstale.ui.axes import View
-from fedstale.ui.experiment import Experiments, duration
+from fedstale.ui.experiment import Experiments
 from fedstale.ui.index import Index
 from tests.ui.stores import computed, unfinish
 
@@ -146,8 +146,3 @@ def test_a_damaged_file_is_told_and_the_rest_is_shown(store: Path) -> None:
     found = experiments.show(key, View())
     assert any("damaged in line 6" in note for note in found["notes"])
     assert len(found["figures"]) >= 5
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(None, "–"), (3.2, "3 s"), (300, "5 min"), (9000, "2.5 h")])
-def test_a_duration_is_said_in_its_unit(seconds: float | None, text: str) -> None:
-    assert duration(seconds) == text

@@ -27,6 +27,7 @@ COMMANDS = {  # name → module in this folder and its function, or its Typer ap
     "compare": "compare:compare",
     "report": "report:report",
     "ui": "ui:ui",
+    "watch": "watch:watch",
     "export": "export:export",
     "inspect": "inspect:inspect",
     "advise": "advise:advise",

@@ -12,6 +12,7 @@ from fedstale.cli.console import say
 from fedstale.experiments.execute import Progress
 from fedstale.experiments.plan import Planned, warmups
 from fedstale.runs import metrics
+from fedstale.runs.status import duration
 
 PLAIN_SECONDS = 10.0  # from one plain line to the next
 WARM_UP_SECONDS = 1.0  # time left is not estimated before rounds have been timed for this long
@@ -78,7 +79,7 @@ class _Status:
         if self.timed == 0 or now - self.since < WARM_UP_SECONDS:
             return ""
         seconds = self.left * (now - self.since) / self.timed
-        return f"{seconds:.0f} s left" if seconds < 120 else f"{seconds / 60:.0f} min left"
+        return f"{duration(seconds)} left"
 
 
 def _name(p: Progress) -> str:

@@ -15,6 +15,7 @@ from fedstale.core import require
 from fedstale.experiments.execute import Stop, ended, execute, require_resumable
 from fedstale.experiments.plan import Planned, warmups
 from fedstale.experiments.sweep import Cell
+from fedstale.runs.status import duration
 from fedstale.simulate import Diverged, Interrupted
 
 CHECKPOINT_SECONDS = 60.0  # from one checkpoint to the next
@@ -123,10 +124,13 @@ def _reporting(cells: Sequence[Cell], say: Callable[[str], None]) -> Iterator[No
     before = total - rounds_left(runs)
 
     def report() -> None:
-        left = runs
+        left, first = runs, (before, 0.0)
         while not over.wait(REPORT_SECONDS):
             left = [p for p in left if not ended(p)]
-            say(progress(before, total - rounds_left(left), total, time.monotonic() - start))
+            done, seconds = total - rounds_left(left), time.monotonic() - start
+            if first[0] == before < done:
+                first = done, seconds  # what comes before the first rounds, loading and compiling, comes once
+            say(progress(first, done, total, seconds))
 
     thread = threading.Thread(target=report, daemon=True)
     thread.start()
@@ -142,7 +146,8 @@ def rounds_left(runs: Sequence[Planned]) -> int:
     return sum(p.config["rounds"] - p.folder.rounds_recorded() for p in runs if not ended(p))
 
 
-def progress(before: int, done: int, total: int, seconds: float) -> str:
-    """A line about the progress; the time left is estimated from the rounds computed since `before`."""
-    left = f", about {seconds * (total - done) / (done - before):.0f} s left" if done > before else ""
-    return f"{done} of {total} rounds, {seconds:.0f} s so far{left}"
+def progress(first: tuple[int, float], done: int, total: int, seconds: float) -> str:
+    """A line about the progress; the time left is estimated from what came after the `first` rounds and seconds."""
+    rounds, since = done - first[0], seconds - first[1]
+    left = f", about {duration(since * (total - done) / rounds)} left" if rounds > 0 else ""
+    return f"{done} of {total} rounds, {duration(seconds)} so far{left}"

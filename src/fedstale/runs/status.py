@@ -50,6 +50,14 @@ class Status(NamedTuple):
         return np.interp(np.asarray(rounds, np.float64), [t for t, _ in known], [s for _, s in known])
 
 
+def duration(seconds: float | None) -> str:
+    """`45 s`, `12 min`, `3.5 h`; `–` of nothing."""
+    if seconds is None:
+        return "–"
+    minutes = seconds / 60
+    return f"{seconds:.0f} s" if minutes < 2 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
 def state(folder: RunFolder) -> str:
     """What has become of a run: running, finished, diverged or interrupted."""
     if (folder.path / "result.json").exists() and folder.finished:

@@ -15,6 +15,7 @@ from fedstale.runs import paired, query
 from fedstale.runs.metrics import WINDOWS, metric
 from fedstale.runs.pairing import Pair, Side
 from fedstale.runs.query import Group, Run, Setting
+from fedstale.runs.status import duration
 from fedstale.runs.store import RunFolder
 from fedstale.runs.tail import Tail
 from fedstale.ui import axes
@@ -116,19 +117,6 @@ def seed_table(rows: Sequence[Row]) -> Table:
          duration(r.left), metric(r.metric).text(r.value) if r.metric else "–"]
         for r in order
     ])  # fmt: skip
-
-
-def duration(seconds: float | None) -> str:
-    """`45 s`, `12 min`, `3.5 h`; `–` of nothing."""
-    if seconds is None:
-        return "–"
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
 
 
 def _compared(row: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from fedstale.core import known, require
 from fedstale.report import tables
 from fedstale.runs.metrics import metric
 from fedstale.runs.query import grouped
-from fedstale.ui.experiment import duration
+from fedstale.runs.status import duration
 from fedstale.ui.index import Index, Row
 
 PAGE = 50  # rows of a page
