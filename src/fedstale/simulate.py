@@ -32,6 +32,7 @@ from fedstale.core import (
     Snapshot,
     Strategy,
     Task,
+    TrainsUnheard,
     WarmsUp,
     WithTruth,
     buffered,
@@ -44,6 +45,7 @@ from fedstale.core import (
     selects,
     starts_clients,
     train,
+    trains_unheard,
     weighted_sum,
 )
 from fedstale.estimators import Known
@@ -227,7 +229,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
     engine, strategy, participation, rounds, seed, server, estimator, channel, local = run
     n, d, weights, local = engine.task.n, engine.task.d, engine.task.weights, local or engine.local
     selecting, drifting, share = selects(strategy), drifts(strategy), channel.share(n, d)
-    starting, last = starts_clients(strategy), needs_last_gradient(strategy)
+    starting, last, unheard = starts_clients(strategy), needs_last_gradient(strategy), trains_unheard(strategy)
     mixes = estimator if isinstance(estimator, EstimatesMixing) else None
     rows = islice(participation.rows(n, stream(seed, "participation")), now.t, None)
 
@@ -243,10 +245,13 @@ def _play(run: Run, now: Checkpoint) -> Play:
         streams = partial(stream, seed, "channel", t)
         reached, link = channel.downlink(now.channel, chosen, streams)
         trained = chosen[reached]
-        drift = drifting.drift(now.state, trained) if drifting else None
-        starts = starting.starts(now.state, trained, params) if starting else None
-        reply = yield _job(now, trained, seed, t, local, drift)._replace(starts=starts, last_gradient=last)
+        busy = np.arange(n) if unheard else trained
+        drift = drifting.drift(now.state, busy) if drifting else None
+        starts = starting.starts(now.state, busy, params) if starting else None
+        reply = yield _job(now, busy, seed, t, local, drift)._replace(starts=starts, last_gradient=last)
         assert isinstance(reply, Reply), "a job is answered by its reply"
+        if unheard:
+            reply, now = _heard(unheard, now, reply, trained)
         arrived, link = channel.uplink(link, trained, d, streams)
 
         heard, finite = arrived.any(axis=1), _finite(reply, len(trained), d, now.buffers)
@@ -263,6 +268,17 @@ def _play(run: Run, now: Checkpoint) -> Play:
             now = now._replace(clients=now.clients.after(reply.states, trained[finite]))
         step, now = close_round(strategy, server, estimator, now._replace(channel=link), r, idle, buffers)
         yield Snapshot(t, now.params, step, available, chosen, clients, refused, losses, probs, now)
+
+
+def _heard(rule: TrainsUnheard, now: Checkpoint, reply: Reply, trained: Ids) -> tuple[Reply, Checkpoint]:
+    """Of the reply of all clients that of those who are there; the others train for themselves, if it is finite."""
+    sound = np.flatnonzero(np.isfinite(reply.updates).all(axis=1))
+    others = np.setdiff1d(sound, trained, assume_unique=True)
+    now = now._replace(state=rule.unheard(now.state, others, reply.updates[others], now.params))
+    buffers = None if reply.buffers is None else reply.buffers[trained]
+    gradients = None if reply.gradients is None else reply.gradients[trained]
+    work = reply.work and reply.work.of(trained)
+    return Reply(reply.updates[trained], reply.losses[trained], work, buffers, reply.states, gradients), now
 
 
 def _job(now: Checkpoint, clients: Ids, seed: int, t: int, local: Local, drift: Array | None = None) -> Job:

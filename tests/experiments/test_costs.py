@@ -33,6 +33,10 @@ def test_state_and_messages(kind: str, server: int, client: int, down: int, aske
     assert found["flops"] is None
 
 
+def test_a_rule_whose_absent_clients_train_says_so() -> None:
+    assert [of(kind)["unheard"] for kind in ("fedpbc", "fedawe")] == [True, False]
+
+
 def test_a_memory_of_updates_is_at_the_server() -> None:
     assert of("mifa")["server_bytes"] >= 4 * 5 * 7
     assert of("mifa")["client_bytes"] == 0

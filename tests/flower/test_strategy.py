@@ -14,7 +14,7 @@ from fedstale.flower import FedStale, Uneven
 from fedstale.registry import RECIPES, recipe
 from tests.flower.direct import LOCAL, TASK, D, Direct, N, away, quadratic, reply, start, table
 
-ELSEWHERE = {"scaffold", "amplified-scaffold", "fedawe", "focus"}  # they change what clients do
+ELSEWHERE = {"scaffold", "amplified-scaffold", "fedawe", "fedpbc", "focus"}  # they change what clients do
 POSSIBLE = [name for name in RECIPES if name not in ELSEWHERE]
 PLAIN = [name for name in POSSIBLE if not selects(recipe(name).strategy)]
 

@@ -15,9 +15,9 @@ __all__ = [
     "BindsTask", "Closes", "CountsSamples", "DescribesModel", "DividesByProbability", "DrawsByRound", "Drifts",
     "EstimatesMixing", "ExplainsItself", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasOptima",
     "HasPoint", "HasSlots", "KeepsOwn", "KeptAtClients", "Mixes", "NarrowsEvaluation", "NeedsLastGradient",
-    "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StartsClients", "StepsTogether", "WarmsUp",
-    "WithTruth", "Wraps", "buffered", "divides", "drifts", "innermost", "keeps_own", "kept_at_clients",
-    "needs_last_gradient", "runs_loops", "selects", "starts_clients",
+    "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StartsClients", "StepsTogether", "TrainsUnheard",
+    "WarmsUp", "WithTruth", "Wraps", "buffered", "divides", "drifts", "innermost", "keeps_own",
+    "kept_at_clients", "needs_last_gradient", "runs_loops", "selects", "starts_clients", "trains_unheard",
 ]  # fmt: skip
 
 
@@ -42,6 +42,14 @@ class StartsClients(Protocol):
 
     def starts(self, state: State, clients: Ids, params: Array) -> Array:
         """(m, d), one row per client that trains; its update is local minus this row."""
+
+
+@runtime_checkable
+class TrainsUnheard(Protocol):
+    """A strategy whose clients train in every round, also those that the server does not hear from (FedPBC)."""
+
+    def unheard(self, state: State, clients: Ids, updates: Array, params: Array) -> State:
+        """The state after these clients have trained unheard, (m, d) updates; asked before `aggregate`."""
 
 
 @runtime_checkable
@@ -334,6 +342,11 @@ def starts_clients(strategy: Strategy) -> StartsClients | None:
     """The strategy, if its clients begin at points of their own."""
     inner = isinstance(innermost(strategy), StartsClients)
     return strategy if inner and isinstance(strategy, StartsClients) else None
+
+
+def trains_unheard(strategy: Strategy) -> TrainsUnheard | None:
+    """The strategy, if its clients train also while nobody hears from them."""
+    return strategy if isinstance(strategy, TrainsUnheard) else None
 
 
 def needs_last_gradient(strategy: Strategy) -> bool:

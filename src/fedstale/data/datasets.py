@@ -86,7 +86,7 @@ DATASETS = {
         100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), ("cifar-100",), formats.cifar_100,
     ),
     "shakespeare": Entry(
-        "51,000 windows of 20 characters of Shakespeare and the one that follows, by speaker",
+        "48,797 windows of 20 characters of Shakespeare and the one that follows, by speaker",
         65, (), (), ("shakespeare",), speakers,
     ),
     "heart-disease": Entry(

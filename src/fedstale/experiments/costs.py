@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Task, drifts, innermost, kept_at_clients, selects
+from fedstale.core import Task, drifts, innermost, kept_at_clients, selects, trains_unheard
 from fedstale.experiments.spec import Algorithm, Table
 from fedstale.runs.codec import pack
 
@@ -15,7 +15,8 @@ def units(rule: Algorithm, task: Task) -> Table:
     """Bytes of state, bytes of the messages of a client, and arithmetic of a client in a round.
 
     A client that trains sends one vector and is sent one, two if the rule corrects local gradients (c of
-    SCAFFOLD). A rule that selects by losses sends the model to everybody who is available.
+    SCAFFOLD). A rule that selects by losses sends the model to everybody who is available. `unheard`: all clients
+    train in every round, also those that are not there.
     """
     n, d, strategy = task.n, task.d, rule.strategy
     own, state = kept_at_clients(innermost(strategy)), strategy.init(n, d)
@@ -28,6 +29,7 @@ def units(rule: Algorithm, task: Task) -> Table:
         "down": FLOAT * d * ((selects(strategy) is None) + (drifts(strategy) is not None)),
         "asked": FLOAT * d if selects(strategy) else 0,
         "flops": _flops(rule, task),
+        "unheard": trains_unheard(strategy) is not None,
     }
 
 

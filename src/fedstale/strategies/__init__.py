@@ -9,7 +9,9 @@ from fedstale.strategies.fedavg import FedAvg
 from fedstale.strategies.fedawe import FedAWE
 from fedstale.strategies.fedexp import FedExP
 from fedstale.strategies.fednova import FedNova
+from fedstale.strategies.fedpbc import FedPBC
 from fedstale.strategies.fedstale import FedStale
+from fedstale.strategies.fedsteer import FedSteer
 from fedstale.strategies.fedvarp import FedVARP
 from fedstale.strategies.focus import FOCUS
 from fedstale.strategies.krum import Krum
@@ -37,7 +39,9 @@ __all__ = [
     "FedAvg",
     "FedExP",
     "FedNova",
+    "FedPBC",
     "FedStale",
+    "FedSteer",
     "FedVARP",
     "Krum",
     "Median",
