@@ -18,7 +18,7 @@ import fedstale as fs
 from fedstale.core import Floats
 from fedstale.plots.palette import look
 
-PAIRS, SEEDS = 150, (1, 2, 3, 4, 5)
+PAIRS, SEEDS = 150, (1, 2, 3)
 BETAS = (0.0, 0.5, 0.8, 1.0)
 RATES = (0.0001, 0.00031623, 0.001, 0.0017783, 0.0031623)
 ROUNDS = (1000, 2000, 4000)
