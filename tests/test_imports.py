@@ -36,7 +36,9 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "fed_cis": BASE | {"data", "tasks"},
     "engines": BASE | {"tasks", "data", "kernels"},
     "evaluation": BASE,
-    "simulate": BASE | {"channels", "estimators", "servers"},  # the defaults
+    "defence": BASE,
+    "liars": BASE,
+    "simulate": BASE | {"channels", "estimators", "servers", "defence", "liars"},  # the defaults
     "testing": BASE | {"engines", "evaluation"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
     "runs": BASE,
@@ -44,14 +46,27 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "report": BASE | {"runs", "plots"},
     "ui": BASE | {"runs", "plots", "report"},
     "arena": BASE | {"runs", "plots"},
-    "experiments": PARTS | {"registry", "evaluation", "simulate", "runs", "engines", "tasks", "data", "fed_cis"},
+    "experiments": PARTS
+    | {"registry", "evaluation", "simulate", "runs", "engines", "tasks", "data", "fed_cis"}
+    | {"defence", "liars"},
     "papers": BASE | {"experiments", "simulate", "runs", "plots", "engines"},
     "advise": BASE | {"experiments", "registry", "runs", "participation", "theory", "engines", "memory"},
-    "federation": BASE | {"memory", "registry", "simulate", "runs", "experiments", "engines", "tasks"},
-    "flower": PARTS | {"federation", "registry", "simulate", "runs"},
+    "federation": BASE | {"defence", "memory", "registry", "simulate", "runs", "experiments", "engines", "tasks"},
+    "flower": PARTS | {"defence", "federation", "registry", "simulate", "runs"},
     "cli": {"core", "simulate", "registry", "experiments", "papers", "plots", "report", "advise", "federation"}
     | {"runs", "theory", "ui", "arena"},
-    "comparisons": {"core", "simulate", "registry", "engines", "experiments", "runs", "tasks", "cli"},
+    "comparisons": {
+        "core",
+        "defence",
+        "liars",
+        "simulate",
+        "registry",
+        "engines",
+        "experiments",
+        "runs",
+        "tasks",
+        "cli",
+    },
     "__main__": {"cli"},
 }
 HOMES = {

@@ -17,11 +17,13 @@ from fedstale import channels, data, fed_cis, participation, registry, strategie
 from fedstale.channels import *  # noqa: F403
 from fedstale.core import protocols
 from fedstale.core.protocols import *  # noqa: F403
+from fedstale.defence import Defence
 from fedstale.engines import Serial
 from fedstale.engines import make as engine
 from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
 from fedstale.evaluation import evaluate
 from fedstale.fed_cis.sampling import ExitSampling
+from fedstale.liars import Liars
 from fedstale.memory import Float16, Float32, Int8, Memory
 from fedstale.participation import *  # noqa: F403
 from fedstale.registry import Recipe, recipe
@@ -35,8 +37,8 @@ from fedstale.tasks.quadratic import Quadratic
 
 from fedstale.core import (  # isort: skip
     Array, Availability, BadInput, BindsTask, Checkpoint, Clients, Closes, CountsSamples, DescribesModel,
-    DividesByProbability, DrawsByRound, Drifts, EstimatesMixing, ExplainsItself, Floats, HasBeta, HasBuffers,
-    HasClusters, HasDevice, HasOptima, HasPoint, HasSlots, Ids, Job, KeepsOwn, Local, Mask, Mixes,
+    DividesByProbability, DrawsByRound, Drifts, EstimatesMixing, ExplainsItself, Floats, Forgets, HasBeta,
+    HasBuffers, HasClusters, HasDevice, HasOptima, HasPoint, HasSlots, Ids, Job, KeepsOwn, Local, Mask, Mixes,
     NarrowsEvaluation, NeedsLastGradient, Reply, Round, RunsLoops, SavesItself, Schedule, ScoresClients, Selects,
     Snapshot, StartsClients, StepsTogether, WarmsUp, WithTruth, Work, Workload, Wraps, part,
 )  # fmt: skip
@@ -88,11 +90,12 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
 
 __all__ = [  # and all names of the rooms below
     "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "BindsTask", "Checkpoint",
-    "Clients", "Closes", "Comparison", "Cosine", "CountsSamples", "DescribesModel", "Diverged",
+    "Clients", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
     "DividesByProbability", "DrawsByRound", "Drifts", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18",
-    "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters",
+    "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats", "Forgets", "HasBeta", "HasBuffers",
+    "HasClusters",
     "HasDevice", "HasOptima", "HasPoint", "HasSlots", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known",
-    "Local", "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation", "NeedsLastGradient", "Pool",
+    "Liars", "Local", "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation", "NeedsLastGradient", "Pool",
     "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder", "RunsLoops", "SavesItself",
     "Schedule", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split", "StartsClients", "StepDecay",
     "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work",

@@ -12,12 +12,14 @@ from fedstale.cli.console import say, screen, talk
 from fedstale.cli.progress import follow
 from fedstale.cli.results import table, title, write_files
 from fedstale.core import Engine, Local, Participation, Strategy, Task, known, require, shown
+from fedstale.defence import Defence
 from fedstale.engines import MODULES
 from fedstale.experiments import schema
 from fedstale.experiments.build import make_participation
 from fedstale.experiments.execute import Progress, Stop, execute
 from fedstale.experiments.plan import Planned, plan_parts
-from fedstale.experiments.spec import Algorithm, Spec, Table, algorithm, describe
+from fedstale.experiments.spec import Algorithm, Spec, Table, algorithm, describe, settings_in
+from fedstale.liars import Liars
 from fedstale.registry import ENGINES, PARTICIPATION, STRATEGIES, Recipe
 from fedstale.runs import store
 from fedstale.simulate import Interrupted, Run, checked, require_kind
@@ -56,6 +58,8 @@ def compare(
     estimator: Part = "known",
     server: Part = "sgd",
     channel: Part = "lossless",
+    defence: Defence | None = None,
+    liars: Liars | None = None,
     evaluate_every: int | None = None,
     evaluate_clients: int | None = None,
     evaluate: str = "all",
@@ -79,8 +83,12 @@ def compare(
     A run stops early when the metric `monitor` has not improved for `patience` rounds, or has reached `target`.
     `evaluate_every`, `evaluate_clients` and `evaluate="test"` say how much is evaluated, as in a TOML file.
     `version` is a text that stands for the data, where they are too large to be read or not all in the task.
+    A `defence` judges the updates of all runs, `liars` lie in all of them.
     """
     require_kind("task", task)
+    for kind, part in (("defence", defence), ("liars", liars)):
+        if part is not None:
+            require_kind(kind, part)
     require_kind("local", local)
     data, code = describe_task(task, version)
     process = participation if _is_part(participation) else make_participation(participation, data)
@@ -90,6 +98,7 @@ def compare(
         "name": name, "rounds": rounds, "seeds": list(seeds) if isinstance(seeds, Iterable) else seeds,
         "engine": known(engine, ENGINES, "engine"), "evaluate_every": evaluate_every, "evaluate": evaluate,
         "evaluate_clients": evaluate_clients, "patience": patience, "target": target, "monitor": monitor,
+        "defence": _told(defence, False), "liars": _told(liars, None),
     }  # fmt: skip
     experiment, planned = _plan(data, code, process, chosen, settings, Path(out))
     _compute(partial(execute, experiment, planned, task=task, resume=resume, again=again,
@@ -131,12 +140,18 @@ def record(
         "name": "record", "rounds": run.rounds, "seeds": [run.seed], "engine": _engine_name(run.engine),
         "evaluate_every": evaluate_every, "evaluate_clients": evaluate_clients, "evaluate": evaluate,
         "patience": patience, "target": target, "monitor": monitor,
+        "defence": _told(run.defence, False), "liars": _told(run.liars, None),
     }  # fmt: skip
     chosen = [Algorithm(label or _label(run.strategy), *parts)]
     experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder))
     _compute(partial(execute, experiment, planned, engine=run.engine, resume=resume, again=again,
                      command="fs.record(…)", checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
     return planned[0].folder
+
+
+def _told(part: Defence | Liars | None, absent: Any) -> Any:
+    """A defence or liars as a file has them: true, or a table of settings."""
+    return absent if part is None else settings_in(part) or True
 
 
 def _engine_name(engine: Engine) -> str:

@@ -48,7 +48,9 @@ from fedstale.core import (
     trains_unheard,
     weighted_sum,
 )
+from fedstale.defence import Defence, screened
 from fedstale.estimators import Known
+from fedstale.liars import Liars
 from fedstale.rng import stream
 from fedstale.servers import Sgd
 
@@ -75,6 +77,8 @@ class Run(NamedTuple):
     estimator: Estimator = Known()
     channel: Channel = Lossless()
     local: Local | None = None  # instead of the engine's
+    defence: Defence | None = None
+    liars: Liars | None = None
 
 
 def simulate(
@@ -87,10 +91,15 @@ def simulate(
     server: Server = Sgd(1.0),
     estimator: Estimator = Known(),
     channel: Channel = Lossless(),
+    defence: Defence | None = None,
+    liars: Liars | None = None,
     start: Checkpoint | None = None,
 ) -> Iterator[Snapshot]:
-    """Play rounds 1 … `rounds` and yield a snapshot after each; with `start`, the rounds after that checkpoint."""
-    run = Run(engine, strategy, participation, rounds, seed, server, estimator, channel)
+    """Play rounds 1 … `rounds` and yield a snapshot after each; with `start`, the rounds after that checkpoint.
+
+    A `defence` judges every update before the strategy sees it; `liars` are clients that lie, to try it out.
+    """
+    run = Run(engine, strategy, participation, rounds, seed, server, estimator, channel, None, defence, liars)
     return _alone(engine, play(run, start))
 
 
@@ -142,6 +151,7 @@ def checked(run: Run) -> Run:
     if isinstance(estimator, WithTruth):
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
+    _check_attack(run)
     if divides(rule):  # a client that never comes needs no p_i if all p_i are given
         zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
         never = np.flatnonzero(zero)
@@ -153,6 +163,18 @@ def checked(run: Run) -> Run:
     return run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
 
 
+def _check_attack(run: Run) -> None:
+    """Refuse liars that are no clients, and a defence that cannot judge the updates of the strategy."""
+    for name in ("defence", "liars"):
+        if getattr(run, name) is not None:
+            require_kind(name, getattr(run, name))
+    if run.liars:
+        most, n = max(run.liars.clients), run.engine.task.n
+        require(most < n, f"liars.clients must be below {n}, the number of clients, got {most}")
+    ok = run.defence is None or starts_clients(run.strategy) is None
+    require(ok, f"a defence compares updates from the same parameters; clients of {run.strategy} begin elsewhere")
+
+
 KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an example
     "engine": (Engine, "Serial(task, Local(lr=0.05))"),
     "strategy": (Strategy, "FedAvg()"),
@@ -162,6 +184,8 @@ KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an exa
     "channel": (Channel, "Lossless()"),
     "task": (Task, "Quadratic([[1.0]])"),
     "local": (Local, "Local(lr=0.05)"),
+    "defence": (Defence, "Defence()"),
+    "liars": (Liars, "Liars((0, 1))"),
 }
 
 
@@ -215,6 +239,7 @@ def first(run: Run) -> Checkpoint:
         channel=run.channel.init(task.n, partial(stream, run.seed, "channel", 0)),
         buffers=keeper.initial_buffers if keeper else None,
         clients=_clients(run),
+        defence=run.defence.init(task.n, task.d) if run.defence else None,
     )
 
 
@@ -226,7 +251,7 @@ def _clients(run: Run) -> Clients | None:
 
 
 def _play(run: Run, now: Checkpoint) -> Play:
-    engine, strategy, participation, rounds, seed, server, estimator, channel, local = run
+    engine, strategy, participation, rounds, seed, server, estimator, channel, local, defence, liars = run
     n, d, weights, local = engine.task.n, engine.task.d, engine.task.weights, local or engine.local
     selecting, drifting, share = selects(strategy), drifts(strategy), channel.share(n, d)
     starting, last, unheard = starts_clients(strategy), needs_last_gradient(strategy), trains_unheard(strategy)
@@ -252,6 +277,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
         assert isinstance(reply, Reply), "a job is answered by its reply"
         if unheard:
             reply, now = _heard(unheard, now, reply, trained)
+        reply = liars.sent(reply, trained, t) if liars else reply
         arrived, link = channel.uplink(link, trained, d, streams)
 
         heard, finite = arrived.any(axis=1), _finite(reply, len(trained), d, now.buffers)
@@ -266,8 +292,10 @@ def _play(run: Run, now: Checkpoint) -> Play:
         buffers = None if reply.buffers is None else reply.buffers[keep]
         if now.clients is not None and reply.states:  # also of clients whose update was lost on its way
             now = now._replace(clients=now.clients.after(reply.states, trained[finite]))
-        step, now = close_round(strategy, server, estimator, now._replace(channel=link), r, idle, buffers)
-        yield Snapshot(t, now.params, step, available, chosen, clients, refused, losses, probs, now)
+        now, r, buffers, lies = screened(defence, strategy, now._replace(channel=link), r, buffers)
+        step, now = close_round(strategy, server, estimator, now, r, idle, buffers)
+        refused = np.sort(np.append(refused, [*lies])) if lies else refused
+        yield Snapshot(t, now.params, step, available, chosen, r.clients, refused, r.losses, probs, now)
 
 
 def _heard(rule: TrainsUnheard, now: Checkpoint, reply: Reply, trained: Ids) -> tuple[Reply, Checkpoint]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstale.memory import Memory
+from fedstale.core import Round
+from fedstale.memory import Coding, Float16, Float32, Int8, Memory
 
 
 def weights_of(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -62,6 +63,19 @@ def test_other_weights_sum_anew() -> None:
     np.testing.assert_array_equal(memory.weighted_sum(np.array([1, 0, 0], np.float32)), [1, 2])
     np.testing.assert_array_equal(memory.weighted_sum(np.array([0, 0.5, 0.5], np.float32)), [5, 10])
     np.testing.assert_array_equal(memory.weighted_sum(np.array([1, 0, 0], np.float32)), [1, 2])
+
+
+@pytest.mark.parametrize("coding", [Float32(), Float16(), Int8()])
+def test_forgotten_rows_are_as_before_the_first_update(coding: Coding) -> None:
+    memory, weights = Memory.zeros(5, 7, coding), np.full(5, 0.2, np.float32)
+    draw, some = np.random.default_rng(1), np.ones((3, 1), np.bool_)
+    none = np.zeros(0, np.float32)
+    rows = draw.standard_normal((3, 7)).astype(np.float32)
+    memory.remember(Round(4, none, np.array([0, 2, 3]), rows, some, none, weights, none))
+    memory.forget(np.array([1, 2, 3]))
+    assert memory.written.tolist() == [4, 0, 0, 0, 0]
+    assert not memory.rows[1:].any()
+    np.testing.assert_allclose(memory.weighted_sum(weights), weights @ memory.rows.astype(np.float64), atol=1e-7)
 
 
 def test_a_write_touches_one_row_and_copies() -> None:

@@ -13,11 +13,12 @@ from fedstale.core.records import Array, Availability, Belief, Clients, Floats, 
 
 __all__ = [
     "BindsTask", "Closes", "CountsSamples", "DescribesModel", "DividesByProbability", "DrawsByRound", "Drifts",
-    "EstimatesMixing", "ExplainsItself", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasOptima",
-    "HasPoint", "HasSlots", "KeepsOwn", "KeptAtClients", "Mixes", "NarrowsEvaluation", "NeedsLastGradient",
-    "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StartsClients", "StepsTogether", "TrainsUnheard",
-    "WarmsUp", "WithTruth", "Wraps", "buffered", "divides", "drifts", "innermost", "keeps_own",
-    "kept_at_clients", "needs_last_gradient", "runs_loops", "selects", "starts_clients", "trains_unheard",
+    "EstimatesMixing", "ExplainsItself", "Forgets", "HasBeta", "HasBuffers", "HasClusters", "HasDevice",
+    "HasOptima", "HasPoint", "HasSlots", "KeepsOwn", "KeptAtClients", "Mixes", "NarrowsEvaluation",
+    "NeedsLastGradient", "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StartsClients", "StepsTogether",
+    "TrainsUnheard", "WarmsUp", "WithTruth", "Wraps", "buffered", "divides", "drifts", "forgets", "innermost",
+    "keeps_own", "kept_at_clients", "needs_last_gradient", "runs_loops", "selects", "starts_clients",
+    "trains_unheard",
 ]  # fmt: skip
 
 
@@ -50,6 +51,13 @@ class TrainsUnheard(Protocol):
 
     def unheard(self, state: State, clients: Ids, updates: Array, params: Array) -> State:
         """The state after these clients have trained unheard, (m, d) updates; asked before `aggregate`."""
+
+
+@runtime_checkable
+class Forgets(Protocol):
+    """A strategy that remembers updates and can forget those of some clients, because they have lied."""
+
+    def forget(self, state: State, clients: Ids) -> State: ...
 
 
 @runtime_checkable
@@ -327,6 +335,11 @@ def selects(strategy: Strategy) -> Selects | None:
 def drifts(strategy: Strategy) -> Drifts | None:
     """The strategy, if it adds to local gradients."""
     return strategy if isinstance(strategy, Drifts) and isinstance(innermost(strategy), Drifts) else None
+
+
+def forgets(strategy: Strategy) -> Forgets | None:
+    """The strategy, if it can forget the updates of some clients."""
+    return strategy if isinstance(strategy, Forgets) and isinstance(innermost(strategy), Forgets) else None
 
 
 def runs_loops(task: Task) -> RunsLoops:

@@ -87,6 +87,14 @@ class Round(NamedTuple):
     def __repr__(self) -> str:
         return _brief(self)
 
+    def of(self, keep: Mask) -> "Round":
+        """The round with these of its m clients alone."""
+        some = self._replace(
+            clients=self.clients[keep], updates=self.updates[keep], arrived=self.arrived[keep],
+            losses=self.losses[keep], work=self.work and self.work.of(keep),
+        )  # fmt: skip
+        return some if self.gradients is None else some._replace(gradients=self.gradients[keep])
+
     def received(self) -> Array:
         """The updates with zeros where a coordinate did not arrive, whatever is stored there."""
         return self.updates if self.arrived.all() else np.where(self.arrived, self.updates, np.float32(0))
@@ -155,6 +163,7 @@ class Checkpoint(NamedTuple):
     channel: State
     buffers: Floats | None = None  # (b,) the model's buffers that training changes: averaged, never stepped
     clients: Clients | None = None  # what each client keeps from round to round, if clients keep anything
+    defence: State = None  # what the defence has seen of each client, if there is one
 
     def __repr__(self) -> str:
         return _brief(self)
@@ -172,7 +181,7 @@ class Snapshot(NamedTuple):
     available: Ids  # who could have taken part
     chosen: Ids  # who of them was asked to train: all, unless the strategy selects
     clients: Ids  # (m,) whose update was used
-    refused: Ids  # whose update was not finite
+    refused: Ids  # whose update was not finite, or was refused by the defence
     losses: Array  # (m,)
     probs: Array  # (n,)
     checkpoint: Checkpoint

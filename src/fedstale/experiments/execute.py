@@ -23,6 +23,7 @@ from fedstale.experiments.cadence import cadence, evaluation_task
 from fedstale.experiments.plan import Planned, warmups
 from fedstale.experiments.recorder import Recorder, environment, packages
 from fedstale.experiments.schema import Experiment
+from fedstale.experiments.spec import make_defence, make_liars
 from fedstale.experiments.tracer import Tracer, traceable
 from fedstale.memory import KeepsMemory
 from fedstale.runs import store
@@ -208,7 +209,10 @@ def _run(p: Planned, engine: Engine) -> Run:
     a, rounds, strategy = p.algorithm, p.config["rounds"], _at_home(p.algorithm.strategy, p.folder.path)
     strategy = bound(strategy, engine.task)
     strategy = Tracer(strategy) if engine.task.n <= TRACED and traceable(strategy) else strategy
-    return Run(engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local)
+    against = make_defence(p.config.get("defence", False)), make_liars(p.config.get("liars"))
+    return Run(
+        engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local, *against
+    )
 
 
 def _at_home(strategy: Strategy, folder: Path) -> Strategy:

@@ -16,7 +16,9 @@ from fedstale.runs import store
 from fedstale.runs.query import grouped
 
 PACKAGED = Path(__file__).parent  # the experiments that come with the package
-LATER = ("evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor")  # in a key if given
+LATER = (  # in a key if given
+    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "defence", "liars",
+)  # fmt: skip
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 
 

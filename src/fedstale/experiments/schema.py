@@ -17,12 +17,18 @@ from pydantic import (
 
 from fedstale.core import BadInput, Local, known, require, shown
 from fedstale.experiments.build import located
-from fedstale.experiments.spec import PARTS, Spec, Table, build, make, override
+from fedstale.experiments.spec import PARTS, Spec, Table, build, make, make_defence, make_liars, override
 from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
 
 S = TypeVar("S", bound="Section")
 Share = Annotated[float, Field(ge=0, lt=1)]
-KINDS = ("str", "dict[str,any]", "constrained-float", "list[int]")  # what pydantic adds to a key of several kinds
+KINDS = (
+    "str",
+    "bool",
+    "dict[str,any]",
+    "constrained-float",
+    "list[int]",
+)  # what pydantic adds to a key of several kinds
 
 
 class Section(BaseModel):
@@ -167,6 +173,8 @@ class Experiment(Section):
     estimator: Spec = "known"  # how p_i is estimated, if the recipe does not say so
     channel: Spec = "lossless"  # which messages get through
     server: Spec = "sgd"  # what is done with a step
+    defence: bool | Table = False  # true, or a table of settings: updates are judged before they count
+    liars: Table | None = None  # clients that send a multiple of their update, to try a defence
     algorithms: Annotated[list[Spec], Field(min_length=1)]  # recipes, with settings beside kind
     grid: Table = {}  # key of the file → list of values: every combination is an experiment of its own
     tune: Table = {}  # key of an algorithm → list of values, of which the best is chosen
@@ -215,6 +223,8 @@ def check(raw: Table) -> Experiment:
             make(Local, section.settings(), key)
     for key, names in PARTS.items():
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
+    make_defence(experiment.defence)
+    make_liars(experiment.liars)
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     return experiment.model_copy(update={"data": validated(kind, data, "data").model_dump()})

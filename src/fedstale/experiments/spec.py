@@ -13,6 +13,8 @@ import numpy as np
 from fedstale import core, registry
 from fedstale.core import BadInput, Local, check_types, known, require, shown
 from fedstale.core.local import OURS
+from fedstale.defence import Defence
+from fedstale.liars import Liars
 from fedstale.memory import Coding
 from fedstale.participation.profiles import Profile
 
@@ -153,6 +155,24 @@ def make(cls: Any, settings: Table, where: str) -> Any:
     except Exception as error:  # BadInput, or whatever a user's own part raises
         text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise BadInput(f"{where}: {' '.join(text.split())}") from error
+
+
+def make_defence(given: bool | Table) -> Defence | None:
+    """The defence that `defence = true`, or a table with its settings, asks for; None for false."""
+    made: Defence | None = make(Defence, {} if given is True else given, "defence") if given is not False else None
+    return made
+
+
+def make_liars(given: Table | None) -> Liars | None:
+    """The liars that a table with their settings describes."""
+    made: Liars | None = None if given is None else make(Liars, given, "liars")
+    return made
+
+
+def settings_in(part: Any) -> Table:
+    """The settings of a part that are not the default, as a table in a file has them."""
+    told = [f for f in dataclasses.fields(part) if getattr(part, f.name) != f.default]
+    return {f.name: list(x) if isinstance(x := getattr(part, f.name), tuple) else x for f in told}
 
 
 def describe(part: Any, names: registry.Names) -> Table:

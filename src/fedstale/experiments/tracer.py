@@ -8,7 +8,19 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from fedstale.core import Array, Availability, Drifts, Ids, Round, Selects, State, Strategy, part, starts_clients
+from fedstale.core import (
+    Array,
+    Availability,
+    Drifts,
+    Forgets,
+    Ids,
+    Round,
+    Selects,
+    State,
+    Strategy,
+    part,
+    starts_clients,
+)
 
 
 class Traced(NamedTuple):
@@ -41,6 +53,11 @@ class Tracer:
     def drift(self, state: Traced, clients: Ids) -> Array:
         """The inner strategy's drift (see `core.drifts`)."""
         return cast(Drifts, self.strategy).drift(state.inner, clients)
+
+    def forget(self, state: Traced, clients: Ids) -> Traced:
+        """The inner strategy without these clients (see `core.forgets`); the shadow forgets them as well."""
+        inner = cast(Forgets, self.strategy)
+        return state._replace(inner=inner.forget(state.inner, clients), shadow=inner.forget(state.shadow, clients))
 
     def init(self, n: int, d: int) -> Traced:
         return Traced(self.strategy.init(n, d), self.strategy.init(n, n), np.zeros(n, np.float32))

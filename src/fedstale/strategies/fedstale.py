@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedstale.core import Array, Round, part, require
+from fedstale.core import Array, Ids, Round, part, require
 from fedstale.memory import Coding, Float32, Memory
 
 
@@ -41,3 +41,7 @@ class FedStale:
         step = β * memory.weighted_sum(r.weights)  # (d,) in float64: β Σ_i a_i h_i
         memory.correct(step, r, fresh=c, stale=β)  # step += Σ_S c_i (Δ_i - β h_i); then h_i ← Δ_i for i in S
         return step.astype(np.float32), memory
+
+    def forget(self, memory: Memory, clients: Ids) -> Memory:
+        memory.forget(clients)
+        return memory

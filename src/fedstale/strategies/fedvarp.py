@@ -5,7 +5,7 @@ Jhunjhunwala et al., FedVARP: Tackling the Variance Due to Partial Client Partic
 
 import numpy as np
 
-from fedstale.core import Array, Round, part, weighted_sum
+from fedstale.core import Array, Ids, Round, part, weighted_sum
 from fedstale.memory import Coding, Float32, Memory
 
 
@@ -29,3 +29,7 @@ class FedVARP:
         memory.correct(change, r, fresh=1, stale=1)  # Σ_S (Δ_i - h_i); then h_i ← Δ_i
         count = weighted_sum(ones, r.arrived.astype(np.float32))  # (d,) or (1,): who of S got through
         return (change / np.maximum(count, 1) + mean_h).astype(np.float32), memory
+
+    def forget(self, memory: Memory, clients: Ids) -> Memory:
+        memory.forget(clients)
+        return memory

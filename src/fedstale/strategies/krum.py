@@ -5,7 +5,7 @@ Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient
 
 import numpy as np
 
-from fedstale.core import Array, Round, part, require
+from fedstale.core import Array, Ids, Round, part, require
 from fedstale.memory import Coding, Float32, Memory, latest
 
 
@@ -39,3 +39,8 @@ class Krum:
         scores = np.sort(apart, axis=1)[:, 1 : 1 + near].sum(axis=1)  # without itself
         best = np.argsort(scores, kind="stable")[: self.keep]
         return rows[best].mean(axis=0).astype(np.float32), memory
+
+    def forget(self, memory: Memory | None, clients: Ids) -> Memory | None:
+        if memory is not None:
+            memory.forget(clients)
+        return memory

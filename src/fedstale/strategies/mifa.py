@@ -5,7 +5,7 @@ Gu et al., Fast Federated Learning in the Presence of Arbitrary Device Unavailab
 
 import numpy as np
 
-from fedstale.core import Array, Round, part
+from fedstale.core import Array, Ids, Round, part
 from fedstale.memory import Coding, Float32, Memory
 
 
@@ -24,3 +24,7 @@ class MIFA:
     def aggregate(self, memory: Memory, r: Round) -> tuple[Array, Memory]:
         memory.remember(r)  # h_i ← Δ_i for i in S
         return memory.weighted_sum(r.weights).astype(np.float32), memory  # Σ_i a_i h_i
+
+    def forget(self, memory: Memory, clients: Ids) -> Memory:
+        memory.forget(clients)
+        return memory

@@ -6,7 +6,7 @@ Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical R
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Round, part, require
+from fedstale.core import Array, Ids, Round, part, require
 from fedstale.memory import Coding, Float32, Memory, latest
 
 
@@ -42,6 +42,11 @@ class TrimmedMean:
     def aggregate(self, memory: Memory | None, r: Round) -> tuple[Array, Memory | None]:
         return trimmed(latest(memory, r), self.trim), memory
 
+    def forget(self, memory: Memory | None, clients: Ids) -> Memory | None:
+        if memory is not None:
+            memory.forget(clients)
+        return memory
+
 
 @part
 class Median:
@@ -59,3 +64,8 @@ class Median:
 
     def aggregate(self, memory: Memory | None, r: Round) -> tuple[Array, Memory | None]:
         return trimmed(latest(memory, r), 0.5), memory
+
+    def forget(self, memory: Memory | None, clients: Ids) -> Memory | None:
+        if memory is not None:
+            memory.forget(clients)
+        return memory

@@ -102,6 +102,11 @@ class SelfTuning:
         counts[r.clients] += 1
         return out, Tuned(memory, counts, coefficient, residual)
 
+    def forget(self, state: Tuned, clients: Ids) -> Tuned:
+        state.memory.forget(clients)
+        state.counts[clients] = 0
+        return state
+
     def _clipped(self, step: Floats, m: Measured, residual: Array) -> tuple[Array, Array]:
         """The step plus the clipped C, and the residual of the next round."""
         out, (norm, added) = step.astype(np.float32), m.norms

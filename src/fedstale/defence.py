@@ -1,0 +1,182 @@
+"""A defence against clients that lie: every update is judged before the strategy sees it.
+
+Three questions are asked of an update. As long as liars are a minority of the clients, however many messages they
+send, they cannot turn the answers:
+
+* Is it about as long as the others? One number per client counts, the norm of its last update, in log scale.
+* Does it go down a loss? Where the parameters have moved by δ since a client trained before, its update has changed
+  against δ if it is honest, ⟨Δ' - Δ, δ⟩ < 0, because gradients grow along the way that they point; with its sign
+  flipped it has changed along δ. The client's own past is all that this needs, however much the data differ. Single
+  rounds are noisy, so the cosines are summed up: a CUSUM (Page, Continuous Inspection Schemes, Biometrika 1954).
+* How far does it push? What a_i / p_i makes of it is limited to a few times a usual update.
+"""
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from fedstale.core import Array, Checkpoint, Floats, Ids, Mask, Round, Strategy, divides, forgets, part, require
+from fedstale.rng import stream
+
+SKETCH = 512  # numbers that are kept of an update: cosines are right within about 1 / √SKETCH
+SLACK = 2  # so many more liars than their share may be among the first clients that are heard
+DEVIATIONS = 3.0  # median deviations of log norms, where these differ so much that `loud` would refuse honest ones
+ALLOWANCE = 0.1  # a cosine that raises no doubt: losses are not convex everywhere
+LARGEST = 0.5  # a cosine that counts
+PACE = 0.3  # of the running means that an update and its parameters are compared with
+TINY = 1e-300
+
+
+class Watch(NamedTuple):
+    """What is known of each client from all its updates, those that were refused included."""
+
+    norms: Floats  # (n,) of its last update; 0 before the first
+    counts: Ids  # (n,) updates so far
+    updates: Array  # (n, k) running mean of their sketches
+    params: Array  # (n, k) the same of the parameters that they were trained from
+    cosines: Floats  # (n,) the last one between the changes of the two; NaN before the second update
+    doubt: Floats  # (n,) the sum of what speaks against it, from 0 to twice the alarm
+
+
+class Verdict(NamedTuple):
+    """What becomes of the m updates of a round."""
+
+    scales: Array  # (m,) what they are multiplied by
+    reasons: tuple[str, ...]  # (m,) why they are refused; "" if they are not
+
+
+class Screened(NamedTuple):
+    """A round without what was refused."""
+
+    now: Checkpoint
+    round: Round
+    buffers: Floats | None
+    refused: dict[int, str]  # client → why
+
+
+@part
+class Defence:
+    """Refuses updates of clients that lie, forgets what they have left in the memory, and bounds the others.
+
+    `liars` is the largest share of the clients that may lie. An update is refused if its norm is more than `loud`
+    times or less than 1 / `quiet` of the usual one, the median of the clients' last norms, or if the doubt about
+    its client is above `alarm`; a smaller doubt shrinks it. `influence` bounds (a_i / p_i) ‖Δ_i‖ to so many usual
+    norms (None: no bound). Until more clients than could lie were heard, nothing is compared, and all is refused.
+    """
+
+    liars: float = 0.3
+    loud: float = 6.0
+    quiet: float = 1000.0
+    alarm: float = 0.4
+    influence: float | None = 3.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.liars < 0.5, f"liars must be a share of at least 0 and below 0.5, got {self.liars}")
+        for name, value in (("loud", self.loud), ("quiet", self.quiet)):
+            require(value > 1, f"{name} must be above 1, got {value}")
+        require(self.alarm > 0, f"alarm must be above 0, got {self.alarm}")
+        ok = self.influence is None or self.influence > 0
+        require(ok, f"influence must be above 0 or None, got {self.influence}")
+
+    def init(self, n: int, d: int) -> Watch:
+        """The state before round 1, for n clients and d parameters."""
+        updates, params = np.zeros((2, n, min(d, SKETCH)), np.float32)
+        return Watch(np.zeros(n), np.zeros(n, np.int64), updates, params, np.full(n, np.nan), np.zeros(n))
+
+    def judge(self, watch: Watch, r: Round, inverse: bool) -> Verdict:
+        """The verdict on a round, which `watch` learns from; `inverse` says that the strategy divides by p_i."""
+        norms = np.sqrt(np.square(r.received(), dtype=np.float64).sum(axis=1))  # (m,)
+        self._learn(watch, r, norms)
+        doubt, (usual, low, high) = watch.doubt[r.clients], self._limits(watch)
+        reasons = tuple(self._reason(*pair, low, high) for pair in zip(norms.tolist(), doubt.tolist(), strict=True))
+        scales = np.clip(1 - doubt / self.alarm, 0, 1)
+        if self.influence is not None and usual > 0:
+            a = r.weights[r.clients].astype(np.float64)
+            reach = (r.inverse() if inverse else a / max(a.sum(), TINY)) * norms
+            scales = np.minimum(scales, self.influence * usual / np.maximum(reach, TINY))
+        return Verdict(scales.astype(np.float32), reasons)
+
+    def _reason(self, norm: float, doubt: float, low: float, high: float) -> str:
+        if high < low:
+            return "it cannot be compared: no more clients were heard so far than could lie"
+        if not low <= norm <= high:
+            return f"its norm is out of proportion: {norm:.3g}, not between {low:.3g} and {high:.3g}"
+        return "its updates go up the loss, not down" if doubt > self.alarm else ""
+
+    def _learn(self, w: Watch, r: Round, norms: Floats) -> None:
+        """Compare each update with the client's earlier ones, and remember it."""
+        at, known = r.clients, w.counts[r.clients] > 0
+        change = sketch(r.received()).astype(np.float64) - w.updates[at]  # Δ' - Δ
+        way = sketch(r.params[None]).astype(np.float64) - w.params[at]  # δ
+        sizes = np.linalg.norm(change, axis=1) * np.linalg.norm(way, axis=1)
+        known &= sizes > 0
+        cosines = np.einsum("mk,mk->m", change, way) / np.where(known, sizes, 1)
+        w.norms[at], w.cosines[at] = norms, np.where(known, cosines, w.cosines[at])
+        told = np.sort(w.cosines[np.isfinite(w.cosines)])
+        k = self._rank(w, len(told))
+        common = max(0.0, told[k - 1]) if k > 0 else 0.0  # where the loss is not convex, it is so for most
+        step = np.clip(cosines, -LARGEST, LARGEST) - ALLOWANCE - common
+        w.doubt[at] = np.clip(w.doubt[at] + np.where(known, step, 0), 0, 2 * self.alarm)
+        w.counts[at] += 1
+        pace = np.maximum(1 / w.counts[at], PACE)[:, None]
+        w.updates[at] += (pace * change).astype(np.float32)
+        w.params[at] += (pace * way).astype(np.float32)
+
+    def _limits(self, w: Watch) -> tuple[float, float, float]:
+        """The usual norm, the smallest and the largest that are accepted; the largest is below 0 if none is."""
+        logs = np.sort(np.log(w.norms[w.norms > 0]))
+        k = self._rank(w, len(logs))
+        if len(logs) == 0:  # all updates are zero
+            return 0.0, 0.0, math.inf
+        if k < 1:
+            return 0.0, 0.0, -1.0
+        usual = logs[k - 1]
+        spread = DEVIATIONS * np.sort(np.abs(logs - usual))[k - 1]
+        low, high = usual - max(math.log(self.quiet), spread), usual + max(math.log(self.loud), spread)
+        return math.exp(usual), math.exp(low), math.exp(min(high, 700.0))
+
+    def _rank(self, w: Watch, m: int) -> int:
+        """Of m sorted numbers, one for each client, the place of the median, or lower where liars could be there.
+
+        Clients that send zeros have shown themselves: there are so many fewer liars among the others.
+        """
+        empty = int(np.count_nonzero((w.counts > 0) & (w.norms == 0)))
+        lying = min(int(self.liars * len(w.norms)), math.ceil(self.liars * m) + SLACK)
+        return min((m + 1) // 2, m - max(lying - empty, 0))
+
+
+def screened(
+    defence: Defence | None, strategy: Strategy, now: Checkpoint, r: Round, buffers: Floats | None = None
+) -> Screened:
+    """The round without the updates that the defence refuses, and what their clients had in the memory."""
+    if defence is None or len(r.clients) == 0:
+        return Screened(now, r, buffers, {})
+    verdict = defence.judge(now.defence, r, divides(strategy))
+    kept: Mask = np.array([not reason for reason in verdict.reasons])
+    refused = {int(i): why for i, why in zip(r.clients, verdict.reasons, strict=True) if why}
+    if refused and (forgetting := forgets(strategy)):
+        now = now._replace(state=forgetting.forget(now.state, r.clients[~kept]))
+    if (verdict.scales < 1).any():
+        r = r._replace(updates=r.updates * verdict.scales[:, None])
+    if not refused:
+        return Screened(now, r, buffers, refused)
+    return Screened(now, r.of(kept), None if buffers is None else buffers[kept], refused)
+
+
+def sketch(rows: Array) -> Array:
+    """(m, k) short vectors with about the same inner products as the rows (m, d): signed sums of coordinates."""
+    m, d = rows.shape
+    if d <= SKETCH:
+        return rows
+    signed = np.zeros((m, -(-d // SKETCH) * SKETCH), np.float32)
+    np.multiply(rows, _signs(d), out=signed[:, :d])
+    short: Array = signed.reshape(m, -1, SKETCH).sum(axis=1)
+    return short
+
+
+@cache
+def _signs(d: int) -> Array:
+    """(d,) 1 or -1, the same in every process."""
+    return np.asarray(stream(0, "sketch").integers(0, 2, d) * 2 - 1, np.float32)
