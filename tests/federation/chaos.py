@@ -65,11 +65,16 @@ def task() -> Quadratic:
     return Quadratic.random(CLIENTS, 40, seed=3, noise=0.2)
 
 
+def write_app(folder: Path) -> None:
+    """Write the Flower app that trains quadratics."""
+    for path, text in APP.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
 def prepare(folder: Path, rounds: int, tls: bool = True, isolated: bool = False) -> settings.Settings:
     """A federation of quadratics that is up, with all clients joining."""
-    for path, text in APP.items():
-        (folder / "app" / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "app" / path).write_text(text)
+    write_app(folder / "app")
     cli.init(
         folder, clients=CLIENTS, rounds=rounds, deadline=DEADLINE, port=launcher.free_port(), app=folder / "app",
         tls=tls,

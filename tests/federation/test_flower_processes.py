@@ -12,7 +12,7 @@ from fedstale.federation import settings
 from fedstale.federation.ops import launcher, processes, runner
 from fedstale.federation.server.diagnostics import trace
 from fedstale.federation.state.manifest import read_metrics
-from tests.federation import chaos
+from tests.federation import chaos, hosts
 
 pytestmark = pytest.mark.slow
 
@@ -50,3 +50,10 @@ def test_chaos_in_short(tmp_path):
     found = chaos.chaos(tmp_path / "f", kills=3, seed=seed, out=io.StringIO(), pause=5.0)
     assert found["kills"] == 3
     assert found["equal to the undisturbed run"]
+
+
+def test_separate_hosts_in_short(tmp_path):
+    """The full version is `python -m tests.federation.hosts`."""
+    if why := hosts.refused():
+        pytest.skip(why)
+    hosts.play(tmp_path, short=True)

@@ -50,6 +50,7 @@ from fedstale.federation.client.trouble import refusal, unreachable
 
 PAUSES = (0.5, 10.0)  # seconds before a call is repeated: at first, and at most
 INTERVAL = 15.0  # the link considers a client offline two intervals after its last heartbeat
+TIMEOUT = 15.0  # seconds without any sign of the link after which a call is repeated
 BEAT = 5.0  # seconds between heartbeats, so that some may be lost
 
 
@@ -76,6 +77,7 @@ class Fleet:
                 NodeAuthHttpInterceptor(private, private.public_key()),
             ],
         )  # fmt: skip
+        self.client._client.timeout = TIMEOUT  # pinned version: 30 s, long for a cable that was pulled
         threading.Thread(target=self._beat, daemon=True).start()
 
     def sign_in(self) -> None:
