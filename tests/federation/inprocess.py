@@ -26,6 +26,7 @@ class InProcess:
         self.task, self.there, self.answer = task, list(there), answer
         self.clock, self.sent = 0.0, 0
         self.inbox: dict[str, list[Arrival]] = {}
+        self.forgotten: list[str] = []
 
     def online(self) -> Mapping[int, str]:
         return {NODES + i: key_of(i) for i in self.there}
@@ -47,6 +48,11 @@ class InProcess:
 
     def pull(self, messages: Sequence[str]) -> Sequence[Arrival]:
         return [a for message in messages for a in self.inbox.pop(message, [])]
+
+    def forget(self, messages: Sequence[str]) -> None:
+        self.forgotten += messages
+        for message in messages:
+            self.inbox.pop(message, None)
 
     def now(self) -> float:
         return self.clock

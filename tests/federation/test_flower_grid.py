@@ -44,8 +44,10 @@ class FakeGrid:
         self.app = task_app(lambda c: (TASK, int(c.node_config["client"])))
         self._retry_invoker, self.node, self.run = SimpleNamespace(max_time=None), None, SimpleNamespace(run_id=1)
         self._runtime_client = SimpleNamespace(
-            PullMessages=self._pull, PullObject=self._object, ConfirmMessageReceived=lambda request: None
-        )
+            PullMessages=self._pull, PullObject=self._object,
+            ConfirmMessageReceived=lambda request: self.deleted.append(request.message_object_id),
+        )  # fmt: skip
+        self.deleted = []
 
     def get_nodes(self):
         return [SimpleNamespace(node_id=1000 + i, public_key=f"client {i}".encode()) for i in self.there]
@@ -121,6 +123,49 @@ def test_a_reply_arrives_as_it_was_given():
     arrival = one(FakeGrid(range(N)))
     assert arrival.node == 1001
     assert arrival.body == train_on_order(OneClient(TASK, 1), ORDER)
+
+
+def test_the_link_is_told_to_delete_every_reply_and_the_order_of_a_refused_one():
+    fake = FakeGrid(range(N))
+    link = link_to(fake)
+    (arrival,) = link.pull(handles := link.send([ORDER], 60.0))
+    assert arrival.body
+    assert len(fake.deleted) == 1
+    link.size, fake.deleted = -(1 << 20), []  # everything is too large
+    (arrival,) = link.pull(handles := link.send([ORDER], 60.0))
+    assert arrival.reason == "too large"
+    assert len(fake.deleted) == 2
+    assert handles[0] in fake.deleted
+
+
+def test_an_order_that_is_given_up_is_deleted_when_it_is_answered_or_has_expired():
+    fake = FakeGrid(range(N))
+    link = link_to(fake)
+    handles = link.send([ORDER], 60.0)
+    reply = fake.replies.pop(handles[0])  # which takes its time
+    link.forget(handles)
+    assert fake.deleted == []
+    fake.replies[handles[0]] = reply
+    link.forget([])
+    assert handles[0] in fake.deleted
+    assert len(fake.deleted) == 2
+    link.forget([])
+    assert len(fake.deleted) == 2
+
+
+def test_a_link_that_is_down_when_orders_are_given_up_is_asked_again(monkeypatch):
+    fake = FakeGrid(range(N))
+    link = link_to(fake)
+    handles, pull = link.send([ORDER], 60.0), fake._runtime_client.PullMessages
+
+    def broken(request):
+        raise OSError("down")
+
+    fake._runtime_client.PullMessages = broken
+    link.forget(handles)
+    fake._runtime_client.PullMessages = pull
+    link.forget([])
+    assert handles[0] in fake.deleted
 
 
 def test_a_federation_over_flower_messages_has_the_bits_of_a_simulation(tmp_path):

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from fedstale.federation.ops.gate import MOST, Gate, control_token
+from fedstale.federation.ops.gate import LARGEST, MOST, Gate, control_token, note_reply_limit, reply_limit
 
 HERE, ELSEWHERE = ("127.0.0.1", 4321), ("192.0.2.7", 4321)
 
@@ -81,3 +81,46 @@ def test_startup_and_shutdown_pass():
 
     asyncio.run(Gate(link, "secret")({"type": "lifespan"}, None, None))
     assert seen == ["lifespan"]
+
+
+def test_a_client_stores_one_answer_from_one_order_to_the_next():
+    """What is refused or not authenticated does not count, and other clients are not concerned."""
+    statuses, length = [], [0]
+
+    async def link(scope, receive, send):
+        await send({"type": "http.response.start", "status": statuses[-1], "headers": []})
+        await send({"type": "http.response.body", "body": bytes(length[0])})
+
+    gate = Gate(link, "secret", limit=lambda: 100)
+
+    def call(path, size, key=b"a", status=200, answer=0):
+        statuses.append(status)
+        length[0], sent = answer, []
+
+        async def send(event):
+            sent.append(event)
+
+        headers = [(b"content-length", str(size).encode()), (b"flwr-public-key", key)]
+        scope = {"type": "http", "path": path, "client": ELSEWHERE, "server": HERE, "headers": headers}
+        asyncio.run(gate(scope, None, send))
+        return sent[0]["status"]
+
+    store, orders = "/v1/fleet/push-object", "/v1/fleet/pull-messages"
+    assert call(store, 60, status=401) == 401
+    assert call(store, 60) == 200
+    assert call(store, 41) == 413
+    assert call(store, 40) == 200
+    assert call(store, 1) == 413
+    assert call(store, 60, key=b"b") == 200
+    call(orders, 10, answer=20)  # no order
+    assert call(store, 1) == 413
+    call(orders, 10, answer=500)
+    assert call(store, 100) == 200
+
+
+def test_the_limit_of_an_answer_follows_the_size_of_the_model(tmp_path):
+    assert reply_limit(tmp_path) == LARGEST
+    note_reply_limit(tmp_path, 80 << 20)
+    assert 80 << 20 < reply_limit(tmp_path) < 100 << 20
+    (tmp_path / "flwr" / "reply.limit").write_text("much")
+    assert reply_limit(tmp_path) == LARGEST

@@ -435,3 +435,13 @@ def test_a_client_is_mute_if_it_is_asked_again_and_again_and_never_answers():
     assert mute(silent) == [1]  # client 2 was silent twice since it answered
     assert mute([*silent, line([1, 2], [2])]) == [2]
     assert mute(silent[:1] * 2) == mute([]) == []
+
+
+def test_orders_without_an_answer_are_given_up(tmp_path):
+    link = InProcess(TASK, range(N), answer=lambda order, body: [] if order.client == 2 else None)
+    play = server(tmp_path, link).play()
+    next(play)
+    assert len(link.forgotten) == 1
+    next(play)
+    assert len(link.forgotten) == 2
+    play.close()

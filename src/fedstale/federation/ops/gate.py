@@ -21,6 +21,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MOST = 16 << 20  # bytes of a request: Flower sends arrays in pieces of 5 MB, and apps of at most 10 MB
 CONTROL, RUNTIME = "/v1/control/", "/v1/runtime/"
 OPEN = ("/v1/fleet/", "/health")
+STORE, ORDERS, KEY = "/v1/fleet/push-object", "/v1/fleet/pull-messages", b"flwr-public-key"
+LARGEST = 1 << 30  # bytes of the answer to an order while the size of the model is not known
+EXTRA = 2 << 20  # bytes of an answer besides its update
+EMPTY = 64  # bytes of an answer without an order, at most
 
 
 def control_token(folder: Path) -> str:
@@ -33,17 +37,34 @@ def control_token(folder: Path) -> str:
     return path.read_text()
 
 
+def reply_limit(folder: Path) -> int:
+    """The bytes that a client may send in answer to one order: what the server has noted, or LARGEST."""
+    try:
+        return int((folder / "flwr" / "reply.limit").read_text())
+    except (OSError, ValueError):
+        return LARGEST
+
+
+def note_reply_limit(folder: Path, size: int) -> None:
+    """Let clients answer with updates of this size, and a little more."""
+    path = folder / "flwr" / "reply.limit"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_text(str(size + size // 8 + EXTRA))
+
+
 class Gate:
     """ASGI middleware around the SuperLink's app."""
 
-    def __init__(self, app: App, token: str) -> None:
-        self.app, self.token = app, token
+    def __init__(self, app: App, token: str, limit: Callable[[], int] = lambda: LARGEST) -> None:
+        """`limit()` is how many bytes a client may store from one order to the next."""
+        self.app, self.token, self.limit = app, token, limit
+        self.stored: dict[bytes, int] = {}  # public key → bytes since its last order
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it without reading its body."""
         refused = None if scope["type"] == "lifespan" else self.refusal(scope)
         if refused is None:
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, self._counting(scope, send))
             return
         status, why = refused
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
@@ -63,7 +84,31 @@ class Gate:
         size = headers.get(b"content-length", b"0")
         if b"transfer-encoding" in headers or not size.isdigit():
             return 411, "a request must state its length"
-        return (413, f"a request may have {MOST} bytes, got {int(size)}") if int(size) > MOST else None
+        if int(size) > MOST:
+            return 413, f"a request may have {MOST} bytes, got {int(size)}"
+        if path == STORE and self.stored.get(headers.get(KEY, b""), 0) + int(size) > (most := self.limit()):
+            return 413, f"the answer to an order may have {most} bytes"
+        return None
+
+    def _counting(self, scope: Scope, send: Send) -> Send:
+        """Count what an authenticated client stores, from zero again when it is handed an order."""
+        path, headers = str(scope.get("path", "")), dict(scope.get("headers", ()))
+        if path not in (STORE, ORDERS) or KEY not in headers:
+            return send
+        got = [0, 0]  # status and length of the answer
+
+        async def counting(event: dict[str, Any]) -> None:
+            got[0] = event.get("status", got[0])
+            got[1] += len(event.get("body", b""))
+            if event["type"] == "http.response.body" and not event.get("more_body") and got[0] == 200:
+                key, size = headers[KEY], int(headers.get(b"content-length", b"0"))
+                if path == STORE:
+                    self.stored[key] = self.stored.get(key, 0) + size
+                elif got[1] > EMPTY:
+                    self.stored.pop(key, None)
+            await send(event)
+
+        return counting
 
 
 def _local(scope: Scope) -> bool:

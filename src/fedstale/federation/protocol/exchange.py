@@ -36,12 +36,22 @@ class Exchange:
     def __init__(self, link: Link, settings: RoundSection) -> None:
         self.link, self.settings = link, settings
         self.strays: list[str] = []  # replies that belong to no order
+        self.late: set[int] = set()  # clients that were still waited for when the last exchange ended
 
-    def __call__(self, orders: Sequence[Order]) -> Outcome:
-        """What comes of the orders; raises Void if the link fails."""
+    def __call__(self, orders: Sequence[Order], enough: int | None = None) -> Outcome:
+        """What comes of the orders, or of the first `enough` good replies; raises Void if the link fails."""
+        waiting = self._send(orders)
+        sent, answered = list(waiting), dict[str, Order]()
+        try:
+            return self._collect(waiting, answered, _buffer(orders), len(orders) if enough is None else enough)
+        finally:
+            self.late = {order.client for order in waiting.values()}
+            self.link.forget([handle for handle in sent if handle not in answered])
+
+    def _collect(
+        self, waiting: dict[str, Order], answered: dict[str, Order], buffer: Buffer, enough: int
+    ) -> Outcome:
         outcome, until = Outcome({}, {}), self.link.now() + self.settings.deadline
-        waiting, buffer = self._send(orders), _buffer(orders)
-        answered: dict[str, Order] = {}
         sent = looked = self.link.now()
         while waiting:
             came, handles = 0, list(waiting)
@@ -49,7 +59,7 @@ class Exchange:
                 for arrival in self.link.pull(handles[k : k + self.settings.group]):
                     came += self._take(arrival, waiting, answered, outcome, buffer)
             now = self.link.now()
-            if now >= until or not waiting:
+            if now >= until or not waiting or len(outcome.accepted) >= enough:
                 break
             if now - looked >= self.settings.poll:
                 self._drop_offline(waiting)

@@ -6,7 +6,7 @@ too large is not pulled to its end, and errors are sorted by whether the client 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -25,6 +25,7 @@ from fedstale.federation.state.roster import key_hash
 ROOM = 1 << 20  # bytes of a reply besides its update
 PATIENCE = 20.0  # seconds that a call to the SuperLink is repeated
 UPLOAD = 10.0  # seconds that a reply which is announced may take to be complete
+GROUP = 100  # orders that are given up in one call
 OBJECTS = 10_000  # parts of a reply
 REASONS = {
     ErrorCode.LOAD_CLIENT_APP_EXCEPTION: (Fault.rejected, "the client's app does not load"),
@@ -49,6 +50,7 @@ class GridLink:
         """`keys` are the clients' keys, for nodes that are only asked who they are; `size` is that of an update."""
         self.grid, self.proven, self.keys, self.size = grid, proven, dict(keys or {}), size
         self.who: dict[int, str | None] = {}  # node → key, of the nodes that were asked
+        self.left: list[str] = []  # orders that were given up before they were answered
         grid._retry_invoker.max_time = PATIENCE  # pinned version: Grid itself repeats for ever
 
     def online(self) -> Mapping[int, str]:
@@ -69,6 +71,28 @@ class GridLink:
     def pull(self, messages: Sequence[str]) -> Sequence[Arrival]:
         with _reaching():
             return [self._arrival(*found) for found in self._pull(messages)]
+
+    def forget(self, messages: Sequence[str]) -> None:
+        """Delete orders that were not answered in time; if an answer may still come, after a later exchange."""
+        self.left += messages
+        done = set[str]()
+        with suppress(LinkDown), _reaching():
+            for k in range(0, len(self.left), GROUP):
+                some = self.left[k : k + GROUP]
+                answer = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=some))
+                for proto in answer.messages_list:
+                    self._delete(proto.metadata.message_id, proto.metadata.reply_to_message_id)
+                    done.add(proto.metadata.reply_to_message_id)
+        self.left = [handle for handle in self.left if handle not in done]
+
+    def _delete(self, *names: str) -> None:
+        """Let the link delete the content of messages, which it keeps until it is told that they were received."""
+        for name in names:
+            self.grid._runtime_client.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(
+                    node=self.grid.node, run_id=self.grid.run.run_id, message_object_id=name
+                )
+            )
 
     def now(self) -> float:
         return time.monotonic()
@@ -98,8 +122,6 @@ class GridLink:
                     raise TooLarge
                 contents = pull_objects(ids, limited, max_time=UPLOAD)
                 message = inflate_object_from_contents(name, contents)
-                received = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=name)
-                client.ConfirmMessageReceived(received)
                 found.append((handle, message, "") if isinstance(message, Message) else (handle, None, "malformed"))
             except ObjectPullError:
                 found.append((handle, None, "the reply is not complete"))
@@ -109,6 +131,8 @@ class GridLink:
                 raise
             except Exception:  # whatever a hostile reply makes the decoder do
                 found.append((handle, None, "malformed"))
+            usual = found[-1][1] is not None and not found[-1][1].has_error()  # its order was received and deleted
+            self._delete(*([name] if usual else [name, handle]))
         return found
 
     def _ask(self, nodes: Sequence[int]) -> None:

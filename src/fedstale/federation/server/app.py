@@ -13,6 +13,7 @@ from flwr.serverapp import ServerApp
 
 from fedstale.core import Array, Floats, part, require
 from fedstale.federation import settings
+from fedstale.federation.ops.gate import note_reply_limit
 from fedstale.federation.protocol.grid import GridLink
 from fedstale.federation.server.diagnostics import status, write_trace
 from fedstale.federation.server.health import Health, served
@@ -56,6 +57,7 @@ def record(
     server = Server(chosen, link, lambda: roster.read(chosen.roster), start)
     first = server.ledger.initial(1).checkpoint
     link.size = first.params.nbytes + (0 if first.buffers is None else first.buffers.nbytes)
+    note_reply_limit(chosen.folder, link.size)
     if layout is not None:
         write_json(chosen.folder / LAYOUT, layout)
     health = Health(STALLED * chosen.file.round.deadline)
