@@ -16,6 +16,7 @@ from fedstale.arena.scores import standings
 from fedstale.cli.console import AsFormat, Config, Format, Resume, out_option, print_json, print_table, say
 from fedstale.cli.results import command_line
 from fedstale.experiments import contest, suite
+from fedstale.experiments.estimate import estimate
 from fedstale.experiments.executors import Executor, compute
 from fedstale.experiments.plan import find
 from fedstale.experiments.spec import override
@@ -45,12 +46,27 @@ def run(
     jobs: Jobs = CORES,
     executor: On = Executor.processes,
     engine: Annotated[str, typer.Option(help="How local training is executed.")] = "auto",
+    only_estimate: Annotated[
+        bool, typer.Option("--estimate", help="Measure what it would cost, and stop.")
+    ] = False,
     resume: Resume = False,
     out: Folder = Path("arena"),
 ) -> None:
     """Tune and evaluate every rule of a suite in every cell."""
-    found = suite.read(find(name, SUITES, "suite"), size.value)
-    _hold(contest.enter(found.model_copy(update={"engine": engine}), out), out, jobs, executor, resume)
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the workers
+    found = suite.read(find(name, SUITES, "suite"), size.value).model_copy(update={"engine": engine})
+    if only_estimate or (size is not Size.smoke and not resume):
+        _say_cost(found, jobs)
+    if not only_estimate:
+        _hold(contest.enter(found, out), out, jobs, executor, resume)
+
+
+def _say_cost(found: suite.Suite, jobs: int) -> None:
+    """Say how long the contest will take, from a sample of every cell."""
+    once = partial(compute, jobs=1, resume=False, command="", say=lambda line: None)
+    runs, rounds, seconds = estimate(found, once, say)
+    told = f"{seconds / 3600:.1f} hours of a core, about {seconds / 3600 / jobs:.1f} hours with {jobs} processes"
+    say(f"{runs} runs, {rounds} rounds: {told}")
 
 
 @app.command()
@@ -87,7 +103,7 @@ def report(
 
 
 def _hold(found: suite.Suite, out: Path, jobs: int, executor: Executor, resume: bool, label: str = "") -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the workers
+    os.environ["OMP_NUM_THREADS"] = "1"
     start = time.monotonic()
     work = partial(compute, jobs=jobs, resume=resume, command=command_line(), say=say, executor=executor)
     contest.hold(found, out, work, say)

@@ -4,7 +4,7 @@
     sums = ["focus"]                  # rules whose step is a sum over clients: their rates are divided by n
     seeds = [1, 2, 3]                 # of the evaluation
     estimator = "intervals"           # of cells in which p is estimated
-    cells = [["TASK", "PARTICIPATION", "known"], …]   # or "all": every combination
+    cells = [["TASK", "PARTICIPATION", "known"], …]   # or "all": every combination that is possible
     [tuning]                          # see fedstale.experiments.tuning
     [task.NAME]                       # keys of an experiment: rounds, data, model, local; and the first `rates`
     [participation.NAME]
@@ -110,7 +110,8 @@ def checked(raw: Table) -> Suite:
 def places(suite: Suite) -> list[Place]:
     """The references of the tasks, then the cells, each once."""
     if suite.cells == "all":
-        found = [Place(*parts) for parts in itertools.product(suite.task, suite.participation, BELIEFS)]
+        every = (Place(*parts) for parts in itertools.product(suite.task, suite.participation, BELIEFS))
+        found = [place for place in every if _possible(suite, place)]
     else:
         found = [Place(*parts) for parts in suite.cells]
     for task, participation, belief in found:
@@ -118,6 +119,12 @@ def places(suite: Suite) -> list[Place]:
         known(participation, suite.participation, "the participation of a cell")
         known(belief, dict.fromkeys(BELIEFS), "the belief of a cell")
     return [Place(task, FULL, "") for task in dict.fromkeys(p.task for p in found)] + list(dict.fromkeys(found))
+
+
+def _possible(suite: Suite, place: Place) -> bool:
+    """Participation that is tied to labels needs a dataset that is divided among the clients."""
+    kind = as_table(suite.participation[place.participation], "participation").get("kind", "")
+    return not str(kind).startswith("label-") or "partition" in suite.task[place.task]["data"]
 
 
 def rules_of(suite: Suite, place: Place) -> dict[str, Table]:

@@ -7,7 +7,7 @@ mean over the tuning seeds and the last 10 rounds; no run of the evaluation is s
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 Scores = Mapping[float, float]  # by rate: the training objective, infinite if a run diverged
@@ -48,11 +48,6 @@ def choice(short: Scores, whole: Scores) -> Choice:
     """The rate that is chosen."""
     best = _best(whole)
     return Choice(best, best in (min(short), max(short)), dict(short), dict(whole))
-
-
-def budget(rates: Sequence[float], more: int, keep: int) -> int:
-    """The number of settings that every rule is run at."""
-    return len(rates) + more + keep
 
 
 def _best(scores: Scores) -> float:
