@@ -12,6 +12,7 @@ from matplotlib.colors import to_rgb
 from fedstale.plots import comparison
 from fedstale.plots.palette import DARK, looks
 from fedstale.runs import metrics, store
+from fedstale.runs.halves import Halves
 from fedstale.runs.metrics import Metric
 
 CONFIG = {"data": {"clients": 5}, "label": "fedavg"}
@@ -27,9 +28,9 @@ def lines(accuracies: Any, heard: bool = True, **more: float) -> list[dict[str, 
     ]
 
 
-def drawn(**more: float) -> Any:
+def drawn(behind: dict[str, Halves] | None = None, **more: float) -> Any:
     groups = {"FedAvg": [lines(v, **more) for v in VALUES], "FedStale": [lines(VALUES[0] / 20, **more)]}
-    return comparison.figure(groups, CONFIG, "title")
+    return comparison.figure(groups, CONFIG, "title", behind=behind or {})
 
 
 def test_curves_are_means_with_a_band_of_one_standard_deviation() -> None:
@@ -102,3 +103,20 @@ def test_importing_our_plots_leaves_matplotlib_as_it_was() -> None:
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_both_halves_of_the_clients_stand_beside_the_curves() -> None:
+    behind = {"FedAvg": Halves(often=0.97, rare=0.82), "FedStale": Halves(often=0.95, rare=0.97)}
+    panel = drawn(behind=behind).axes[2]
+    assert [t.get_text() for t in panel.get_yticklabels()] == ["FedAvg", "FedStale"]
+    often, rare = panel.lines
+    assert list(often.get_xdata()) == [97.0, 95.0]
+    assert list(rare.get_xdata()) == [82.0, 97.0]
+    assert list(rare.get_ydata()) == [1, 0]  # the first at the top
+    assert [t.get_text() for t in panel.texts] == ["82", "97"]
+
+
+def test_a_logarithmic_axis_has_plain_numbers() -> None:
+    axes = drawn().axes[1]
+    assert axes.yaxis.get_major_formatter()(0.2, 0) == "0.2"
+    assert len(axes.get_yticks()) < 20

@@ -29,7 +29,8 @@ def write_and_print(
         console.print_json({"table": rows, "runs": names, "overrides": changed(overrides)} | files)
     else:
         console.screen().print(table(rows, title(experiment)))
-        print(f"picture: {figure}\nnumbers: {numbers}\nruns:    {out}/  (fedstale list runs, fedstale show RUN)")
+        print(f"picture: {figure}\nnumbers: {numbers}")
+        print(f"runs:    {out}/  (fedstale list runs, fedstale show RUN, fedstale ui)")
 
 
 def write_files(

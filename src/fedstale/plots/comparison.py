@@ -8,11 +8,13 @@ from typing import Any, Protocol
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedstale.core import Floats, require
 from fedstale.plots import raster
-from fedstale.plots.palette import DARK, STYLE, Look, looks
+from fedstale.plots.palette import DARK, GREY, STYLE, VERMILION, Look, looks
 from fedstale.runs import metrics, query
+from fedstale.runs.halves import Halves, halves
 from fedstale.runs.metrics import Metric
 from fedstale.runs.query import Line
 from fedstale.runs.statistics import spread
@@ -36,17 +38,19 @@ def plot(source: str | PathLike[str] | HasRuns, setting: int = 0) -> Figure:
     found = query.settings(query.find(Path(source)).runs if isinstance(source, str | PathLike) else source.runs)
     require(0 <= setting < len(found), f"setting must be from 0 to {len(found) - 1}, got {setting}")
     config, groups = found[setting]
-    read = _readable({g.label: [run.folder for run in g.runs] for g in groups})
+    folders = {g.label: [run.folder for run in g.runs] for g in groups}
+    read = _readable(folders)
     require(bool(read), f"there is no finished run to plot in setting {setting}; resume=True or --resume goes on")
     data = config["data"]
     title = f"{data.get('dataset', '?')}, {data.get('clients', '?')} clients, {config['rounds']} rounds"
-    return figure(read, groups[0].config, title, pyplot.figure)
+    return figure(read, groups[0].config, title, pyplot.figure, _behind(folders, read))
 
 
 def comparison(groups: Mapping[str, Sequence[RunFolder]], title: str, path: Path) -> None:
     """Write the picture of these runs, by the label of their algorithm."""
     if found := _readable(groups):
-        figure(found, next(iter(groups.values()))[0].config(), title).savefig(path, dpi=160)
+        config = next(iter(groups.values()))[0].config()
+        figure(found, config, title, behind=_behind(groups, found)).savefig(path, dpi=160)
 
 
 def _readable(groups: Mapping[str, Sequence[RunFolder]]) -> dict[str, list[list[Line]]]:
@@ -54,18 +58,31 @@ def _readable(groups: Mapping[str, Sequence[RunFolder]]) -> dict[str, list[list[
     return {label: [lines for lines in seeds if lines] for label, seeds in read.items() if any(seeds)}
 
 
+def _behind(folders: Mapping[str, Sequence[RunFolder]], read: Mapping[str, list[list[Line]]]) -> dict[str, Halves]:
+    """Of each algorithm how well both halves of the clients are served; nothing where one of them is not known."""
+    same = all(len(folders[label]) == len(seeds) for label, seeds in read.items())
+    found = {k: halves(list(zip(folders[k], of, strict=True))) for k, of in read.items()} if same else {}
+    known = {label: both for label, both in found.items() if both}
+    return known if len(known) == len(read) else {}
+
+
 def figure(
     groups: Mapping[str, Sequence[list[Line]]],
     config: Mapping[str, Any],
     title: str,
     new: Callable[..., Figure] = Figure,
+    behind: Mapping[str, Halves] = {},
 ) -> Figure:
-    """Mean over seeds with a band of one standard deviation, metric by metric; the raster is the first seed's."""
+    """Mean over seeds with a band of one standard deviation, metric by metric; the raster is the first seed's.
+
+    `behind` has the accuracy of both halves of the clients, which is drawn beside the curves.
+    """
     first = next(iter(groups.values()))[0]
     found, drawn = metrics.shown(first[-1]), looks(list(groups))
     with matplotlib.rc_context(STYLE):
-        out = new(figsize=(4.5 * max(len(found), 2), 6), layout="constrained")
-        grid = out.add_gridspec(2, max(len(found), 1), height_ratios=[3, 1.3])
+        panels = len(found) + bool(behind)
+        out = new(figsize=(4.5 * max(panels, 2), 6), layout="constrained")
+        grid = out.add_gridspec(2, max(panels, 1), height_ratios=[3, 1.3])
         for k, m in enumerate(found):
             axes = out.add_subplot(grid[0, k])
             for label, seeds in groups.items():
@@ -73,6 +90,8 @@ def figure(
             finish(axes, m, log=not m.percent and _wide(axes))
             if k == 0:
                 axes.legend()
+        if behind:
+            served(out.add_subplot(grid[0, len(found)]), behind)
         _participants(out.add_subplot(grid[1, :]), config, first)
         out.suptitle(title, fontsize=10)
     return out
@@ -87,14 +106,42 @@ def curve(axes: Any, label: str, rounds: Sequence[int], values: Floats, look: Lo
         axes.fill_between(rounds, low, mean + std, color=look.colour, alpha=0.15, linewidth=0)
 
 
+def served(axes: Any, behind: Mapping[str, Halves]) -> None:
+    """Of each algorithm the accuracy of the clients that come often, and of those that come rarely."""
+    places = range(len(behind))[::-1]  # the first at the top
+    often, rare = ([100 * x for x in values] for values in zip(*behind.values(), strict=True))
+    axes.hlines(places, often, rare, color=GREY, linewidth=2)
+    axes.plot(often, places, "o", color=DARK, markersize=8, label="clients that come often")
+    axes.plot(rare, places, "D", color=VERMILION, markersize=8, label="clients that come rarely")
+    for place, value in zip(places, rare, strict=True):
+        axes.annotate(
+            f"{value:.0f}", (value, place), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
+        )
+    axes.set(xlabel="final test accuracy (%)", ylim=(-0.6, len(behind) - 0.3))
+    axes.set_yticks(list(places), list(behind))
+    axes.grid(alpha=0.25, axis="x")
+    axes.legend(loc="lower left")
+    axes.set_title("who is left behind", fontsize=9)
+
+
 def finish(axes: Any, m: Metric, log: bool = False) -> None:
     """Label the axes of curves of a metric."""
     axes.set(xlabel="round", ylabel=m.axis)
     if m.percent:
         axes.yaxis.set_major_formatter(lambda value, _: f"{m.scale * value:g}")
     if log:
-        axes.set_yscale("log")
+        logarithmic(axes)
     axes.grid(alpha=0.25)
+
+
+def logarithmic(axes: Any) -> None:
+    """A logarithmic y-axis with plain numbers: 0.2 and not 2 × 10⁻¹; decades alone where there are many."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    some = (1.0, 2.0, 5.0) if high < 1e4 * low else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=some))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _wide(axes: Any) -> bool:

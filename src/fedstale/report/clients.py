@@ -104,7 +104,7 @@ def heard_weight(names: str, lines: Lines) -> Plot | None:
         f"Σ aᵢ of the clients heard from{f', mean of {size} rounds each' if size > 1 else ''}; 100 % is everybody."
     )
     rows = [[str(rounds[k]), f"{share[k]:.1%}"] for k in thinned(len(rounds), ROWS)]
-    axes = layout("round", "share of the weight", yaxis={"tickformat": ".0%", "range": [0, 1.03]})
+    axes = layout("round", "share of the weight", yaxis={"tickformat": ".2~%", "range": [0, 1.03]})
     table_ = Table(["from round", "share of the weight heard"], rows)
     return Plot(f"How much of the objective was heard: {names}", [trace], axes, said, table_, note=note)
 
@@ -164,7 +164,7 @@ def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     worst = ", ".join(f"{g.group.label} {ACCURACY.text(np.nanmin(v))}" for g, v in found)
     said = f"Test accuracy of each client at the end. The worst served client: {worst}."
     names = {"ticks": "", "showgrid": False}
-    axes = layout("test accuracy of a client", "", xaxis={"tickformat": ".0%"}, yaxis=names)
+    axes = layout("test accuracy of a client", "", xaxis={"tickformat": ".2~%"}, yaxis=names)
     note = "A dot is a client, mean over the seeds, on its own test samples; the box holds the middle half."
     table = Table(["algorithm", "mean", "worst tenth", "worst client", "which was heard from in", "spread"],
                   [_served_row(g.group.label, values, often[g.group.label]) for g, values in found])  # fmt: skip

@@ -125,7 +125,7 @@ def _curve(s: Series, look: Look, m: Metric) -> list[dict[str, Any]]:
 
 def _axis(found: Sequence[Series], m: Metric) -> dict[str, Any]:
     if m.percent:
-        return {"tickformat": ".0%"}
+        return {"tickformat": ".2~%"}
     if m is BETA:
         return {"range": [-0.03, 1.03]}
     values = np.concatenate([s.values.mean for s in found])

@@ -41,7 +41,7 @@ def _shares(values: Floats, table: Table, thin: str) -> Plot:
         "text": told, "textposition": "none", "hovertemplate": "%{text}<extra></extra>",
     }  # fmt: skip
     said = f"Share of the rounds in which each client was there: {share.min():.1%} to {share.max():.1%}."
-    axes = layout("clients, the rarest first", "share of the rounds", yaxis={"tickformat": ".0%"})
+    axes = layout("clients, the rarest first", "share of the rounds", yaxis={"tickformat": ".2~%"})
     return Plot("How often each client comes", [trace], axes, said, table, note=thin.strip())
 
 
