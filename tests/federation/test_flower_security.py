@@ -251,3 +251,11 @@ def test_a_client_that_was_killed_signs_in_again_at_once(federation, tmp_path):
     assert again.node.node_id == first.node.node_id
     assert again.receive() is None
     again.close()
+
+
+def test_keys_are_registered_over_one_connection_without_further_processes(federation, monkeypatch):
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a process is started"))
+    opened = []
+    monkeypatch.setattr(control, "_connected", lambda s, real=control._connected: opened.append(1) or real(s))
+    assert control.register(federation) == 0  # the link knows them already
+    assert len(opened) == 1

@@ -151,3 +151,19 @@ def test_what_is_loaded_is_what_was_committed(tmp_path):
     assert before.keys() == after.keys()
     assert all(np.array_equal(before[path], after[path]) for path in before)
     assert len(list((tmp_path / "state").glob("round-*"))) == 1
+
+
+def test_a_commit_does_not_read_the_metrics_of_earlier_rounds(tmp_path, monkeypatch):
+    link = InProcess(TASK, range(N))
+    played(server(tmp_path, link), link, table(2))
+    play = server(tmp_path, link).play()
+    assert next(play).line["round"] == 3  # it has loaded the state now
+    read = Path.open
+
+    def only_appended(self, mode="r", *rest, **named):
+        assert self.name != "metrics.jsonl" or mode == "ab"
+        return read(self, mode, *rest, **named)
+
+    monkeypatch.setattr(Path, "open", only_appended)
+    assert next(play).line["round"] == 4
+    play.close()
