@@ -249,7 +249,7 @@ def test_a_server_that_never_gets_anywhere_is_given_up(tmp_path, monkeypatch):
 )
 def test_init_warns_of_an_address_for_other_machines(tmp_path, arguments, words, monkeypatch):
     said = []
-    monkeypatch.setattr(cli, "_need_flower", lambda: None)
+    monkeypatch.setattr(cli, "need_flower", lambda: None)
     monkeypatch.setattr(cli, "_write_roster", lambda *_: None)
     monkeypatch.setattr(cli, "say", lambda sentence, style: said.append(sentence))
     invoke("init", tmp_path / "f", *arguments)

@@ -1,7 +1,5 @@
 """`fedstale federation …`: make, start, run, watch and stop a federation on Flower."""
 
-import importlib.util
-import logging
 import os
 import re
 from pathlib import Path
@@ -11,6 +9,7 @@ import typer
 
 from fedstale.cli import upkeep
 from fedstale.cli.console import AsFormat, Format, print_json, print_table, say
+from fedstale.cli.members import add, join, leave, need_flower, new_key, remove
 from fedstale.cli.upkeep import Folder
 from fedstale.core import require
 from fedstale.federation import settings
@@ -48,7 +47,7 @@ def init(
     settings.parse(folder, text)  # a mistake is an error before anything is written
     _warn_of_strangers(host, tls)
     if tls:
-        _need_flower()
+        need_flower()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write_roster(folder, clients, [host, *filter(None, names.split(","))] if tls else [])
     if app is None:
@@ -63,7 +62,7 @@ def up(
     foreground: Annotated[bool, typer.Option(help="Stay until SIGTERM, then stop the link: for systemd.")] = False,
 ) -> None:
     """Start the SuperLink, which is started again if it ends, and register the clients' keys with it."""
-    _need_flower()
+    need_flower()
     s = settings.read(folder)
     pid = launcher.start_link(s)
     control.wait_until_ready(s)
@@ -71,66 +70,6 @@ def up(
     print(f"link on {s.file.link.host}:{s.file.link.port} (pid {pid}), {new} keys registered", flush=True)
     if foreground:
         launcher.stay(s, "link")
-
-
-@app.command()
-def join(
-    folder: Folder,
-    clients: Annotated[list[int] | None, typer.Argument(help="Client numbers; all if left out.")] = None,
-    isolated: Annotated[bool, typer.Option(help="Train in a new process for every message: slower.")] = False,
-    foreground: Annotated[bool, typer.Option(help="Be one client, in this process, for systemd.")] = False,
-) -> None:
-    """Start clients on this machine, which are started again if they end."""
-    _need_flower()
-    s = settings.read(folder)
-    known = roster.read(s.roster).ids.tolist()
-    chosen = clients if clients else known
-    for client in chosen:
-        require(client in known, f"client {client} is not in the roster; known: {known}")
-    if foreground:
-        require(len(chosen) == 1 and not isolated, "--foreground is for one client that is not --isolated")
-        _serve(s, chosen[0])
-        return
-    for client in chosen:
-        print(f"client {client} (pid {launcher.start_client(s, client, isolated)})")
-    if not isolated:
-        for client, state in launcher.wait_for_clients(s, chosen).items():
-            if state != "online":
-                print(f"client {client} is not online yet: {state}")
-
-
-@app.command()
-def leave(folder: Folder, clients: Annotated[list[int], typer.Argument(help="Client numbers.")]) -> None:
-    """Stop clients on this machine; they stay in the roster and may join again."""
-    s = settings.read(folder)
-    for name, there in processes.stop(s, *(f"client-{client}" for client in clients)).items():
-        print(f"{name} {'stopped' if there else 'was not running here'}")
-
-
-@app.command()
-def add(
-    folder: Folder,
-    name: Annotated[str, typer.Argument(help="A readable name.")] = "",
-    weight: Annotated[float, typer.Option(help="Its weight a_i before normalising.")] = 1.0,
-) -> None:
-    """Add a client, with a key of its own, to the roster from the next round on."""
-    s = settings.read(folder)
-    old = roster.read(s.roster)
-    new = old.joined(_new_key(folder, old.next, s.file.link.tls), name or f"client-{old.next}", weight)
-    roster.save(s.roster, new)
-    if processes.pid_of(s, "link") is not None:
-        control.register(s)
-    print(f"client {old.next} (roster {new.version}); next: fedstale federation join {folder} {old.next}")
-
-
-@app.command()
-def remove(folder: Folder, client: Annotated[int, typer.Argument(help="Client number.")]) -> None:
-    """Remove a client, and what is remembered of it, from the roster from the next round on."""
-    s = settings.read(folder)
-    new = roster.read(s.roster).left(client)
-    roster.save(s.roster, new)
-    processes.stop(s, f"client-{client}")
-    print(f"client {client} is gone (roster {new.version})")
 
 
 @app.command()
@@ -185,7 +124,7 @@ def down(folder: Folder) -> None:
         print(f"{name} {'stopped' if there else 'was not running'}")
 
 
-for _verb in (upkeep.backup, upkeep.restore, upkeep.export, upkeep.units):
+for _verb in (join, leave, add, remove, upkeep.backup, upkeep.restore, upkeep.export, upkeep.units):
     app.command()(_verb)
 
 
@@ -199,22 +138,6 @@ def _warn_of_strangers(host: str, tls: bool) -> None:
     say(f"warning: {host} is an address for other machines: {what}", style="yellow")
 
 
-def _need_flower() -> None:
-    there = importlib.util.find_spec("flwr") is not None
-    require(there, "a federation needs Flower, which is not installed here: pip install 'fedstale[flower]'")
-
-
-def _serve(s: settings.Settings, client: int) -> None:
-    """Be a client, in this process, until it is stopped."""
-    from fedstale.federation.client.warm import serve
-
-    name = f"client-{client}"
-    os.environ |= processes.environment(processes.home(s, name))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
-    serve(s, client, processes.home(s, name), launcher.private_key(s, client))
-
-
 def _write_roster(folder: Path, clients: int, hosts: list[str]) -> None:
     """The first roster, with a key for each client; a certificate authority if there are hosts to certify."""
     if hosts:
@@ -223,17 +146,8 @@ def _write_roster(folder: Path, clients: int, hosts: list[str]) -> None:
         make_authority(folder / "keys", [*hosts, "localhost", "127.0.0.1"])
     members = roster.Roster(0, 0, ())
     for k in range(clients):
-        members = members.joined(_new_key(folder, k, tls=bool(hosts)), f"client-{k}")
+        members = members.joined(new_key(folder, k, tls=bool(hosts)), f"client-{k}")
     roster.save(folder / "roster.json", members)
-
-
-def _new_key(folder: Path, client: int, tls: bool) -> str:
-    """Make the key of a client; its hash, by which the roster knows it."""
-    if not tls:
-        return roster.key_of(client)
-    from fedstale.federation.ops.keys import make_node_key
-
-    return make_node_key(folder / "keys" / f"client-{client}")
 
 
 def _write_app(folder: Path, name: str) -> None:
