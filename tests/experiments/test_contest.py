@@ -22,6 +22,9 @@ def test_every_rule_is_tuned_by_the_same_number_of_runs_on_seeds_of_its_own(tmp_
     seeds = [folder.config()["seed"] for folder in store.runs(tmp_path / "runs")]
     assert seeds.count(11) == (1 + 2 * 3) * (2 + 1 + 2), "three rules in two cells, and the reference"
     assert json.loads((tmp_path / "arena.json").read_text()) == record
+    times = (tmp_path / "server-ms.csv").read_text().splitlines()
+    assert len(times) == 1 + 1 + 2 * 3
+    assert all(float(line.rpartition(",")[2]) > 0 for line in times[1:])
 
 
 def test_the_hash_is_of_the_data_and_of_who_is_there(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ import pytest
 
 from fedstale.core import Local
 from fedstale.experiments.build import make_task
-from fedstale.experiments.costs import units
+from fedstale.experiments.costs import server_ms, units
 from fedstale.experiments.schema import check
 from fedstale.experiments.spec import algorithm
+from fedstale.registry import RECIPES
 from fedstale.tasks.quadratic import Quadratic
 
 LOCAL = {"lr": 0.1, "steps": 3, "batch": 4}
@@ -40,6 +41,12 @@ def test_a_rule_whose_absent_clients_train_says_so() -> None:
 def test_a_memory_of_updates_is_at_the_server() -> None:
     assert of("mifa")["server_bytes"] >= 4 * 5 * 7
     assert of("mifa")["client_bytes"] == 0
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_the_time_of_the_server_is_measured_for_every_rule(kind: str) -> None:
+    rule = algorithm(kind, "rule", local=LOCAL, estimator="known")
+    assert server_ms(rule, Quadratic.random(12, 7), 11) > 0
 
 
 def test_operations_of_a_linear_model() -> None:

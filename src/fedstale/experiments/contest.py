@@ -2,6 +2,7 @@
 
     OUT/suite.json      the suite, with every rule that was added later
     OUT/runs/           the store
+    OUT/server-ms.csv   milliseconds of the server in a round, which depend on the machine and are not in the record
     OUT/arena.json      of each cell: its hash, and of each rule its rate, how that was chosen, its runs and units
 
 What a stage computes follows from the results of the stages before, which are in the store: a contest that was
@@ -17,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import require
+from fedstale.core import Task, require
 from fedstale.experiments.build import make_task
-from fedstale.experiments.costs import units
+from fedstale.experiments.costs import server_ms, units
 from fedstale.experiments.plan import Planned, by_label, plan
 from fedstale.experiments.spec import Table
 from fedstale.experiments.suite import (
@@ -38,7 +39,7 @@ from fedstale.rng import stream
 from fedstale.runs import query, store
 from fedstale.runs.store import canonical
 
-RECORD, SUITE = "arena.json", "suite.json"
+RECORD, SUITE, TIMES = "arena.json", "suite.json", "server-ms.csv"
 Rates = Mapping[Place, Mapping[str, Sequence[float]]]  # by cell and rule
 Found = dict[Place, dict[str, dict[float, float]]]  # by cell, rule and rate: the training objective
 Compute = Callable[[Sequence[Cell]], None]
@@ -99,8 +100,26 @@ def hold(suite: Suite, out: Path, compute: Compute, say: Callable[[str], None]) 
     rates = {p: {label: [c.rate] for label, c in of.items()} for p, of in chosen.items()}
     run("the evaluation", rates, suite.seeds)
     record = _record(suite, chosen, folder)
+    store.write_csv(out / TIMES, [row for place, of in chosen.items() for row in _times(suite, place, of, folder)])
     store.write_json(out / RECORD, record)
     return record
+
+
+def _times(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> list[Table]:
+    """How long the server takes for each rule, with as many clients as come on average."""
+    cell, task = _evaluated(suite, place, chosen, folder)
+    runs, heard = by_label(cell.runs), float(np.sum(cell.runs[0].participation.probs(task.n)))
+    return [
+        {"cell": place.name, "rule": label, "server_ms": round(server_ms(rule, task, round(heard)), 4)}
+        for label, rule in ((label, runs[labelled(label, c.rate)][0].algorithm) for label, c in chosen.items())
+    ]
+
+
+def _evaluated(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> tuple[Cell, Task]:
+    """The runs of the evaluation in a cell, and its task."""
+    rates = {label: [c.rate] for label, c in chosen.items()}
+    cell = _cell(suite, place, Stage("", {place: rates}, suite.seeds, 1.0), folder)
+    return cell, make_task(cell.experiment.data, cell.experiment.model.model_dump())
 
 
 def results(suite: Suite, stage: Stage, folder: Path, compute: Compute, say: Callable[[str], None]) -> Found:
@@ -135,10 +154,8 @@ def _record(suite: Suite, chosen: Mapping[Place, Mapping[str, Choice]], folder: 
 
 
 def _cell_record(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> Table:
-    rates = {label: [c.rate] for label, c in chosen.items()}
-    cell = _cell(suite, place, Stage("", {place: rates}, suite.seeds, 1.0), folder)
-    runs, task = by_label(cell.runs), make_task(cell.experiment.data, cell.experiment.model.model_dump())
-    rules = {}
+    cell, task = _evaluated(suite, place, chosen, folder)
+    runs, rules = by_label(cell.runs), {}
     for label, c in chosen.items():
         mine = runs[labelled(label, c.rate)]
         rules[label] = {
