@@ -144,7 +144,7 @@ def test_init_takes_a_strategy_and_any_folder_name(tmp_path):
 
 
 def test_without_flower_the_commands_say_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BadInput, match="pip install 'fedstale\\[flower\\]'"):
         invoke("init", tmp_path / "f")
     assert not (tmp_path / "f").exists()
