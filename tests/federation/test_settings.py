@@ -47,7 +47,7 @@ def test_a_mistake_is_told_in_a_sentence(tmp_path, change, sentence):
         settings.check(tmp_path, RAW | change)
 
 
-SIMULATED = ("fedawe", "focus")  # what clients would have to do is not in a federation's orders
+SIMULATED = ("fedawe", "fedpbc", "focus")  # what clients would have to do is not in a federation's orders
 
 
 @pytest.mark.parametrize("name", SIMULATED)
