@@ -102,7 +102,7 @@ def replay(s: settings.Settings, trace: Path, engine: str) -> str:
             stack.callback(made.close)
         *_, end = fs.simulate(
             made, s.rules.strategy, fs.Trace(trace), rounds=s.file.rounds, seed=s.file.seed,
-            estimator=s.rules.estimator, server=s.rules.server,
+            estimator=s.rules.estimator, server=s.rules.server, defence=s.rules.defence,
         )  # fmt: skip
     print(f"simulation {fingerprint(end.params)}")
     print(f"accuracy   {task.test_scores(end.params)['accuracy']:.3f}")

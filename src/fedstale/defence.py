@@ -36,7 +36,7 @@ class Watch(NamedTuple):
     counts: Ids  # (n,) updates so far
     updates: Array  # (n, k) running mean of their sketches
     params: Array  # (n, k) the same of the parameters that they were trained from
-    cosines: Floats  # (n,) the last one between the changes of the two; NaN before the second update
+    cosines: Floats  # (n,) the last one between the changes of the two; 0 before the second update
     doubt: Floats  # (n,) the sum of what speaks against it, from 0 to twice the alarm
 
 
@@ -83,7 +83,7 @@ class Defence:
     def init(self, n: int, d: int) -> Watch:
         """The state before round 1, for n clients and d parameters."""
         updates, params = np.zeros((2, n, min(d, SKETCH)), np.float32)
-        return Watch(np.zeros(n), np.zeros(n, np.int64), updates, params, np.full(n, np.nan), np.zeros(n))
+        return Watch(np.zeros(n), np.zeros(n, np.int64), updates, params, np.zeros(n), np.zeros(n))
 
     def judge(self, watch: Watch, r: Round, inverse: bool) -> Verdict:
         """The verdict on a round, which `watch` learns from; `inverse` says that the strategy divides by p_i."""
@@ -114,12 +114,12 @@ class Defence:
         known &= sizes > 0
         cosines = np.einsum("mk,mk->m", change, way) / np.where(known, sizes, 1)
         w.norms[at], w.cosines[at] = norms, np.where(known, cosines, w.cosines[at])
-        told = np.sort(w.cosines[np.isfinite(w.cosines)])
+        w.counts[at] += 1
+        told = np.sort(w.cosines[(w.counts > 1) & (w.norms > 0)])
         k = self._rank(w, len(told))
         common = max(0.0, told[k - 1]) if k > 0 else 0.0  # where the loss is not convex, it is so for most
         step = np.clip(cosines, -LARGEST, LARGEST) - ALLOWANCE - common
         w.doubt[at] = np.clip(w.doubt[at] + np.where(known, step, 0), 0, 2 * self.alarm)
-        w.counts[at] += 1
         pace = np.maximum(1 / w.counts[at], PACE)[:, None]
         w.updates[at] += (pace * change).astype(np.float32)
         w.params[at] += (pace * way).astype(np.float32)

@@ -91,7 +91,7 @@ def replayed(s: settings.Settings) -> str:
     engine, rules = Serial(task(), s.local), s.rules
     *_, end = simulate(
         engine, rules.strategy, PARTICIPATION["trace"](table), rounds=len(table), seed=s.file.seed,
-        estimator=rules.estimator, server=rules.server,
+        estimator=rules.estimator, server=rules.server, defence=rules.defence,
     )  # fmt: skip
     return fingerprint(end.params)
 

@@ -28,7 +28,8 @@ from fedstale.federation.state.resize import arrays_of
 from fedstale.tasks.quadratic import Quadratic
 from tests.federation.inprocess import NODES, InProcess, roster_of
 
-HONEST, LIARS, D = 12, 60, 50  # two lies in 34 are sound but for their norm: the median is the honest ones'
+HONEST, LIARS, D = 12, 60, 50
+LOUD = HONEST + 5  # liars from here on never shout: that would make the loud ones a majority of the clients
 Lie = Callable[[Body, np.random.Generator], Body]
 
 
@@ -107,6 +108,7 @@ LIES: dict[str, Lie] = {
     "nothing": lambda b, rng: Body._make([None] * 10),
     "swapped fields": lambda b, rng: Body._make(b[k] for k in np.roll(np.arange(len(b)), rng.integers(1, 9))),
 }  # fmt: skip
+SHOUTS = ("huge norm", "largest floats")  # sound but for their norm
 
 
 class Liars:
@@ -118,13 +120,14 @@ class Liars:
     def __call__(self, order: Order, body: Body) -> Sequence[Arrival] | None:
         if order.client < HONEST:
             return None
-        name = ["flood", "replay", "wrong sender", "no body", "error", *LIES][int(self.rng.integers(len(LIES) + 5))]
+        lies = [name for name in LIES if order.client < LOUD or name not in SHOUTS]
+        name = _one(self.rng, "flood", "replay", "wrong sender", "no body", "error", *lies)
         self.sent[name] += 1
         self.old = [*self.old[-50:], body]
         if name == "flood":
             self.sent[name] += 4
-            lies = [self._lie(body) for _ in range(4)]
-            return [Arrival("" if k % 2 else f"stray {k}", order.node, lie) for k, lie in enumerate(lies)]
+            flood = [LIES[_one(self.rng, *lies)](body, self.rng) for _ in range(4)]
+            return [Arrival("" if k % 2 else f"stray {k}", order.node, lie) for k, lie in enumerate(flood)]
         if name == "replay":
             return [Arrival("", order.node, self.old[0] if len(self.old) > 1 else Body._make([None] * 10))]
         if name == "wrong sender":
@@ -135,9 +138,6 @@ class Liars:
             ]
         return [Arrival("", order.node, LIES[name](body, self.rng))]
 
-    def _lie(self, body: Body) -> Body:
-        return list(LIES.values())[int(self.rng.integers(len(LIES)))](body, self.rng)
-
 
 def fuzz(replies: int, seed: int, folder: Path) -> dict[str, Any]:
     """At least so many hostile replies; raises if anything that must hold does not."""
@@ -145,17 +145,19 @@ def fuzz(replies: int, seed: int, folder: Path) -> dict[str, Any]:
     raw = {"name": "fuzz", "rounds": 10**9, "local": {"lr": 0.05}, "round": {"deadline": 2.0}}
     roster = roster_of(range(n))
     server = Server(settings.check(folder, raw), InProcess(task, range(n), liars), lambda: roster, task.init)
-    reasons, sent = Counter[str](), 0
+    reasons, sent, honest = Counter[str](), 0, 0
     for closed in server.play():
         sent = sum(liars.sent.values())
         heard, state = closed.line["heard"], closed.state
         reasons.update(closed.line["rejected"].values())
-        require(heard == list(range(HONEST)), f"round {state.checkpoint.t}: a lie was believed, heard {heard}")
+        honest += len(heard)
+        require({*heard} <= {*range(HONEST)}, f"round {state.checkpoint.t}: a lie was believed, heard {heard}")
         sound = all(np.isfinite(x).all() for x in arrays_of(state.checkpoint).values())
         require(sound and state.voids == 0, f"round {state.checkpoint.t}: the state is not finite, or a round void")
         require(state.ids.tolist() == list(range(n)), "the roster has changed")
         if sent >= replies:
             break
+    require(honest >= 0.99 * HONEST * state.checkpoint.t, f"only {honest} honest replies were believed")
     require(not Bomb.opened, "a pickle was opened")
     return {"seed": seed, "replies": sent, "rounds": state.checkpoint.t, "reasons": dict(reasons.most_common())}
 

@@ -56,6 +56,6 @@ def simulated_task(s: settings.Settings, rows: np.ndarray, task: Task) -> Checkp
     rules = s.rules
     *_, last = simulate(
         engine, rules.strategy, Trace(rows), rounds=len(rows), seed=s.file.seed, server=rules.server,
-        estimator=rules.estimator,
+        estimator=rules.estimator, defence=rules.defence,
     )  # fmt: skip
     return last.checkpoint

@@ -32,7 +32,7 @@ def files(state):
 def test_a_manifest_survives_its_file(tmp_path):
     assert read_manifest(tmp_path) is None
     write_manifest(tmp_path, {"t": 4, "run": "x", "ids": [0, 2]})
-    assert read_manifest(tmp_path) == {"format": 2, "t": 4, "run": "x", "ids": [0, 2]}
+    assert read_manifest(tmp_path) == {"format": 3, "t": 4, "run": "x", "ids": [0, 2]}
     assert committed_round(tmp_path) == 4
 
 
@@ -70,7 +70,7 @@ def test_an_edited_manifest_is_refused(state, change):
 def test_another_format_is_refused(state):
     path = state / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(BadInput, match="has state format 99, this version reads 2"):
+    with pytest.raises(BadInput, match="has state format 99, this version reads 3"):
         resume(state)
 
 

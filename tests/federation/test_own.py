@@ -81,7 +81,8 @@ def test_clients_that_keep_something_have_the_bits_of_a_simulation(
         closed = next(play)
         play.close()
     engine = Serial(task, dataclasses.replace(Local(**LOCAL), train=train))
-    *_, due = simulate(engine, s.rules.strategy, Trace(rows), rounds=len(rows), seed=1, estimator=s.rules.estimator)
+    *_, due = simulate(engine, s.rules.strategy, Trace(rows), rounds=len(rows), seed=1, estimator=s.rules.estimator,
+                     defence=s.rules.defence)  # fmt: skip
     assert np.array_equal(closed.state.checkpoint.params, due.params)
     assert max(len([*folder.iterdir()]) for folder in (tmp_path / "clients").iterdir()) == 2
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedstale.core import BadInput, Local, WithTruth, drifts, needs_last_gradient, require, starts_clients
 from fedstale.experiments.schema import Section, Training, load, validated
-from fedstale.experiments.spec import Algorithm, Spec, algorithm, as_table, make
+from fedstale.experiments.spec import Algorithm, Spec, Table, algorithm, as_table, make, make_defence
 from fedstale.federation.state.server_state import Rules
 from fedstale.registry import import_from, sources
 from fedstale.runs.store import canonical
@@ -33,7 +33,6 @@ class RoundSection(Section):
     quorum: Annotated[int, Field(ge=0)] = 1  # a round with fewer good replies is void and tried again
     poll: Positive = 1.0  # seconds between two pulls of replies, at most
     group: Annotated[int, Field(ge=1)] = 4  # messages in memory at once
-    norm_factor: Annotated[float, Field(ge=0)] = 20.0  # a norm above this times the median is refused; 0: none is
     retries: Annotated[int, Field(ge=0)] = 3  # void rounds in a row before the server gives up
     enough_weight: Annotated[float, Field(ge=0, le=1)] = 0.0  # `run` ends with 5 if the last rounds heard less
 
@@ -54,6 +53,7 @@ class Federation(Section):
     strategy: Spec = "auto"
     estimator: Spec | None = None  # the recipe's if left out; intervals if it has none
     server: Spec = "sgd"
+    defence: bool | Table = True  # false, or a table of settings: how updates are judged before they count
     local: Training
     round: RoundSection = RoundSection()
     link: LinkSection = LinkSection()
@@ -80,6 +80,7 @@ class Settings(NamedTuple):
         parts = {"seed": self.file.seed} | {key: described[key] for key in kept}
         own = sources(parts)
         parts |= {"sources": own} if own else {}
+        parts |= {} if self.file.defence is True else {"defence": self.file.defence}
         return hashlib.sha256(canonical(parts).encode()).hexdigest()[:16]
 
     @property
@@ -117,6 +118,9 @@ def parse(folder: Path, text: str) -> Settings:
 
 def check(folder: Path, raw: dict[str, Any]) -> Settings:
     """The federation that the keys of a federation.toml describe."""
+    old = isinstance(how := raw.get("round"), dict) and "norm_factor" in how
+    way = "remove it; `defence = false` turns it off, and a section [defence] has its settings"
+    require(not old, f"round.norm_factor is gone, because a defence judges the norms now: {way}")
     file = validated(Federation, raw, "")
     entry = as_table(file.strategy, "strategy")
     if file.estimator is not None:
@@ -133,4 +137,4 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     require(ok, f"{a.label} is for simulations: real clients begin at the parameters sent and return updates only")
     own = "real clients bring their training loop in their app, as client_app(…, train=…), not in local.train"
     require(a.local.train is None, f"{own}, got {a.local.train!r}")
-    return Settings(folder, file, Rules(a.strategy, a.estimator, a.server), a)
+    return Settings(folder, file, Rules(a.strategy, a.estimator, a.server, make_defence(file.defence)), a)

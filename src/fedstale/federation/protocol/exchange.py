@@ -19,6 +19,10 @@ class Outcome(NamedTuple):
     accepted: dict[int, Accepted]
     rejected: dict[int, str]
 
+    def without(self, lies: Mapping[int, str]) -> "Outcome":
+        """The outcome with these clients rejected, too: client → why."""
+        return Outcome({i: a for i, a in self.accepted.items() if i not in lies}, {**self.rejected, **lies})
+
 
 Buffer = Mapping[int, Array]
 

@@ -14,7 +14,6 @@ from fedstale.federation.protocol.link import Body, Order, Packed
 
 STYPE = "fedstale/f4"  # raw little-endian float32, without a header of its own
 WIDE = "fedstale/f8"  # the same of float64, for buffers
-REMEMBERED = 256  # norms that the median is taken over
 IDENTITY = (  # what a reply repeats of its order, and why it is refused if that is not the same
     ("run", str, "foreign run"), ("t", int, "wrong round"),
     ("client", int, "foreign client number"), ("token", str, "replayed"),
@@ -30,7 +29,6 @@ class Accepted(NamedTuple):
 
     update: Array  # (d,), (0,) if only the loss was asked for
     loss: float
-    norm: float
     buffers: Floats | None = None  # (b,) if the order has any
 
 
@@ -47,8 +45,7 @@ def check(body: Body, order: Order, row: Array) -> Accepted:
     row[:] = np.frombuffer(body.data, "<f4")
     if not np.isfinite(row).all():
         raise Rejected("the update is not finite")
-    norm = float(np.linalg.norm(row.astype(np.float64)))
-    return Accepted(row, loss, norm, _buffers(body.buffers, order.buffers if order.train else None))
+    return Accepted(row, loss, _buffers(body.buffers, order.buffers if order.train else None))
 
 
 def _buffers(packed: Packed | None, sent: Floats | None) -> Floats | None:
@@ -76,14 +73,3 @@ def _header(packed: Packed, length: int, expected: tuple[str, str, int]) -> None
         raise Rejected("wrong shape")
     if type(packed.data) is not bytes or len(packed.data) != width * length:
         raise Rejected("wrong size")
-
-
-def largest_norm(past: Floats, fresh: list[float], factor: float) -> float:
-    """The largest norm that is accepted: `factor` times the median of the past and of this round's norms."""
-    norms = np.concatenate([past, fresh])
-    return float(factor * np.median(norms)) if factor and len(norms) else math.inf
-
-
-def recent_norms(past: Floats, fresh: list[float]) -> Floats:
-    """The norms that the next round's median is taken over."""
-    return np.concatenate([past, fresh])[-REMEMBERED:]

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Local, Round, Work
+from fedstale.defence import screened
 from fedstale.experiments.tracer import Traced
 from fedstale.federation.protocol.exchange import Outcome
-from fedstale.federation.protocol.validation import largest_norm, recent_norms
 from fedstale.federation.state.server_state import Rules, ServerState
 from fedstale.runs.store import fingerprint
 from fedstale.simulate import close_round
@@ -21,14 +21,7 @@ class RoundReplies(NamedTuple):
     asked: Ids  # positions of the clients that were asked to train
     idle: Ids  # positions of the clients that were online, but not asked to train
     seconds: float
-
-
-def without_large_norms(state: ServerState, outcome: Outcome, factor: float) -> Outcome:
-    """The outcome, with updates rejected whose norm is out of proportion to the others."""
-    largest = largest_norm(state.norms, [a.norm for a in outcome.accepted.values()], factor)
-    kept = {i: a for i, a in outcome.accepted.items() if a.norm <= largest}
-    large = {i: "norm out of proportion" for i in outcome.accepted if i not in kept}
-    return Outcome(kept, outcome.rejected | large)
+    refused: tuple[int, ...] = ()  # clients whose update the defence refused; they are rejected, too
 
 
 def close(
@@ -43,10 +36,12 @@ def close(
     probs, m = rules.estimator.probs(now.belief), len(accepted)
     r = Round(t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m))
     buffers = None if now.buffers is None else _stacked([a.buffers for a in accepted], len(now.buffers))
+    now, r, buffers, lies = screened(rules.defence, rules.strategy, now, r, buffers)
+    named = {int(state.ids[k]): why for k, why in lies.items()}
+    replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
     step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, replies.idle, buffers)
-    norms = recent_norms(state.norms, [a.norm for a in accepted])
-    state = state._replace(checkpoint=after, norms=norms)
-    _count(state, replies, heard)
+    state = state._replace(checkpoint=after)
+    _count(state, replies, r.clients)
     return state, _line(state, replies, r, step)
 
 
@@ -100,6 +95,7 @@ def _line(state: ServerState, replies: RoundReplies, r: Round, step: Array) -> d
         "idle": state.ids[replies.idle].tolist(),
         "absent": sorted(set(asked) - set(outcome.accepted) - set(outcome.rejected)),
         "rejected": {str(i): reason for i, reason in sorted(outcome.rejected.items())},
+        "refused": sorted(replies.refused),
         "missing": np.delete(state.ids, r.clients).tolist(),
         "heard_weight": round(float(a.sum()), 6),
         "voids": state.voids,

@@ -104,9 +104,12 @@ def mute(lines: list[dict[str, Any]]) -> list[int]:
 
 
 def trace(lines: list[dict[str, Any]]) -> tuple[list[int], npt.NDArray[np.bool_]]:
-    """The numbers of all clients that ever were in the roster, and who was heard: rounds × clients."""
+    """The numbers of all clients that ever were in the roster, and who was heard: rounds × clients.
+
+    An update that the defence refused was heard: a simulation with the same defence refuses it as well.
+    """
     clients = sorted({i for line in lines for i in line["clients"]})
-    heard = [np.isin(clients, line["heard"]) for line in lines]
+    heard = [np.isin(clients, line["heard"] + line.get("refused", [])) for line in lines]
     return clients, np.array(heard, np.bool_).reshape(-1, len(clients))
 
 

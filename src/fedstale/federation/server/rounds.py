@@ -17,7 +17,7 @@ from fedstale.core import Array, Availability, EstimatesMixing, Floats, Ids, Sta
 from fedstale.experiments.tracer import Tracer
 from fedstale.federation.protocol.exchange import Exchange
 from fedstale.federation.protocol.link import Link, Order, Void
-from fedstale.federation.server.close import RoundReplies, close, without_large_norms
+from fedstale.federation.server.close import RoundReplies, close
 from fedstale.federation.settings import Settings
 from fedstale.federation.state.cohorts import Cohorts
 from fedstale.federation.state.ledger import Ledger
@@ -106,19 +106,18 @@ class Server:
         nodes = self._present(roster)
         began = self.link.now()
         available, chosen, remembered, rejected = self._select(state, roster, nodes)
-        replies = self.exchange(self._orders(state, nodes, chosen, train=True))
-        outcome = without_large_norms(state, replies, self.how.norm_factor)
+        outcome = self.exchange(self._orders(state, nodes, chosen, train=True))
         good, quorum = len(outcome.accepted), self.how.quorum
         if good < quorum:
             raise Void(f"{good} good replies, the quorum is {quorum}; rejected: {outcome.rejected or 'none'}")
         outcome = outcome._replace(rejected=rejected | outcome.rejected)
-        for client, reason in sorted(outcome.rejected.items()):
-            log.warning("round %d: client %d rejected: %s", state.checkpoint.t + 1, client, reason)
         idle, seconds = np.setdiff1d(available, chosen), self.link.now() - began
         state = state._replace(checkpoint=state.checkpoint._replace(state=remembered))
         brought = RoundReplies(roster.weights, outcome, chosen, idle, seconds)
         after, line = close(state, self.rules, self.settings.local, brought)
         self.ledger.commit(after, line)
+        for client, reason in line["rejected"].items():
+            log.warning("round %d: client %s rejected: %s", line["round"], client, reason)
         log.info("round %d: heard %s, absent %s", line["round"], line["heard"], line["absent"])
         return ClosedRound(after, line)
 

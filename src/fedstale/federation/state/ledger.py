@@ -111,11 +111,13 @@ class Ledger:
         for path, memory in resize.memories(state):
             changed = memory.written == t if self.ids == ids else memory.written > 0
             new = {ids[k]: memory.kept.read(k) for k in np.flatnonzero(changed).tolist()}
-            rows[path] = self._files(path, ids, t, new)
+            rows[path] = self._files(
+                path, [i for i, written in zip(ids, memory.written, strict=True) if written], t, new
+            )
         return rows
 
     def _files(self, path: str, ids: list[int], t: int, new: dict[int, Any]) -> dict[str, Named]:
-        """The files of the rows of one memory: those of the last commit, and of the new rows."""
+        """The files of the rows of these clients in one memory: those of the last commit, and of the new rows."""
         files = {str(i): file for i in ids if (file := self.rows.get(path, {}).get(str(i)))}
         for i, row in new.items():
             place = self.path / (name := f"rows/{path.strip('/').replace('/', '.')}/{i}.{t}.npy")

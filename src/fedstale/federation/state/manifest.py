@@ -14,7 +14,7 @@ from fedstale.core import BadInput, require
 from fedstale.federation.state.sealed import read_sealed, write_sealed
 from fedstale.runs.store import metrics_line, read_json
 
-FORMAT = 2
+FORMAT = 3
 RESTORE = "restore it from a backup"
 COMMITTED = ("metrics.jsonl", "rows/*/*", "round-[1-9]*")  # files that are written from round 1 on
 

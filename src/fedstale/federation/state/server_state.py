@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Checkpoint, Estimator, Floats, Ids, Server, Strategy
+from fedstale.defence import Defence
 from fedstale.federation.state.resize import resize
 
 Counts = npt.NDArray[np.int64]
@@ -36,7 +37,6 @@ class ServerState(NamedTuple):
     checkpoint: Checkpoint
     counts: ClientCounts
     ids: Ids  # (n,) client numbers, ascending: position k of every array is client ids[k]
-    norms: npt.NDArray[np.float64]  # norms of the updates accepted lately
     roster: int  # the version of the roster that `ids` are from
     voids: int  # rounds so far that were void because the infrastructure failed
 
@@ -46,18 +46,20 @@ class ServerState(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The algorithm of a federation: its strategy, estimator and server rule."""
+    """The algorithm of a federation: its strategy, estimator, server rule, and defence against liars."""
 
     strategy: Strategy
     estimator: Estimator
     server: Server
+    defence: Defence | None = None
 
     def initial(self, n: int, params: Array, buffers: Floats | None = None) -> ServerState:
         """The state before round 1, with n clients."""
         d = len(params)
         memory, belief = self.strategy.init(n, d), self.estimator.init(n)
         start = Checkpoint(0, params, memory, belief, self.server.init(d), channel=None, buffers=buffers)
-        return ServerState(start, ClientCounts.empty(n), np.arange(n), np.zeros(0), 0, 0)
+        start = start._replace(defence=self.defence.init(n, d) if self.defence else None)
+        return ServerState(start, ClientCounts.empty(n), np.arange(n), 0, 0)
 
     def with_roster(self, state: ServerState, ids: Ids, version: int) -> ServerState:
         """The state for another roster: rows of clients that left are gone, new clients start from nothing."""
@@ -65,5 +67,8 @@ class Rules(NamedTuple):
         if not np.array_equal(old, ids):
             memory = resize(now.state, lambda n: self.strategy.init(n, len(now.params)), old, ids)
             now = now._replace(state=memory, belief=now.belief.resized(old, ids))
+            if (defence := self.defence) is not None:
+                watch = resize(now.defence, lambda n: defence.init(n, len(now.params)), old, ids)
+                now = now._replace(defence=watch)
             state = state._replace(counts=resize(state.counts, ClientCounts.empty, old, ids))
         return state._replace(checkpoint=now, ids=ids, roster=version)
