@@ -39,7 +39,7 @@ def observed(heard):
     return {path: array.tolist() for path, array in arrays_of(belief).items()}
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("fedawe", "focus")])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("fedawe", "fedpbc", "focus")])
 def test_every_recipe_has_the_bits_of_a_simulation_with_the_same_participation(tmp_path, name):
     """The server is restarted after every round, so that each state also goes through the disk."""
     rows, link = table(8), InProcess(TASK, range(N))

@@ -2,7 +2,6 @@
 
 import secrets
 from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -52,14 +51,6 @@ def test_a_client_of_a_task_that_draws_by_round_is_told_the_round():
 
     task = ByRound(TASK.centers)
     assert train_on_order(OneClient(task, 2), ORDER) == train_on_order(task, ORDER)
-
-
-def test_a_task_with_parts_that_stay_with_the_client_is_refused():
-    keeper = SimpleNamespace(
-        d=3, keeps_own=True, **dict.fromkeys(("initial_state", "enter", "leave", "evaluate"), max)
-    )
-    with pytest.raises(BadInput, match="a federation cannot train a task with parts that stay with the client"):
-        OneClient(keeper)
 
 
 @pytest.mark.parametrize(
