@@ -54,6 +54,8 @@ def test_a_recording_has_as_many_clients_as_the_task() -> None:
         ({"rules": ["fedavg", "fedavg"]}, "label of its own"),
         ({"rules": [{"kind": "fedavg", "label": "full"}]}, "other than 'full'"),
         ({"rules": ["fedavgg"]}, "fedavg"),
+        ({"rules": [{"kind": "mifa", "steps": 50}]}, "rule mifa must not have steps: all rules train alike"),
+        ({"rules": [{"kind": "mifa", "lr": 1.0, "channel": "lossless"}]}, "must not have lr and channel"),
         ({"sums": ["focus"]}, "sums 'focus' is unknown"),
         ({"cells": [["bowl", "thirds", "known"]]}, "participation of a cell 'thirds' is unknown"),
         ({"cells": [["bowl", "halves", "guessed"]]}, "belief of a cell 'guessed' is unknown"),
@@ -65,6 +67,14 @@ def test_a_recording_has_as_many_clients_as_the_task() -> None:
 def test_a_mistake_is_found_before_anything_is_trained(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         suite.checked(raw(**changes))
+
+
+def test_what_is_a_rules_own_stays_its_own() -> None:
+    rules = [
+        {"kind": "fedavg", "prox": 0.1, "label": "fedprox"},
+        {"kind": "fedavg", "server": "adam", "label": "fedadam"},
+    ]
+    assert suite.checked(raw(rules=rules)).labels() == ["fedprox", "fedadam"]
 
 
 def test_a_size_changes_keys_of_the_file(tmp_path: Path) -> None:

@@ -24,10 +24,11 @@ from pydantic import Field
 from fedstale.core import known, require
 from fedstale.experiments.plan import algorithm
 from fedstale.experiments.schema import Experiment, Section, check, load, validated
-from fedstale.experiments.spec import Spec, Table, as_table, put
+from fedstale.experiments.spec import LOCAL_KEYS, Spec, Table, as_table, put
 
 FULL = "full"  # the reference with every client in every round
 BELIEFS = ("known", "estimated")
+ALIKE = {*LOCAL_KEYS, "channel"} - {"prox"}  # settings that no rule may have for itself; prox is FedProx's own
 Rate = Annotated[float, Field(gt=0)]
 
 
@@ -93,6 +94,11 @@ def checked(raw: Table) -> Suite:
     require(not twice, f"every rule needs a label of its own, other than {FULL!r}, got {twice[:1]}")
     for label in suite.sums:
         known(label, dict.fromkeys(labels), "sums")
+    for label, rule in zip(labels, suite.rules, strict=True):
+        own = [key for key in as_table(rule, "rules") if key in ALIKE]
+        require(
+            not own, f"rule {label} must not have {' and '.join(own)}: all rules train alike, and rates are tuned"
+        )
     both = {*suite.seeds} & {*suite.tuning.seeds}
     require(not both, f"tuning.seeds must be other seeds than those of the evaluation, got {sorted(both)} in both")
     for name, task in suite.task.items():
