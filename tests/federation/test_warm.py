@@ -122,6 +122,27 @@ def test_an_app_that_does_not_load_is_an_error(tmp_path, monkeypatch):
     assert reply.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION
 
 
+def test_a_client_that_is_refused_says_why_and_tries_again(tmp_path, monkeypatch):
+    connection, notes, pauses = Connection(tmp_path, [order()]), Notes(tmp_path / "notes"), []
+    answers = iter([Refused("the clock is wrong"), Ended("the link answers 404"), None])
+
+    def sign_in():
+        if why := next(answers):
+            raise why
+
+    def sleep(seconds):
+        pauses.append((notes.state, seconds))
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    connection.sign_in = sign_in
+    monkeypatch.setattr(warm.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        warm.stay(connection, warm.Apps(connection, {"client": 4}), notes)
+    assert pauses == [("the clock is wrong", 0.5), ("the link answers 404", 1.0), ("the end of the test", 0.5)]
+    assert len(connection.sent) == 1
+
+
 def test_an_order_whose_run_has_ended_is_left(tmp_path):
     (reply,) = attended(tmp_path, order(group="late"), order())
     assert reply.has_content()

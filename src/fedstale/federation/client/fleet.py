@@ -39,7 +39,13 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_pull_object_fn_protobuf,
     make_push_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects, push_objects
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectPushError,
+    inflate_object_from_contents,
+    pull_objects,
+    push_objects,
+)
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -59,7 +65,7 @@ class Refused(Exception):
 
 
 class Ended(Exception):
-    """Nobody waits for this message any more: its run has ended."""
+    """Nobody waits for this message any more: its run has ended, or it is gone from the link."""
 
 
 class Fleet:
@@ -119,9 +125,11 @@ class Fleet:
         pull = make_pull_object_fn_protobuf(
             lambda request: self._call(self.client.PullObject, request), self.node, run
         )
-        contents = pull_objects(
-            [part.object_id for part in iterate_object_tree(tree)], pull, initial_backoff=0.05, backoff_cap=1.0
-        )
+        parts = [part.object_id for part in iterate_object_tree(tree)]
+        try:
+            contents = pull_objects(parts, pull, initial_backoff=0.05, backoff_cap=1.0)
+        except ObjectPullError as error:
+            raise Ended(str(error)) from None
         confirm = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=tree.object_id)
         self._call(self.client.ConfirmMessageReceived, confirm)
         message = inflate_object_from_contents(tree.object_id, contents)
@@ -151,7 +159,10 @@ class Fleet:
             push = make_push_object_fn_protobuf(
                 lambda request: self._call(self.client.PushObject, request), self.node, run, answer.session_id
             )
-            push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(answer.objects_to_push))
+            try:
+                push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(answer.objects_to_push))
+            except ObjectPushError as error:
+                raise Ended(str(error)) from None
 
     def _beat(self) -> None:
         """Heartbeats in a thread of their own, also while the client trains."""

@@ -85,21 +85,26 @@ def serve(s: Settings, client: int, home: Path, key: Path) -> None:
     link, notes = s.file.link, Notes(home)
     authority = s.folder / "keys" / "ca.pem" if link.tls else None
     fleet = Fleet(f"{link.host}:{link.port}", authority, key, notes)
-    apps, pause = Apps(fleet, {"client": client, "own": str(s.own(client))}), PAUSES[0]
     try:
-        while True:
-            try:
-                fleet.sign_in()
-                pause = PAUSES[0]
-                own_up(fleet, notes)
-                attend(fleet, apps, notes)
-            except Refused as why:
-                notes.tell(str(why))
-                time.sleep(pause)
-                pause = min(2 * pause, PAUSES[1])
+        stay(fleet, Apps(fleet, {"client": client}), notes)
     finally:
         fleet.close()
         notes.tell("offline")
+
+
+def stay(fleet: Fleet, apps: Apps, notes: Notes) -> None:
+    """Be signed in and answer, for ever; a client that is refused says why and tries again."""
+    pause, longest = PAUSES
+    while True:
+        try:
+            fleet.sign_in()
+            pause = PAUSES[0]
+            own_up(fleet, notes)
+            attend(fleet, apps, notes)
+        except (Refused, Ended) as why:
+            notes.tell(str(why))
+            time.sleep(pause)
+            pause = min(2 * pause, longest)
 
 
 def own_up(fleet: Fleet, notes: Notes) -> None:
