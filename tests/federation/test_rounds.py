@@ -451,3 +451,35 @@ def test_orders_without_an_answer_are_given_up(tmp_path):
     next(play)
     assert len(link.forgotten) == 2
     play.close()
+
+
+def test_with_a_target_more_are_asked_and_the_round_closes_when_enough_have_answered(tmp_path):
+    """Three of four answers count; a client that was late or not asked was not heard, for the estimator too."""
+    link = InProcess(TASK, range(N), answer=lambda order, body: [] if order.client == 1 else None)
+    s = server(tmp_path, link, strategy="fedavg", round={"target": 3, "ask": 1.3, "group": 1})
+    rounds = played(s, link, np.ones((8, N), bool))
+    lines = [closed.line for closed in rounds]
+    for line in lines:
+        assert (len(line["asked"]), len(line["heard"]), len(line["late"])) == (4, 3, 1)
+        assert sorted(line["late"] + line["heard"]) == line["asked"]
+        assert 1 not in line["asked"] or line["late"] == [1]
+        assert line["absent"] == []
+    assert len({tuple(line["asked"]) for line in lines}) > 3
+    assert len({tuple(line["late"]) for line in lines}) > 1
+    assert len(link.forgotten) == 8
+    heard = np.array([np.isin(range(N), line["heard"]) for line in lines])
+    assert np.array_equal(rounds[-1].state.checkpoint.params, simulated(s.settings, heard))
+    belief = s.rules.estimator.init(N)
+    for row in heard:
+        belief = s.rules.estimator.observe(belief, row)
+    found = s.rules.estimator.probs(rounds[-1].state.checkpoint.belief)
+    assert np.array_equal(found, s.rules.estimator.probs(belief))
+
+
+def test_a_target_is_no_reason_to_wait_for_clients_that_are_not_there(tmp_path):
+    link = InProcess(TASK, range(N))
+    rows = np.zeros((1, N), bool)
+    rows[0, :2] = True
+    (closed,) = played(server(tmp_path, link, round={"target": 3, "ask": 1.5}), link, rows)
+    assert closed.line["heard"] == [0, 1]
+    assert closed.line["late"] == []

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from fedstale.core import BadInput, Local, WithTruth, drifts, needs_last_gradient, require, starts_clients
+from fedstale.core import BadInput, Local, WithTruth, drifts, needs_last_gradient, require, selects, starts_clients
 from fedstale.experiments.schema import Section, Training, load, validated
 from fedstale.experiments.spec import Algorithm, Spec, Table, algorithm, as_table, make, make_defence
 from fedstale.federation.state.server_state import Rules
@@ -31,6 +31,8 @@ class RoundSection(Section):
 
     deadline: Positive = 120.0  # seconds; a later reply is refused
     quorum: Annotated[int, Field(ge=0)] = 1  # a round with fewer good replies is void and tried again
+    target: Annotated[int, Field(ge=0)] = 0  # a round closes with this many good replies; 0: it waits for all
+    ask: Annotated[float, Field(ge=1)] = 1.0  # clients that are asked, as a multiple of the target
     poll: Positive = 1.0  # seconds between two pulls of replies, at most
     group: Annotated[int, Field(ge=1)] = 4  # messages in memory at once
     retries: Annotated[int, Field(ge=0)] = 3  # void rounds in a row before the server gives up
@@ -137,4 +139,14 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     require(ok, f"{a.label} is for simulations: real clients begin at the parameters sent and return updates only")
     own = "real clients bring their training loop in their app, as client_app(…, train=…), not in local.train"
     require(a.local.train is None, f"{own}, got {a.local.train!r}")
+    _check_target(file.round, a)
     return Settings(folder, file, Rules(a.strategy, a.estimator, a.server, make_defence(file.defence)), a)
+
+
+def _check_target(how: RoundSection, a: Algorithm) -> None:
+    ok = how.target == 0 or how.target >= how.quorum
+    require(ok, f"round.target must be 0 or at least the quorum, {how.quorum}, got {how.target}")
+    ok = how.target == 0 or selects(a.strategy) is None
+    require(ok, f"round.target must be 0 with {a.label}, which selects the clients itself, got {how.target}")
+    ok = how.target > 0 or how.ask == 1
+    require(ok, f"round.ask is a multiple of round.target, which must be above 0, got ask = {how.ask:g}")

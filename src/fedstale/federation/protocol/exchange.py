@@ -58,8 +58,13 @@ class Exchange:
         outcome, until = Outcome({}, {}), self.link.now() + self.settings.deadline
         sent = looked = self.link.now()
         while waiting:
-            came, handles = 0, list(waiting)
+            came, handles = (
+                0,
+                sorted(waiting, key=lambda handle: waiting[handle].token),
+            )  # random: no client is favoured
             for k in range(0, len(handles), self.settings.group):
+                if len(outcome.accepted) >= enough:
+                    break
                 for arrival in self.link.pull(handles[k : k + self.settings.group]):
                     came += self._take(arrival, waiting, answered, outcome, buffer)
             now = self.link.now()

@@ -22,6 +22,7 @@ class RoundReplies(NamedTuple):
     idle: Ids  # positions of the clients that were online, but not asked to train
     seconds: float
     refused: tuple[int, ...] = ()  # clients whose update the defence refused; they are rejected, too
+    late: tuple[int, ...] = ()  # clients that were still at work when enough others had answered
 
 
 def close(
@@ -93,7 +94,8 @@ def _line(state: ServerState, replies: RoundReplies, r: Round, step: Array) -> d
         "asked": asked,
         "heard": state.ids[r.clients].tolist(),
         "idle": state.ids[replies.idle].tolist(),
-        "absent": sorted(set(asked) - set(outcome.accepted) - set(outcome.rejected)),
+        "absent": sorted(set(asked) - set(outcome.accepted) - set(outcome.rejected) - set(replies.late)),
+        "late": list(replies.late),
         "rejected": {str(i): reason for i, reason in sorted(outcome.rejected.items())},
         "refused": sorted(replies.refused),
         "missing": np.delete(state.ids, r.clients).tolist(),

@@ -7,6 +7,7 @@ server would look like absence of the clients, and every estimate of p_i would b
 """
 
 import logging
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from fedstale.federation.state.ledger import Ledger
 from fedstale.federation.state.manifest import read_manifest
 from fedstale.federation.state.roster import Roster
 from fedstale.federation.state.server_state import Rules, ServerState
+from fedstale.rng import stream
 from fedstale.runs.metrics import TRACED
 
 log = logging.getLogger("fedstale.federation")
@@ -106,14 +108,15 @@ class Server:
         nodes = self._present(roster)
         began = self.link.now()
         available, chosen, remembered, rejected = self._select(state, roster, nodes)
-        outcome = self.exchange(self._orders(state, nodes, chosen, train=True))
+        outcome = self.exchange(self._orders(state, nodes, chosen, train=True), self.how.target or None)
+        late = tuple(sorted(self.exchange.late)) if self.how.target else ()
         good, quorum = len(outcome.accepted), self.how.quorum
         if good < quorum:
             raise Void(f"{good} good replies, the quorum is {quorum}; rejected: {outcome.rejected or 'none'}")
         outcome = outcome._replace(rejected=rejected | outcome.rejected)
         idle, seconds = np.setdiff1d(available, chosen), self.link.now() - began
         state = state._replace(checkpoint=state.checkpoint._replace(state=remembered))
-        brought = RoundReplies(roster.weights, outcome, chosen, idle, seconds)
+        brought = RoundReplies(roster.weights, outcome, chosen, idle, seconds, late=late)
         after, line = close(state, self.rules, self.settings.local, brought)
         self.ledger.commit(after, line)
         for client, reason in line["rejected"].items():
@@ -132,7 +135,8 @@ class Server:
         now, here = state.checkpoint, state.positions(nodes)
         selecting = selects(self.rules.strategy)
         if selecting is None:
-            return here, here, now.state, {}
+            asked = self._drawn(here, now.t + 1)
+            return asked, asked, now.state, {}
         replies = self.exchange(self._orders(state, nodes, here, train=False))
         available = state.positions(replies.accepted)
         losses = np.array([replies.accepted[i].loss for i in state.ids[available].tolist()], np.float32)
@@ -141,6 +145,17 @@ class Server:
         a = Availability(now.t + 1, available, losses, roster.weights, estimator.probs(now.belief), mixing)
         chosen, remembered = selecting.select(now.state, a)
         return available, chosen, remembered, replies.rejected
+
+    def _drawn(self, here: Ids, t: int) -> Ids:
+        """All clients that are online or, with a target, some more than it, drawn at random.
+
+        The others are not available in this round: p_i is the chance that an update is here, and the draw is a
+        part of it, as is being among the first to answer. Otherwise slow clients would count too little.
+        """
+        most = math.ceil(self.how.ask * self.how.target) if self.how.target else len(here)
+        if len(here) <= most:
+            return here
+        return np.sort(stream(self.settings.file.seed, "ask", t).choice(here, most, replace=False))
 
     def _present(self, roster: Roster) -> dict[int, int]:
         """Client → node of the members that are online; waits until they are a quorum."""
