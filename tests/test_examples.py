@@ -1,6 +1,7 @@
 """The examples for copying run, with fewer rounds, and `fedstale report` reads what they store."""
 
 import importlib
+import random
 import re
 import runpy
 import sys
@@ -110,3 +111,14 @@ def test_the_minibatches_of_published_runs_are_those_of_torch_loaders(tmp_path: 
         for client in np.flatnonzero(row).tolist():
             assert torch.cat([*loaders[client]]).tolist() == orders[t, client].tolist()
     assert len(orders) == 4
+
+
+def test_the_labels_of_published_runs_are_divided_in_shuffled_order(tmp_path: Path) -> None:
+    y = np.arange(1000) % 10
+    clients = published(tmp_path)["divided"](y, 3, 0.5)
+    assert len({*np.concatenate(clients).tolist()}) == sum(map(len, clients)) == 200
+    labels = list(range(10))
+    random.Random(12345).shuffle(labels)
+    draw, size = np.random.RandomState(12345), sum(int((y[mine] == labels[0]).sum()) for mine in clients)
+    counts = draw.multinomial(size, draw.dirichlet([0.5] * 3))  # the first label takes the first proportions
+    assert [int((y[mine] == labels[0]).sum()) for mine in clients] == counts.tolist()
