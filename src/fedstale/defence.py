@@ -26,6 +26,7 @@ DEVIATIONS = 3.0  # median deviations of log norms, where these differ so much t
 ALLOWANCE = 0.1  # a cosine that raises no doubt: losses are not convex everywhere
 LARGEST = 0.5  # a cosine that counts
 PACE = 0.3  # of the running means that an update and its parameters are compared with
+HEAVY = 10.0  # times the usual weight is the most that a client can give itself
 TINY = 1e-300
 
 
@@ -143,8 +144,20 @@ class Defence:
         Clients that send zeros have shown themselves: there are so many fewer liars among the others.
         """
         empty = int(np.count_nonzero((w.counts > 0) & (w.norms == 0)))
-        lying = min(int(self.liars * len(w.norms)), math.ceil(self.liars * m) + SLACK)
-        return min((m + 1) // 2, m - max(lying - empty, 0))
+        return min((m + 1) // 2, m - max(self._lying(len(w.norms), m) - empty, 0))
+
+    def _lying(self, n: int, m: int) -> int:
+        """How many of m clients that were heard may be liars, of n that there are."""
+        return min(int(self.liars * n), math.ceil(self.liars * m) + SLACK)
+
+    def fair(self, weights: Floats) -> Floats:
+        """(n,) the weights that clients tell, NaN for none, with none above HEAVY times the usual one."""
+        told = np.sort(weights[np.isfinite(weights)])
+        if len(told) == 0:
+            return weights
+        k = min((len(told) + 1) // 2, len(told) - self._lying(len(weights), len(told)))
+        bounded: Floats = np.minimum(weights, HEAVY * told[max(k, 1) - 1])
+        return bounded
 
 
 def screened(

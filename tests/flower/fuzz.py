@@ -26,6 +26,7 @@ from fedstale.flower import FedStale
 from tests.flower.direct import Direct, away, reply
 
 HONEST, LIARS = 12, 60
+LOUD = HONEST + 5  # liars from here on never shout: that would make the loud ones a majority of the clients
 Rng = np.random.Generator
 Lie = Callable[[RecordDict, Rng], Any]  # changes the content of an honest reply
 MODEL = {
@@ -149,6 +150,10 @@ LIES: dict[str, Lie] = {
     "renamed metrics": lambda c, rng: c.__setitem__("measures", c.pop("metrics")),
     "nothing": lambda c, rng: c.clear(),
 }  # fmt: skip
+SHOUTS: dict[str, Lie] = {
+    "shout": lambda c, rng: _become(c["arrays"]["scale"], np.array(10.0 ** rng.uniform(3, 30))),
+    "shout down": lambda c, rng: _become(c["arrays"]["scale"], np.array(-(10.0 ** rng.uniform(3, 30)))),
+}  # sound but for their norm
 BAD_WEIGHT = ("no metrics", "two metrics", "no weight", "weight")
 OTHER_METRICS = ("other metrics", "longer list")
 
@@ -165,7 +170,8 @@ class Clients:
             return self._evaluated(message, k)
         if k < HONEST:
             return honest
-        name = _one(self.rng, "error", "foreign", "unknown", "twice", *LIES)
+        lies = LIES | SHOUTS if k < LOUD else LIES
+        name = _one(self.rng, "error", "foreign", "unknown", "twice", *lies)
         self.sent[name] += 1
         if name == "error":
             return away(message, "x" * int(self.rng.integers(10**4)))
@@ -177,7 +183,7 @@ class Clients:
         if name == "twice":
             self.sent[name] += 1
             return [self._lie(message), self._lie(message)]
-        LIES[name](honest.content, self.rng)
+        lies[name](honest.content, self.rng)
         return honest
 
     def _lie(self, message: Message) -> Message:
@@ -186,8 +192,8 @@ class Clients:
         return made
 
     def _reply(self, message: Message) -> Message:
-        sent = message.content["arrays"]
-        return reply(message, {name: a.numpy().astype(MODEL[name].dtype) for name, a in sent.items()}, METRICS)
+        sent = {name: a.numpy().astype(MODEL[name].dtype) for name, a in message.content["arrays"].items()}
+        return reply(message, sent | {"layer.weight": sent["layer.weight"] + np.float32(0.01)}, METRICS)
 
     def _evaluated(self, message: Message, k: int) -> Message:
         made = reply(message, {}, METRICS)

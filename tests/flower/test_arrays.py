@@ -79,7 +79,8 @@ def test_small_steps_add_up_in_half_precision():
         given.append(w.item())
         return reply(message, {"w": w + np.float16(amounts[context.node_id - 1000])}, {"num-examples": 1})
 
-    found = after(FedStale("fedavg", fraction_evaluate=0.0), {"w": np.ones(1, np.float16)}, answer, rounds=4, n=4)
+    plain = FedStale("fedavg", fraction_evaluate=0.0, defence=None)
+    found = after(plain, {"w": np.ones(1, np.float16)}, answer, rounds=4, n=4)
     assert given[:8] == [1.0] * 8  # a quarter of a spacing each
     assert found["w"].numpy().item() == 1 + 2**-10
 
@@ -118,7 +119,8 @@ def test_buffers_are_averaged_as_flower_does_and_not_divided_by_p():
         "half.running_var": np.ones(3, np.float16), "mask": np.array([True, False]),
     }  # fmt: skip
     amounts = [0, 0.25, 9]
-    rare = Uneven(fs.FedStale(beta=1.0), fraction_evaluate=0.0, estimator=fs.Known([0.01, 0.5, 0.5]))
+    known = fs.Known([0.01, 0.5, 0.5])
+    rare = Uneven(fs.FedStale(beta=1.0), fraction_evaluate=0.0, estimator=known, defence=None)
     ours, theirs = (after(s, arrays, adding(amounts)) for s in (rare, FedAvg(fraction_evaluate=0.0)))
     assert np.abs(ours["w"].numpy()).max() > np.abs(theirs["w"].numpy()).max()
     for name in ("bn.running_mean", "bn.running_var", "half.running_var"):
@@ -131,7 +133,8 @@ def test_buffers_are_averaged_as_flower_does_and_not_divided_by_p():
 
 def test_other_names_of_buffers_can_be_given():
     arrays = {"w": np.zeros(2, np.float32), "net.scale": np.ones(2, np.float32)}
-    strategy = Uneven("unbiased", fraction_evaluate=0.0, estimator=fs.Known([0.1] * 3), buffers=["*.scale"])
+    known = fs.Known([0.1] * 3)
+    strategy = Uneven("unbiased", fraction_evaluate=0.0, estimator=known, buffers=["*.scale"], defence=None)
     found = after(strategy, arrays, adding([1, 1, 1]))
     np.testing.assert_allclose(found["w"].numpy(), 10)
     np.testing.assert_allclose(found["net.scale"].numpy(), 2)

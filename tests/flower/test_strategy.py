@@ -26,7 +26,12 @@ def trained(strategy, grid, rounds, **settings):
 def simulated(strategy, there, task=TASK):
     estimator = strategy.rules.estimator.estimator
     *_, end = fs.simulate(
-        Serial(task, LOCAL), strategy.rules.strategy, fs.Trace(there), rounds=len(there), estimator=estimator
+        Serial(task, LOCAL),
+        strategy.rules.strategy,
+        fs.Trace(there),
+        rounds=len(there),
+        estimator=estimator,
+        defence=strategy.rules.defence,
     )
     found = strategy._training.population.checkpoint.belief
     assert np.array_equal(strategy.rules.estimator.probs(found), estimator.probs(end.checkpoint.belief))

@@ -20,6 +20,7 @@ from fedstale.core import (
     require,
     starts_clients,
 )
+from fedstale.defence import Defence
 from fedstale.estimators import Intervals
 from fedstale.federation.state.cohorts import Cohorts
 from fedstale.federation.state.resize import resize
@@ -68,6 +69,7 @@ class Rules(NamedTuple):
     strategy: Strategy
     estimator: Cohorts
     server: Server
+    defence: Defence | None = None
 
     def enter(self, known: Population | None, names: Sequence[str], params: Array) -> Population:
         """The population with these clients online in the next round; those who are new join it."""
@@ -75,6 +77,7 @@ class Rules(NamedTuple):
         if known is None:
             n, state = len(names), self.strategy.init(len(names), d)
             start = Checkpoint(0, params, state, self.estimator.init(n), self.server.init(d), channel=None)
+            start = start._replace(defence=self.defence.init(n, d) if self.defence else None)
             known = Population(tuple(names), Clients.empty(n), start)
         before, online = {*known.names}, {*names}
         new = [name for name in names if name not in before]
@@ -88,7 +91,14 @@ class Rules(NamedTuple):
         state = resize(now.state, lambda n: self.strategy.init(n, d), old, np.arange(len(all_names)))
         belief = now.belief.resized(old, np.arange(len(all_names)))
         clients = resize(known.clients, Clients.empty, old, np.arange(len(all_names)))
+        now = self._watching(now, old, np.arange(len(all_names)))
         return Population(all_names, clients, now._replace(state=state, belief=belief))
+
+    def _watching(self, now: Checkpoint, old: Ids, new: Ids) -> Checkpoint:
+        """The checkpoint of clients `old` with a defence that watches clients `new`."""
+        if (defence := self.defence) is None:
+            return now
+        return now._replace(defence=resize(now.defence, lambda n: defence.init(n, len(now.params)), old, new))
 
     def forget(self, known: Population, rounds: int) -> Population:
         """The population without the clients that were not online in so many rounds; their rows are gone."""
@@ -101,10 +111,12 @@ class Rules(NamedTuple):
         belief = now.belief.resized(old, stay)
         clients = resize(known.clients, Clients.empty, old, stay)
         names = tuple(name for name, left in zip(known.names, gone.tolist(), strict=True) if not left)
-        return Population(names, clients, now._replace(state=state, belief=belief))
+        return Population(names, clients, self._watching(now, old, stay)._replace(state=state, belief=belief))
 
 
-def rules(rule: str | Strategy, estimator: str | Estimator | None, server: Server) -> Rules:
+def rules(
+    rule: str | Strategy, estimator: str | Estimator | None, server: Server, defence: Defence | None = None
+) -> Rules:
     """The rules that a user has chosen by name or as objects; refuses what clients of Flower cannot do."""
     if isinstance(rule, str):
         chosen = recipe(rule)
@@ -120,4 +132,6 @@ def rules(rule: str | Strategy, estimator: str | Estimator | None, server: Serve
     require(ok, "the estimator Known() needs p, one probability per client: a federation does not know them")
     ok = not (isinstance(rule, KeepsMemory) and rule.memory.folder is not None)
     require(ok, f"the memory of a Flower strategy is in RAM: it must have no folder, got {rule}")
-    return Rules(rule, Cohorts(belief), server)
+    if defence is not None:
+        require_kind("defence", defence)
+    return Rules(rule, Cohorts(belief), server, defence)

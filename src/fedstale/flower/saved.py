@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import BadInput, require
+from fedstale.defence import Defence
 from fedstale.flower.arrays import Layout, Slot, Values
 from fedstale.flower.population import Clients, Population, Rules
 from fedstale.flower.training import Training
@@ -52,16 +53,19 @@ def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) ->
     like = rules.enter(None, names, params).checkpoint
     tree = (Clients.empty(len(names)), like)
     clients, checkpoint = unpack(about["state"], tree, "state", lambda path: np.array(state[path]))
+    if checkpoint.defence is None:  # saved before there was a defence
+        checkpoint = checkpoint._replace(defence=like.defence)
     return Training(Population(names, clients, checkpoint), layout, values)
 
 
 def _described(rules: Rules) -> str:
     """The parts without the settings that have their default: a later version may have more of them."""
-    return ", ".join(map(_settings, (rules.strategy, rules.estimator.estimator, rules.server)))
+    own = () if rules.defence == Defence() else (rules.defence or "no defence",)  # came later, and is on by default
+    return ", ".join(map(_settings, (rules.strategy, rules.estimator.estimator, rules.server, *own)))
 
 
 def _settings(part: object) -> str:
     if not dataclasses.is_dataclass(part):
-        return repr(part)
+        return str(part)
     values = [(f.name, repr(getattr(part, f.name)), repr(f.default)) for f in dataclasses.fields(part)]
     return f"{type(part).__name__}({', '.join(f'{name}={x}' for name, x, default in values if x != default)})"

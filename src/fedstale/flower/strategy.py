@@ -16,6 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp.strategy import FedAvg
 
 from fedstale.core import BadInput, Estimator, Server, Strategy, require
+from fedstale.defence import Defence
 from fedstale.flower.arrays import BUFFERS, Layout, Values
 from fedstale.flower.identity import Identities
 from fedstale.flower.population import rules
@@ -46,8 +47,9 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     `server` is what is done with a step. `buffers` are patterns of names of floating-point arrays that are not
     trained; they are averaged, as arrays of whole numbers are. `loss_key` and `steps_key` are the metrics with a
     client's training loss, by which CA-Fed selects, and with its local steps, which FedNova needs. A client that
-    was not online for `forget_after` rounds is forgotten; by default none is. The server calculates in float32,
-    and every array keeps its dtype.
+    was not online for `forget_after` rounds is forgotten; by default none is. A `defence` judges every update, so
+    that clients that lie are refused; None turns it off. The server calculates in float32, and every array keeps
+    its dtype.
     """
 
     def __init__(
@@ -57,12 +59,13 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         train_metrics_aggr_fn: Aggregate | None = None, evaluate_metrics_aggr_fn: Aggregate | None = None, *,
         estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
         loss_key: str = "train_loss", steps_key: str = "num-steps", forget_after: int | None = None,
+        defence: Defence | None = Defence(),
     ) -> None:  # fmt: skip
         super().__init__(
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
             weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn, evaluate_metrics_aggr_fn,
         )  # fmt: skip
-        self.rules = rules(rule, estimator, server)
+        self.rules = rules(rule, estimator, server, defence)
         ok = not isinstance(buffers, str)
         require(ok, f'buffers must be a list of patterns such as ["*running_mean"], got {buffers!r}')
         ok = forget_after is None or forget_after >= 1
@@ -112,7 +115,9 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         if training is None or asked is None:  # nobody was asked
             return None, None
         good, refused = sound(replies, asked, training.layout, self.keys)
-        self._training = closed(self.rules, training, good, asked.idle)
+        self._training, lies = closed(self.rules, training, good, asked.idle)
+        refused |= {str(node): lies[k] for node, k in asked.nodes.items() if k in lies}
+        good = {k: reply for k, reply in good.items() if k not in lies}
         self._tell(asked, good, refused)
         contents = [reply.content for reply in good.values()]
         return self.arrays, self.train_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None

@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord
 
 from fedstale import core
 from fedstale.core import Availability, BadInput, Ids, Round, Work, selects
+from fedstale.defence import screened
 from fedstale.flower.arrays import Layout, Values, averaged
 from fedstale.flower.population import Population, Rules
 from fedstale.flower.replies import Checked
@@ -59,21 +60,42 @@ def chosen(rules: Rules, population: Population, available: Ids) -> tuple[Popula
     return population._replace(checkpoint=now._replace(state=state)), train
 
 
-def closed(rules: Rules, training: Training, replies: Mapping[int, Checked], idle: Ids) -> Training:
-    """The training after a round with these replies, by position; `idle` clients were left out by the rule."""
-    population, layout, values = training
-    positions, good = np.array(sorted(replies), np.int64), [replies[k] for k in sorted(replies)]
-    weights = [reply.weight for reply in good]
-    population = population.heard(positions, weights, [reply.loss for reply in good])
-    now, sent = population.checkpoint, layout.flat(values)
+def closed(
+    rules: Rules, training: Training, replies: Mapping[int, Checked], idle: Ids
+) -> tuple[Training, dict[int, str]]:
+    """The training after a round with these replies, by position, and why the defence has refused some of them.
+
+    `idle` clients were left out by the rule.
+    """
+    before, layout, values = training
+    population, sent = _heard(rules, before, replies), layout.flat(values)
+    positions, all_ = np.array(sorted(replies), np.int64), [replies[k] for k in sorted(replies)]
     r = Round(
-        now.t + 1, sent, positions, _updates(good, sent), np.ones((len(good), 1), np.bool_),
+        before.checkpoint.t + 1, sent, positions, _updates(all_, sent), np.ones((len(all_), 1), np.bool_),
         population.clients.losses[positions].astype(np.float32), population.weights,
-        rules.estimator.probs(now.belief), _work(good),
+        rules.estimator.probs(before.checkpoint.belief), _work(all_),
     )  # fmt: skip
+    now, r, _, refused = screened(rules.defence, rules.strategy, before.checkpoint, r)
+    if refused:  # what they say of themselves does not count either
+        population = _heard(rules, before, {k: reply for k, reply in replies.items() if k not in refused})
+        r = r._replace(weights=population.weights)
     _, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, idle)
+    good = [replies[k] for k in r.clients.tolist()]
+    weights = population.clients.weights[r.clients].tolist()
     means = {s.name: averaged(s, [g.values[s.name] for g in good], weights) for s in layout.buffers if good}
-    return Training(population._replace(checkpoint=after), layout, {**values, **means, **layout.cut(after.params)})
+    values = {**values, **means, **layout.cut(after.params)}
+    return Training(population._replace(checkpoint=after), layout, values), refused
+
+
+def _heard(rules: Rules, population: Population, replies: Mapping[int, Checked]) -> Population:
+    """The population after these replies; with a defence no client makes itself much heavier than usual."""
+    positions = np.array(sorted(replies), np.int64)
+    good = [replies[k] for k in sorted(replies)]
+    heard = population.heard(positions, [reply.weight for reply in good], [reply.loss for reply in good])
+    if rules.defence is None:
+        return heard
+    fair = rules.defence.fair(heard.clients.weights)
+    return heard._replace(clients=heard.clients._replace(weights=fair))
 
 
 def _work(replies: Sequence[Checked]) -> Work | None:
