@@ -1,5 +1,6 @@
 """A client's connection to a link that is played by the test; test_flower_security.py has a real one."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ pytest.importorskip("flwr", reason="flwr is not installed; `make test-flower` ru
 
 import httpx
 from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.node_pb2 import Node
 
 from fedstale.federation.client import fleet
 from fedstale.federation.client.notes import Notes
@@ -67,3 +69,21 @@ def test_an_order_that_is_gone_from_the_link_is_over(connected):
     gone = SimpleNamespace(object_found=False, object_available=False)
     with pytest.raises(fleet.Ended, match="could not be found"):
         connected(PullObject=lambda request: gone).with_content(1, ObjectTree(object_id="a" * 64))
+
+
+def test_heartbeats_go_on_while_a_client_trains_and_after_one_was_lost(connected, monkeypatch):
+    beats, enough = [], threading.Event()
+
+    def beat(request):
+        beats.append(request.node.node_id)
+        if len(beats) == 3:
+            enough.set()
+        if len(beats) == 2:
+            raise httpx.ConnectError("gone")
+
+    monkeypatch.setattr(fleet, "BEAT", 0.01)
+    client = connected(SendNodeHeartbeat=beat, DeactivateNode=lambda request: None, close=lambda: None)
+    client.node = Node(node_id=5)
+    assert enough.wait(30)  # this thread does something else meanwhile
+    client.close()
+    assert beats[:3] == [5, 5, 5]
