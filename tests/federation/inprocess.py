@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from fedstale.core import Task
-from fedstale.federation.client.training import train_on_order
+from fedstale.federation.client.training import OneClient, score_on_order, train_on_order
 from fedstale.federation.protocol.link import Arrival, Body, Order
 from fedstale.federation.state.roster import Member, Roster, key_of
 
@@ -44,6 +44,8 @@ class InProcess:
 
     def trained(self, order: Order) -> Body:
         """An honest reply."""
+        if order.evaluate:
+            return score_on_order(OneClient(self.task, order.client), order)
         return train_on_order(self.task, order)
 
     def pull(self, messages: Sequence[str]) -> Sequence[Arrival]:

@@ -16,13 +16,13 @@ from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedstale.core import Local
+from fedstale.core import Clients, Local
 from fedstale.federation import settings
 from fedstale.federation.client.app import client_app, task_app
 from fedstale.federation.client.training import OneClient, train_on_order
 from fedstale.federation.protocol import grid, messages
 from fedstale.federation.protocol.link import Body, Fault, LinkDown, Order
-from fedstale.federation.protocol.validation import STYPE
+from fedstale.federation.protocol.validation import STYPE, check
 from fedstale.federation.server.rounds import Server
 from fedstale.federation.state import roster
 from tests.federation import fuzz, inprocess
@@ -327,3 +327,30 @@ def test_a_model_with_batch_norm_has_the_bits_of_a_simulation(tmp_path):
         assert np.array_equal(exported[name], value.numpy()), name
         assert exported[name].dtype == value.numpy().dtype
     assert of_module(make).layout() == task.layout()
+
+
+@pytest.mark.parametrize("personal", [(), ("0.weight",)])
+def test_a_client_evaluates_on_its_test_samples(personal, tmp_path):
+    torch = pytest.importorskip("torch")
+    from fedstale.federation.server.app import of_module
+    from fedstale.tasks.supervised import Supervised
+
+    draw = torch.Generator().manual_seed(0)
+    train, held = (
+        [(torch.randn(20, 4, generator=draw), torch.randint(3, (20,), generator=draw))] for _ in range(2)
+    )
+    make = lambda: torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 3))  # noqa: E731
+    fake, start = FakeGrid(range(N)), of_module(make, personal=personal)(5)
+    fake.app = client_app(make, lambda c: train, test=lambda c: held, personal=personal)
+    link = grid.GridLink(fake, proven=True, size=4 * len(start))
+    order = ORDER._replace(params=start, train=False, evaluate=True)
+    (arrival,) = link.pull(link.send([order], 60.0))
+    task = Supervised(make, train, test=held, personal=personal)
+    due = (
+        task.evaluate(start)
+        if not personal
+        else task.evaluate(start, None, Clients({0: task.initial_state(ORDER.seed)}))
+    )
+    got = check(arrival.body, order, np.empty(1, np.float32))
+    assert got.loss == pytest.approx(due["loss"], rel=1e-6)
+    assert got.update[0] == pytest.approx(due["accuracy"])

@@ -14,7 +14,16 @@ from fedstale.cli.upkeep import Folder
 from fedstale.core import require
 from fedstale.federation import settings
 from fedstale.federation.ops import control, launcher, processes, runner, template
-from fedstale.federation.server.diagnostics import SILENT, heard_weight, in_words, mute, read_status, write_trace
+from fedstale.federation.server.diagnostics import (
+    SILENT,
+    evaluation,
+    heard_weight,
+    in_words,
+    mute,
+    read_status,
+    scores_in_words,
+    write_trace,
+)
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_line, read_metrics
 
@@ -111,6 +120,8 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
     print(f"round {now['round']} of {s.file.rounds}, server {'running' if now['server'] else 'not running'}")
     if lines:
         print(f"round {lines[-1]['round']} {in_words(lines[-1])}")
+    if found := evaluation(lines):
+        print(scores_in_words(found))
     print_table(now["clients"], empty="no round yet")
     for client in now["mute"]:
         print(f"client {client} is mute: online, but without an answer in the last {SILENT} rounds that asked it")

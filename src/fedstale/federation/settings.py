@@ -33,6 +33,7 @@ class RoundSection(Section):
     quorum: Annotated[int, Field(ge=0)] = 1  # a round with fewer good replies is void and tried again
     target: Annotated[int, Field(ge=0)] = 0  # a round closes with this many good replies; 0: it waits for all
     ask: Annotated[float, Field(ge=1)] = 1.0  # clients that are asked, as a multiple of the target
+    evaluate: Annotated[int, Field(ge=0)] = 0  # clients evaluate the model after every so many rounds; 0: never
     poll: Positive = 1.0  # seconds between two pulls of replies, at most
     group: Annotated[int, Field(ge=1)] = 4  # messages in memory at once
     retries: Annotated[int, Field(ge=0)] = 3  # void rounds in a row before the server gives up

@@ -16,8 +16,8 @@ from flwr.clientapp import ClientApp
 
 from fedstale.core import Task
 from fedstale.federation.client.own import OwnState
-from fedstale.federation.client.training import OneClient, train_on_order
-from fedstale.federation.protocol.messages import LOSS, TRAIN, WHO, pack_body, unpack_order
+from fedstale.federation.client.training import OneClient, score_on_order, train_on_order
+from fedstale.federation.protocol.messages import EVALUATE, LOSS, TRAIN, WHO, pack_body, unpack_order
 
 if TYPE_CHECKING:  # torch is slow to load
     from fedstale.tasks.supervised import Treatment
@@ -28,24 +28,32 @@ Loader = Iterable[tuple[Any, Any]]  # batches of (inputs, targets)
 def client_app(
     model: Any, data: Callable[[Context], Loader], loss: Any = None, ridge: float = 0.0,
     buffers: "Treatment" = "average", personal: Sequence[str] = (), train: Callable[..., Any] | None = None,
+    test: Callable[[Context], Loader] | None = None,
 ) -> ClientApp:  # fmt: skip
     """A ClientApp that trains `model` on the samples of a loader; `loss` is that of Supervised, or cross entropy.
 
     The loader is read to its end once per message. How it shuffles and batches does not matter: batches are
     drawn from the named stream of the round, as in simulations. `buffers` and `personal` are those of Supervised,
     `train` is a loop of your own as in `Local(train=…)`. What stays with the client is in a folder that the node's
-    configuration names as `own`; `fedstale federation join` makes one.
+    configuration names as `own`; `fedstale federation join` makes one. `test(context)` makes a loader of samples
+    that are not trained on, for `[round] evaluate`; without it, clients tell the loss of their training samples.
     """
 
     def own(context: Context) -> tuple[Task, int]:
         from fedstale.tasks.losses import cross_entropy
         from fedstale.tasks.supervised import Supervised
 
-        x, y = (np.concatenate([np.asarray(batch) for batch in part]) for part in zip(*data(context), strict=True))
+        held_out = None if test is None else [_whole(test(context))]
         settings: Any = {"loss": loss or cross_entropy, "ridge": ridge, "buffers": buffers, "personal": personal}
-        return Supervised(model, [(x, y)], **settings), 0
+        return Supervised(model, [_whole(data(context))], test=held_out, **settings), 0
 
     return task_app(own, train)
+
+
+def _whole(loader: Loader) -> tuple[Any, Any]:
+    """All inputs and all targets of a loader."""
+    x, y = (np.concatenate([np.asarray(batch) for batch in part]) for part in zip(*loader, strict=True))
+    return x, y
 
 
 def task_app(own: Callable[[Context], tuple[Task, int]], train: Callable[..., Any] | None = None) -> ClientApp:
@@ -60,7 +68,9 @@ def task_app(own: Callable[[Context], tuple[Task, int]], train: Callable[..., An
         order = unpack_order(message.content, message.metadata.message_type, context.node_id)
         folder = context.node_config.get("own")
         kept = None if folder is None else OwnState(Path(str(folder)))
-        return Message(pack_body(train_on_order(OneClient(task, client), order, train, kept)), reply_to=message)
+        mine = OneClient(task, client)
+        body = score_on_order(mine, order, kept) if order.evaluate else train_on_order(mine, order, train, kept)
+        return Message(pack_body(body), reply_to=message)
 
     def who(message: Message, context: Context) -> Message:
         number = int(context.node_config.get("client", -1))
@@ -68,5 +78,6 @@ def task_app(own: Callable[[Context], tuple[Task, int]], train: Callable[..., An
 
     app.train(TRAIN.partition(".")[2])(answer)
     app.query(LOSS.partition(".")[2])(answer)
+    app.query(EVALUATE.partition(".")[2])(answer)
     app.query(WHO.partition(".")[2])(who)
     return app

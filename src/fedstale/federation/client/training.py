@@ -1,6 +1,7 @@
 """What a client does with an order: the local training of `engines.Serial`, from the same named streams."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -78,6 +79,23 @@ class OneClient:
         if self.own:
             return self.own.evaluate(params, buffers, states)
         return self.keeper.evaluate(params, buffers) if self.keeper else self.task.evaluate(params)
+
+
+def score_on_order(task: OneClient, order: Order, kept: OwnState | None = None) -> Body:
+    """The reply to an order to evaluate: the loss, and the accuracy or -1, on the client's test samples.
+
+    A client without test samples tells its training objective as its loss.
+    """
+    state = kept.before(order.run, order.t) if kept else None
+    state = task.initial_state(order.seed) if task.own and state is None else state
+    found = task.evaluate(order.params, order.buffers, None if state is None else Clients({task.client: state}))
+    loss, accuracy = found.get("loss", math.nan), found.get("accuracy", math.nan)
+    loss = found.get("objective", loss) if math.isnan(loss) else loss
+    require(math.isfinite(loss), f"the task must evaluate a loss or an objective, got {dict(found)}")
+    accuracy = -1.0 if math.isnan(accuracy) else accuracy
+    data = np.array([accuracy], "<f4").tobytes()
+    about = (order.t, order.client, order.token, order.run)
+    return Body(*about, float(loss), "float32", (1,), STYPE, data)
 
 
 def train_on_order(

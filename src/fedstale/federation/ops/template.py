@@ -19,6 +19,7 @@ batch = 32
 [round]
 deadline = {deadline}  # seconds; an update that comes later is refused
 quorum = 1        # a round with fewer good updates is void and tried again
+evaluate = 0      # 10: after every tenth round the clients evaluate the model on their test samples
 
 [link]
 host = {host}
@@ -79,14 +80,24 @@ from fedstale.data import load
 from fedstale.flower import client_app
 
 
-def data(context):
+def digits(first):
     """Replace this by your own samples; here each client takes every 100th of the 8 × 8 digits."""
-    digits, mine = load("digits"), slice(int(context.node_config["client"]), None, 100)
-    x = torch.from_numpy(digits.x[mine]).float() / digits.scale
-    return DataLoader(TensorDataset(x, torch.from_numpy(digits.y[mine])), batch_size=64)
+    whole, mine = load("digits"), slice(first, None, 100)
+    x = torch.from_numpy(whole.x[mine]).float() / whole.scale
+    return DataLoader(TensorDataset(x, torch.from_numpy(whole.y[mine])), batch_size=64)
 
 
-app = client_app(model, data)
+def data(context):
+    """What this client trains on."""
+    return digits(first=int(context.node_config["client"]))
+
+
+def test(context):
+    """What this client evaluates the model on, if federation.toml says so."""
+    return digits(first=99 - int(context.node_config["client"]))
+
+
+app = client_app(model, data, test=test)
 '''
 
 SERVER = '''\

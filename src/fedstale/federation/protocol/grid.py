@@ -19,7 +19,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, inflate_object_from_contents, pull_objects
 
 from fedstale.federation.protocol.link import Arrival, Fault, LinkDown, Order
-from fedstale.federation.protocol.messages import LOSS, TRAIN, WHO, pack_order, unpack_body
+from fedstale.federation.protocol.messages import WHO, kind_of, pack_order, unpack_body
 from fedstale.federation.state.roster import key_hash
 
 ROOM = 1 << 20  # bytes of a reply besides its update
@@ -62,9 +62,7 @@ class GridLink:
         return {node.node_id: key for node in nodes if (key := self.who.get(node.node_id))}
 
     def send(self, orders: Sequence[Order], ttl: float) -> Sequence[str | None]:
-        messages = [
-            Message(pack_order(o), o.node, TRAIN if o.train else LOSS, ttl=ttl, group_id=str(o.t)) for o in orders
-        ]
+        messages = [Message(pack_order(o), o.node, kind_of(o), ttl=ttl, group_id=str(o.t)) for o in orders]
         with _reaching():
             return list(self.grid.push_messages(messages))
 

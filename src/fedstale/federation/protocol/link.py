@@ -38,6 +38,7 @@ class Order(NamedTuple):
     drift: Array | None = None  # (d,) added to every gradient (SCAFFOLD)
     train: bool = True  # False: only the loss is asked for
     buffers: Floats | None = None  # (b,) of a model whose buffers training changes
+    evaluate: bool = False  # asks for the scores of the parameters on the client's test samples; not with `train`
 
 
 class Packed(namedtuple("Packed", "dtype shape stype data")):

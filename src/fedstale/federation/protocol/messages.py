@@ -12,8 +12,13 @@ from fedstale.federation.protocol.link import Body, Order, Packed
 from fedstale.federation.protocol.validation import STYPE, WIDE
 
 WHO = "query.who"  # asks a node for its client number, in a federation without keys
-TRAIN, LOSS = "train.fedstale", "query.loss"
+TRAIN, LOSS, EVALUATE = "train.fedstale", "query.loss", "query.evaluate"
 ABOUT = ("t", "client", "token", "run")  # the fields of an order that its reply repeats
+
+
+def kind_of(order: Order) -> str:
+    """The type of the message for an order."""
+    return TRAIN if order.train else EVALUATE if order.evaluate else LOSS
 
 
 def pack_order(order: Order) -> RecordDict:
@@ -38,6 +43,7 @@ def unpack_order(content: RecordDict, kind: str, node: int) -> Order:
         int(config["seed"]), local, _vector(arrays["params"]),
         _vector(arrays["drift"]) if "drift" in arrays else None, kind == TRAIN,
         np.frombuffer(arrays["buffers"].data, "<f8").astype(np.float64) if "buffers" in arrays else None,
+        kind == EVALUATE,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from fedstale.core import Array, Floats, part, require
 from fedstale.federation import settings
 from fedstale.federation.ops.gate import note_reply_limit
 from fedstale.federation.protocol.grid import GridLink
-from fedstale.federation.server.diagnostics import status, write_trace
+from fedstale.federation.server.diagnostics import evaluation, status, write_trace
 from fedstale.federation.server.health import Health, served
 from fedstale.federation.server.logs import log_to
 from fedstale.federation.server.rounds import ClosedRound, Server, Start
@@ -60,11 +60,13 @@ def record(
     note_reply_limit(chosen.folder, link.size)
     if layout is not None:
         write_json(chosen.folder / LAYOUT, layout)
+    last = evaluation(read_metrics(chosen.state))
     health = Health(STALLED * chosen.file.round.deadline)
     with served(health, chosen.file.health.port):
         for closed in server.play():
-            last = {key: closed.line[key] for key in ("heard_weight", "missing")}
-            now = status(closed.state, server.rules.estimator) | last
+            last = evaluation([closed.line]) or last
+            heard = {key: closed.line[key] for key in ("heard_weight", "missing")}
+            now = status(closed.state, server.rules.estimator) | heard | last
             write_sealed(chosen.folder / "status.json", now)
             health.update(now)
             yield closed

@@ -74,6 +74,23 @@ def heard_weight(lines: list[dict[str, Any]]) -> float:
     return float(np.mean(shares)) if shares else 1.0
 
 
+def evaluation(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last evaluation by the clients, with its round; nothing if there was none."""
+    for line in reversed(lines):
+        if "evaluated" in line:
+            return {"evaluated_round": line["round"]} | {k: line[k] for k in ("evaluated", "accuracy", "test_loss")}
+    return {}
+
+
+def scores_in_words(found: dict[str, Any]) -> str:
+    """An evaluation as a sentence."""
+    told = {"accuracy": found["accuracy"], "loss": found["test_loss"]}
+    numbers = ", ".join(f"{name} {value:.4g}" for name, value in told.items() if value is not None)
+    return (
+        f"round {found['evaluated_round']} evaluated by {len(found['evaluated'])} clients: {numbers or 'no answer'}"
+    )
+
+
 def read_status(path: Path, t: int) -> dict[str, Any]:
     """What `status` said at the end of the last round, from its file; round t without clients if there is none."""
     if not path.exists():

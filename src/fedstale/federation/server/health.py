@@ -18,6 +18,8 @@ NUMBERS = {  # name in a status → type and help of the metric
     "round": ("gauge", "The last committed round."),
     "voids": ("counter", "Rounds that were void because the infrastructure failed."),
     "heard_weight": ("gauge", "Share of the objective's weight that the last round heard."),
+    "accuracy": ("gauge", "Accuracy on the clients' test samples at the last evaluation."),
+    "test_loss": ("gauge", "Loss on the clients' test samples at the last evaluation."),
 }
 PER_CLIENT = {
     "heard": ("counter", "Rounds in which the client was heard."),

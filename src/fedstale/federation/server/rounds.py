@@ -19,6 +19,7 @@ from fedstale.experiments.tracer import Tracer
 from fedstale.federation.protocol.exchange import Exchange
 from fedstale.federation.protocol.link import Link, Order, Void
 from fedstale.federation.server.close import RoundReplies, close
+from fedstale.federation.server.scores import scores
 from fedstale.federation.settings import Settings
 from fedstale.federation.state.cohorts import Cohorts
 from fedstale.federation.state.ledger import Ledger
@@ -118,11 +119,25 @@ class Server:
         state = state._replace(checkpoint=state.checkpoint._replace(state=remembered))
         brought = RoundReplies(roster.weights, outcome, chosen, idle, seconds, late=late)
         after, line = close(state, self.rules, self.settings.local, brought)
+        line |= self._scores(after, roster, nodes)
         self.ledger.commit(after, line)
         for client, reason in line["rejected"].items():
             log.warning("round %d: client %s rejected: %s", line["round"], client, reason)
         log.info("round %d: heard %s, absent %s", line["round"], line["heard"], line["absent"])
         return ClosedRound(after, line)
+
+    def _scores(self, after: ServerState, roster: Roster, nodes: Mapping[int, int]) -> dict[str, Any]:
+        """What the clients that are there say of the model after this round, if it is time to ask them."""
+        every, t = self.how.evaluate, after.checkpoint.t
+        if not every or (t % every and t != self.settings.file.rounds):
+            return {}
+        orders = self._orders(after, nodes, after.positions(nodes), train=False)
+        try:
+            outcome = self.exchange([order._replace(evaluate=True) for order in orders])
+        except Void as why:  # no reason to lose the round
+            log.warning("round %d is not evaluated: %s", t, why)
+            return {}
+        return scores(outcome, dict(zip(roster.ids.tolist(), roster.weights.tolist(), strict=True)))
 
     def _select(
         self, state: ServerState, roster: Roster, nodes: Mapping[int, int]
