@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from matplotlib.colors import to_rgb
 
 from fedstale.plots import comparison
@@ -120,3 +122,25 @@ def test_a_logarithmic_axis_has_plain_numbers() -> None:
     axes = drawn().axes[1]
     assert axes.yaxis.get_major_formatter()(0.2, 0) == "0.2"
     assert len(axes.get_yticks()) < 20
+
+
+def test_a_notebook_shows_a_plot_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython asks `_ipython_display_` first, and the end of a cell shows every figure that pyplot still has."""
+    import fedstale as fs
+
+    matplotlib.use("agg")
+    task = fs.Quadratic.random(n=3, d=2)
+    found = fs.compare(task, ["fedavg"], fs.Bernoulli(0.9), rounds=2, local=fs.Local(lr=0.1), out=tmp_path / "runs")
+    made: Any = fs.plot(found)
+    with pytest.raises(NotImplementedError):
+        made._ipython_display_()
+    assert pyplot.fignum_exists(made.number), "a window stays open"
+    monkeypatch.setattr(matplotlib, "get_backend", lambda: "module://matplotlib_inline.backend_inline")
+    with pytest.raises(NotImplementedError):
+        made._ipython_display_()
+    assert not pyplot.fignum_exists(made.number)
+
+
+def test_only_runs_can_be_plotted() -> None:
+    with pytest.raises(ValueError, match=r"source must be a folder or .* got 3"):
+        comparison.plot(3)  # type: ignore[arg-type]

@@ -1,16 +1,17 @@
 """The picture of a comparison: a curve per algorithm, and beneath it who took part."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedstale.core import Floats, require
+from fedstale.core import Floats, require, shown
 from fedstale.plots import raster
 from fedstale.plots.palette import DARK, GREY, STYLE, VERMILION, Look, looks
 from fedstale.runs import metrics, query
@@ -21,6 +22,7 @@ from fedstale.runs.statistics import spread
 from fedstale.runs.store import RunFolder
 
 
+@runtime_checkable
 class HasRuns(Protocol):
     """What `fs.compare` returns."""
 
@@ -35,15 +37,34 @@ def plot(source: str | PathLike[str] | HasRuns, setting: int = 0) -> Figure:
     """
     from matplotlib import pyplot  # it chooses the backend, which a command must not
 
+    # loads the backend, which may set `interactive`: our style would put it back
+    pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
+    ok = isinstance(source, str | PathLike | HasRuns)
+    require(ok, f"source must be a folder or what fs.compare returns, got {shown(source)}")
     found = query.settings(query.find(Path(source)).runs if isinstance(source, str | PathLike) else source.runs)
-    require(0 <= setting < len(found), f"setting must be from 0 to {len(found) - 1}, got {setting}")
+    ok = isinstance(setting, int) and 0 <= setting < len(found)
+    require(ok, f"setting must be from 0 to {len(found) - 1}, got {shown(setting)}")
     config, groups = found[setting]
     folders = {g.label: [run.folder for run in g.runs] for g in groups}
     read = _readable(folders)
     require(bool(read), f"there is no finished run to plot in setting {setting}; resume=True or --resume goes on")
     data = config["data"]
     title = f"{data.get('dataset', '?')}, {data.get('clients', '?')} clients, {config['rounds']} rounds"
-    return figure(read, groups[0].config, title, pyplot.figure, _behind(folders, read))
+    out = figure(read, groups[0].config, title, pyplot.figure, _behind(folders, read))
+    out._ipython_display_ = partial(_shown_once, out)  # type: ignore[attr-defined]
+    return out
+
+
+def _shown_once(out: Figure) -> None:
+    """Take the figure from pyplot when a notebook shows it, or the end of the cell would show it again.
+
+    NotImplementedError tells IPython to show it as any other figure.
+    """
+    from matplotlib import pyplot
+
+    if "inline" in matplotlib.get_backend():
+        pyplot.close(out)
+    raise NotImplementedError
 
 
 def comparison(groups: Mapping[str, Sequence[RunFolder]], title: str, path: Path) -> None:
