@@ -12,7 +12,6 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedstale.federation.client import warm
@@ -50,6 +49,8 @@ class Connection:
         return message if message is None else (message, message)
 
     def with_content(self, run, message):
+        if message.metadata.group_id == "killed":
+            raise SystemExit
         if message.metadata.group_id == "late":
             raise Ended("the run has ended")
         return message
@@ -149,11 +150,12 @@ def test_an_order_whose_run_has_ended_is_left(tmp_path):
 
 
 def test_the_next_process_tells_of_an_order_that_was_not_finished(tmp_path):
-    connection, notes = Connection(tmp_path), Notes(tmp_path / "notes")
+    message, notes = order(group="killed"), Notes(tmp_path / "notes")
+    connection = Connection(tmp_path, [remove_content_from_message(message)])
     warm.own_up(connection, notes)
     assert connection.sent == []
-    message = order()
-    notes.begin(message_to_proto(remove_content_from_message(message)).SerializeToString())
+    with pytest.raises(SystemExit):
+        warm.attend(connection, None, notes)
     warm.own_up(connection, notes)
     (reply,) = connection.sent
     assert reply.error.code == ErrorCode.CLIENT_APP_CRASHED
