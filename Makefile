@@ -1,6 +1,6 @@
 # make demo | test | check | format | bench | docs | setup       in .venv
 # make federation | test-flower, test-ray                        with Flower or Ray, each in an environment of its own
-# make test-browser, test-wheel, test-examples                   in .venv: the pages in Chromium; the built package;
+# make test-browser, test-wheel, test-trackers, test-examples    in .venv: the pages in Chromium; the built package; trackers;
 #                                                                examples that need other packages
 # make test-all                                                  every test there is
 PYTHON ?= python3
@@ -14,7 +14,7 @@ RAY := .venv-ray
 LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
 INSTALL = pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: setup demo test check format bench docs federation test-flower test-ray test-browser test-wheel \
+.PHONY: setup demo test check format bench docs federation test-flower test-ray test-browser test-trackers test-wheel \
         test-examples test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
@@ -23,7 +23,7 @@ $(VENV)/.ready-$(LOCK):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedstale needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/$(INSTALL) '.[dev,report,pandas,safetensors]'
-	rm -f $(VENV)/.ready-* $(VENV)/.docs-* $(VENV)/.browser-* $(VENV)/.examples-* && touch $@
+	rm -f $(VENV)/.ready-* $(VENV)/.docs-* $(VENV)/.browser-* $(VENV)/.trackers-* $(VENV)/.examples-* && touch $@
 
 demo: setup
 	$(BIN)/fedstale run experiments/demo.toml $(DEMO)
@@ -82,6 +82,13 @@ chromium:  # Debian's; without it, and without the right to install it, tests/br
 test-browser: $(VENV)/.browser-$(LOCK) chromium
 	$(BIN)/pytest tests/browser tests/ui -rs $(TESTS)
 
+$(VENV)/.trackers-$(LOCK): $(VENV)/.ready-$(LOCK)
+	$(BIN)/$(INSTALL) '.[tensorboard,wandb,mlflow,parquet]'
+	touch $@
+
+test-trackers: $(VENV)/.trackers-$(LOCK)
+	$(BIN)/pytest tests/trackers tests/cli/test_export.py -rs $(TESTS)
+
 test-wheel: setup
 	$(BIN)/pytest -m wheel tests/packaging -rs $(TESTS)
 
@@ -92,7 +99,7 @@ $(VENV)/.examples-$(LOCK): $(VENV)/.ready-$(LOCK)
 test-examples: $(VENV)/.examples-$(LOCK)
 	$(BIN)/pytest tests/test_examples.py tests/data/test_hugging_face.py -rs $(TESTS)
 
-test-others: test-wheel test-examples docs test-browser test-ray test-flower
+test-others: test-wheel test-examples docs test-browser test-trackers test-ray test-flower
 
 test-all: test test-others
 

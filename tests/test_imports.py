@@ -43,6 +43,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
     "runs": BASE,
     "plots": BASE | {"runs"},
+    "trackers": BASE | {"runs"},
     "report": BASE | {"runs", "plots"},
     "ui": BASE | {"runs", "plots", "report"},
     "arena": BASE | {"runs", "plots"},
@@ -54,7 +55,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "federation": BASE | {"defence", "memory", "registry", "simulate", "runs", "experiments", "engines", "tasks"},
     "flower": PARTS | {"defence", "federation", "registry", "simulate", "runs"},
     "cli": {"core", "simulate", "registry", "experiments", "papers", "plots", "report", "advise", "federation"}
-    | {"runs", "theory", "ui", "arena"},
+    | {"runs", "theory", "trackers", "ui", "arena"},
     "comparisons": {
         "core",
         "defence",
@@ -77,6 +78,9 @@ HOMES = {
     "plotly": {"report"},
     "starlette": {"ui"},
     "uvicorn": {"ui"},
+    "tensorboardX": {"trackers"},
+    "wandb": {"trackers"},
+    "mlflow": {"trackers"},
 }
 
 

@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and ed
     from fedstale.tasks.split import Split
     from fedstale.tasks.supervised import Supervised
     from fedstale.tasks.synthetic import synthetic
+    from fedstale.trackers.follow import log_runs
 
 __version__ = "0.1.0"
 
@@ -80,6 +81,7 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
     "early_exit_task": "fedstale.fed_cis.task:early_exit_task",
     "execute": "fedstale.experiments.execute:execute",
     "image_task": "fedstale.tasks.images:image_task",
+    "log_runs": "fedstale.trackers.follow:log_runs",
     "models": "fedstale.tasks.models",
     "plan": "fedstale.experiments.plan:plan",
     "plot": "fedstale.plots.comparison:plot",
@@ -100,8 +102,8 @@ __all__ = [  # and all names of the rooms below
     "Schedule", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split", "StartsClients", "StepDecay",
     "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work",
     "Workload", "Wraps", "Yogi", "compare", "data", "early_exit_task", "engine", "evaluate", "execute", "fed_cis",
-    "image_task", "metrics", "models", "part", "plan", "play", "plot", "read_experiment", "recipe", "record",
-    "registry", "runs", "simulate", "stream", "synthetic", "testing", "theory", "together",
+    "image_task", "log_runs", "metrics", "models", "part", "plan", "play", "plot", "read_experiment", "recipe",
+    "record", "registry", "runs", "simulate", "stream", "synthetic", "testing", "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__

@@ -1,4 +1,4 @@
-"""`fedstale export RUN --to FILE`: the trained model of a stored run as a file."""
+"""`fedstale export RUN --to FILE`: the trained model of a run, or the numbers of the runs of a folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,15 +7,56 @@ import typer
 
 from fedstale.cli.console import Store
 from fedstale.cli.show import find
+from fedstale.core import BadInput
+from fedstale.runs import frames
 from fedstale.runs.models import export as write_model
+from fedstale.runs.store import write_csv
+from fedstale.trackers.follow import log_runs
+from fedstale.trackers.writers import Tracker
+
+TABLES = ("csv", "parquet")
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="Name of a run or the beginning of it, or the run's folder.")],
-    to: Annotated[Path, typer.Option("--to", help="File to write: .pt for PyTorch, or .safetensors.")],
+    run: Annotated[
+        str, typer.Argument(help="A run (its name, the beginning of it, or its folder), or a folder of runs.")
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="A file .pt or .safetensors for the model; csv, parquet or a tracker for numbers."
+        ),
+    ],
     out: Store = Path("runs"),
+    into: Annotated[Path, typer.Option("--into", help="Folder for tables, or for the files of a tracker.")] = Path(
+        "logs"
+    ),
 ) -> None:
-    """Write the trained model of a run: its parameters and buffers by their names."""
-    found = write_model(find(run, out), to)
-    numbers = sum(values.size for values in found.values())
-    print(f"{to}: {len(found)} arrays, {numbers} numbers")
+    """Write the model of a run as a file, or the numbers of runs as tables or for a tracker.
+
+    `--to csv` and `--to parquet` write one table of runs and one of all their numbers; `--to tensorboard`, `wandb`
+    and `mlflow` log every run of the folder.
+    """
+    if to in TABLES:
+        _tables(Path(run), to, into)
+    elif to in [t.value for t in Tracker]:
+        print(f"{into}: {log_runs(run, to, into)} runs for {to}")
+    else:
+        found = write_model(find(run, out), Path(to))
+        numbers = sum(values.size for values in found.values())
+        print(f"{to}: {len(found)} arrays, {numbers} numbers")
+
+
+def _tables(folder: Path, to: str, into: Path) -> None:
+    rows = {"runs": frames.run_rows(folder), "metrics": frames.metric_rows(folder)}
+    into.mkdir(parents=True, exist_ok=True)
+    for name, table in rows.items():
+        path = into / f"{name}.{to}"
+        if to == "csv":
+            write_csv(path, table)
+        else:
+            try:
+                frames.texts(frames.frame(table)).to_parquet(path)
+            except ImportError:
+                raise BadInput("--to parquet needs pyarrow: pip install 'fedstale[parquet]'") from None
+        print(f"{path}: {len(table)} rows")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedstale.cli.console import Again, Config, Resume, Seeds, out_option, print_table, say, seeds_override
+from fedstale.cli.log import Log, logging
 from fedstale.cli.results import command_line
 from fedstale.experiments.executors import Executor, compute
 from fedstale.experiments.sweep import cost, planned
@@ -43,6 +44,7 @@ def reproduce(
     out: Annotated[Path, out_option("Folder for figure, numbers and claims.")] = Path("reproduction"),
     runs: Annotated[Path | None, typer.Option(help="Folder that stores the runs (default: OUT/runs).")] = None,
     figure_format: Annotated[Picture, typer.Option(help="File format of the picture.")] = Picture.png,
+    log: Log = None,
     list_: Annotated[bool, typer.Option("--list", help="List the figures and their cost.")] = False,
 ) -> None:
     """Repeat a figure of a paper: train, tune, draw, and check the paper's claims."""
@@ -58,7 +60,8 @@ def reproduce(
     count, rounds = cost(found)
     size = f"{len(found)} cell{'s' * (len(found) != 1)}, {count} runs, {rounds} rounds"
     say(f"{figure.name} at scale {figure.scale}: {size}")
-    compute(found, jobs=jobs, resume=resume, command=command, say=say, executor=executor, again=again)
+    with logging(log, [p for cell in found for p in cell.runs], out):
+        compute(found, jobs=jobs, resume=resume, command=command, say=say, executor=executor, again=again)
     verdicts = results.write(figure, found, out, figure_format.value)
     seconds = time.monotonic() - start
     results.write_record(figure, found, out, command, seconds)

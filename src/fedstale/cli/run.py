@@ -9,6 +9,7 @@ import typer
 
 from fedstale.cli import console, results, sweeps
 from fedstale.cli.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say
+from fedstale.cli.log import Log, logging
 from fedstale.cli.progress import follow
 from fedstale.experiments import schema, sweep
 from fedstale.experiments.execute import Progress, Stop, ended, execute, require_resumable
@@ -31,6 +32,7 @@ def run(
     keep_checkpoints: Annotated[
         bool, typer.Option("--keep-checkpoints", help="Keep the last checkpoint of finished runs.")
     ] = False,
+    log: Log = None,
     format: AsFormat = Format.text,
 ) -> None:
     """Train every algorithm of an experiment with every seed and compare them.
@@ -45,7 +47,8 @@ def run(
         require_resumable([p for p in planned if not ended(p)])
     compute = partial(execute, resume=resume, again=again, command=results.command_line(), stop=Stop(), say=say,
                       checkpoint_seconds=checkpoint, keep_checkpoints=keep_checkpoints)  # fmt: skip
-    reused = follow(_rounds(cells, compute), planned, console.talk)
+    with logging(log, planned, out):
+        reused = follow(_rounds(cells, compute), planned, console.talk)
     if reused:
         say(f"{reused} of {len(planned)} runs were stored already (--again computes them again).")
     if sweeps.is_sweep(cells):

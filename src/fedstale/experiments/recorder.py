@@ -42,7 +42,7 @@ from fedstale.simulate import Run, first
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
 # rooms that compute no run
-SHOWS = ("cli", "plots", "report", "papers", "advise", "arena", "federation", "flower", "ui")
+SHOWS = ("cli", "plots", "report", "papers", "advise", "arena", "federation", "flower", "ui", "trackers")
 
 
 class Tally(NamedTuple):

@@ -11,12 +11,12 @@ from fedstale.runs import query
 
 def runs(folder: str | PathLike[str]) -> Any:
     """A pandas DataFrame, one row per run: label, seed, settings (`local.lr`), results (`accuracy.final`)."""
-    return _frame(run_rows(Path(folder)))
+    return frame(run_rows(Path(folder)))
 
 
 def metrics(folder: str | PathLike[str]) -> Any:
     """A pandas DataFrame in long form: run, label, seed, round, metric, value; one row per number recorded."""
-    return _frame(metric_rows(Path(folder)))
+    return frame(metric_rows(Path(folder)))
 
 
 def run_rows(folder: Path) -> list[dict[str, Any]]:
@@ -48,7 +48,14 @@ def _runs(folder: Path) -> list[query.Run]:
     return [run for setting in settings for group in setting.groups for run in group.all]
 
 
-def _frame(rows: list[dict[str, Any]]) -> Any:
+def texts(table: Any) -> Any:
+    """The same data frame with lists and mixed columns as text, which a Parquet file cannot hold otherwise."""
+    mixed = [c for c in table.columns if table[c].dtype == object]
+    return table.assign(**{c: table[c].map(lambda x: x if x is None else str(x)) for c in mixed})
+
+
+def frame(rows: list[dict[str, Any]]) -> Any:
+    """A pandas DataFrame of rows."""
     try:
         return import_module("pandas").DataFrame(rows)
     except ModuleNotFoundError:

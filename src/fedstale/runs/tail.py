@@ -5,6 +5,7 @@ evaluated ones where these are the smaller part.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from fedstale.core import BadInput
@@ -26,6 +27,16 @@ class Tail:
     def _restart(self) -> None:
         self.lines: list[dict[str, Any]] = []
         self.end, self.count, self.scored, self.stride, self.damage = 0, 0, 0, 1, ""
+
+    def new_lines(self) -> Iterator[dict[str, Any]]:
+        """The lines that were written since the last call, none of them kept; up to a damaged one."""
+        for text in self._new():
+            self.count += 1
+            try:
+                yield metrics_line(self.folder.path / "metrics.jsonl", self.count, text)
+            except BadInput as error:
+                self.damage = str(error)
+                return
 
     def update(self) -> list[dict[str, Any]]:
         """The lines that are kept, with those that were written since the last call."""

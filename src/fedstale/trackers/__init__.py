@@ -1,0 +1,1 @@
+"""Bridges from stored runs to TensorBoard, Weights & Biases and MLflow, while they are computed or later."""
