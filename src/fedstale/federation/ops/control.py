@@ -1,12 +1,14 @@
 """Commands to the SuperLink: register clients, start, watch and stop runs."""
 
 import json
+import os
 import subprocess
 import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import IO, Any
 
 from fedstale.core import BadInput
 from fedstale.federation.ops import launcher, processes
@@ -25,7 +27,7 @@ def flwr(s: Settings, *arguments: str, patience: float = 60.0) -> dict[str, Any]
     home = s.folder / "flwr"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(home / "config.toml", lambda file: file.write(_connection(s).encode()))
-    write(home / "credentials.yaml", lambda file: file.write(_credentials(s).encode()))
+    write(home / "credentials.yaml", partial(_write_credentials, s))
     command = [str(processes.BIN / "flwr"), *arguments, "--format", "json"]
     try:
         done = subprocess.run(
@@ -56,11 +58,13 @@ def _connection(s: Settings) -> str:
     return f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "{link.host}:{link.port}"\n{trust}\n'
 
 
-def _credentials(s: Settings) -> str:
-    """The token for commands, as `flwr` keeps the tokens of accounts; JSON is YAML, too."""
+def _write_credentials(s: Settings, file: IO[bytes]) -> None:
+    """The token for commands, as `flwr` keeps the tokens of accounts, for its owner only; JSON is YAML, too."""
+    os.fchmod(file.fileno(), 0o600)
     found = {"authn-type": "oidc", "oidc-access-token": control_token(s.folder), "oidc-refresh-token": "none"}
     account = f"flower.account-auth.{s.file.link.host}:{s.file.link.port}"
-    return json.dumps({f"{account}.{name}": b64encode(value.encode()).decode() for name, value in found.items()})
+    coded = {f"{account}.{name}": b64encode(value.encode()).decode() for name, value in found.items()}
+    file.write(json.dumps(coded).encode())
 
 
 class Signed:
