@@ -7,6 +7,7 @@ import pytest
 
 from fedstale.arena.records import Cell, Entry
 from fedstale.arena.scores import MOST, bootstrap, logs, pairs, standings, subsets
+from fedstale.runs.statistics import student_tail
 
 
 def entry(objective: list[float], accuracy: float = 0.5) -> Entry:
@@ -65,6 +66,12 @@ def test_pairs_are_tested_over_the_seeds_with_a_correction_for_all_of_them() -> 
     found = {(p.first, p.second): p for p in pairs([far])}
     assert found["r0", "r2"].p < 0.01
     assert found["r0", "r1"].p > 0.05
+    raw = {}
+    for a, b in found:
+        v = np.log(far.entries[a].scores["objective"]) - np.log(far.entries[b].scores["objective"])
+        raw[a, b] = 2 * student_tail(abs(v.mean()) / (v.std(ddof=1) / math.sqrt(5)), 4)  # from both sides
+    least = min(raw, key=lambda pair: raw[pair])
+    assert found[least].p == pytest.approx(3 * raw[least]), "the least chance counts once for each of three pairs"
     assert found["r0", "r2"].above == pytest.approx(-2 / 3, abs=0.02)
     leading = {s.rule: s.leading for s in standings([far], {"a": entry([1.0] * 5)})}
     assert leading == {"r0": True, "r1": True, "r2": False}
