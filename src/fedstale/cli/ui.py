@@ -13,7 +13,7 @@ def ui(
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Stores of runs, or folders of `reproduce`; `runs` if left out, also before it is there."
+            help="Stores of runs, folders of `reproduce`, federations; `runs` if left out, also before it exists."
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 8642,
@@ -22,14 +22,17 @@ def ui(
     try:
         from fedstale.report.page import library
         from fedstale.ui import server
+        from fedstale.ui.federation import is_federation
         from fedstale.ui.index import Index
     except ImportError as error:
         raise BadInput(f"the page needs {error.name}: pip install 'fedstale[ui]'") from None
     library()  # say now what is missing
-    places = [store_of(folder.resolve()) for folder in folders or [Path("runs")]]
+    named = [folder.resolve() for folder in folders or [Path("runs")]]
+    federations = [folder for folder in named if is_federation(folder)]
+    places = [store_of(folder) for folder in named if folder not in federations]
     sock = server.listen(port)
     print(f"http://127.0.0.1:{sock.getsockname()[1]}  (Ctrl-C ends it)", flush=True)
-    server.serve(server.Page(Index(places), ", ".join(map(str, places))), sock)
+    server.serve(server.Page(Index(places, federations), ", ".join(map(str, named))), sock)
 
 
 def store_of(folder: Path) -> Path:

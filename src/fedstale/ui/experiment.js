@@ -34,7 +34,7 @@
       select("smoothing", "smooth", [["0", "none"], ["0.6", "some"], ["0.9", "much"]]));
     const a = make("select", { "aria-label": "algorithm A" }), b = make("select", { "aria-label": "algorithm B" }), verdict = make("div", {});
     const compare = make("details", {}, make("summary", {}, "Compare two algorithms"), make("div", { class: "tools" }, a, " with ", b), verdict);
-    const runs = make("details", {}, make("summary", {}, "The runs"), seeds);
+    const runs = make("details", {}, make("summary", {}, key.startsWith("federation-") ? "The clients" : "The runs"), seeds);
     const element = make("section", {}, title, notes, above, runs, tools, figures, compare, below);
     let busy = Promise.resolve(), first = true;
 

@@ -18,7 +18,7 @@ from fedstale.runs.query import Group, Run, Setting
 from fedstale.runs.status import duration
 from fedstale.runs.store import RunFolder
 from fedstale.runs.tail import Tail
-from fedstale.ui import axes
+from fedstale.ui import axes, federation
 from fedstale.ui.index import Index, Row
 
 LINES = 100_000  # of metrics that are kept in memory, of the runs that were looked at last
@@ -42,6 +42,9 @@ class Experiments:
 
     def plots(self, key: str, view: axes.View) -> tuple[page.Part, list[Row], Setting]:
         """The section of the experiment, as the report has it, with curves over what `view` asks for."""
+        if folder := self.index.federations.get(key):
+            tail = self.tails.setdefault(folder, Tail(RunFolder(folder / "state")))
+            return federation.part(folder, tail), [], Setting({}, [])
         setting, rows = self.setting(key)
         running = {row.folder.path for row in rows if row.state == "running"}
         lines = [x for g in setting.groups[:KEYS] if (x := self._lines(g))]
@@ -61,19 +64,24 @@ class Experiments:
             }
             for k, plot in enumerate(part.plots)
         }
-        damage = [
-            t.damage for t in self.tails.values() if t.damage and t.folder.path in {r.folder.path for r in rows}
-        ]
+        shown = {row.folder.path for row in rows} | {self.index.federations.get(key)}
+        damage = [tail.damage for path, tail in self.tails.items() if tail.damage and path in shown]
         return {
             "title": part.title,
-            "running": any(row.state == "running" for row in rows),
-            "seeds": markup.table(seed_table(rows), "Every run of this experiment") if rows else "",
+            "running": not rows or any(row.state == "running" for row in rows),
+            "seeds": self._runs(key, rows),
             "above": part.above,
             "figures": figures,
             "below": part.below,
             "notes": [*dict.fromkeys([row.note for row in rows if row.note] + damage)],
             "labels": [g.label for g in setting.groups if g.runs],
         }
+
+    def _runs(self, key: str, rows: Sequence[Row]) -> str:
+        """The table of all runs; of a federation that of its clients."""
+        if folder := self.index.federations.get(key):
+            return markup.table(federation.clients_table(federation.now(folder)), "Every client of the roster")
+        return markup.table(seed_table(rows), "Every run of this experiment") if rows else ""
 
     def compare(self, key: str, a: str, b: str) -> dict[str, Any]:
         """The paired test of two algorithms, as `fedstale compare` prints it, as HTML."""

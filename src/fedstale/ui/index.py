@@ -42,8 +42,9 @@ class Row(NamedTuple):
 class Index:
     """The rows of all runs in some folders; `scan` brings them up to date and `version` counts the changes."""
 
-    def __init__(self, stores: Sequence[Path]) -> None:
+    def __init__(self, stores: Sequence[Path], federations: Sequence[Path] = ()) -> None:
         self.stores, self.version, self.whole = list(stores), 0, False
+        self.federations = {f"federation-{k}": folder for k, folder in enumerate(federations, 1)}
         self.rows: dict[Path, Row] = {}
         self.settings: dict[str, dict[str, Any]] = {}  # key → what its runs share
         self._signs: dict[Path, tuple[Any, ...]] = {}
@@ -58,6 +59,8 @@ class Index:
                 self._list(store)
             for path in self._due():
                 self._refresh(path)
+            for folder in self.federations.values():
+                self._look(folder)
             self.whole = True
             return self.version > before
 
@@ -90,6 +93,14 @@ class Index:
         elif sign != self._signs.get(path):
             self.rows[path] = self._row(RunFolder(path))
             self._signs[path] = sign
+            self.version += 1
+
+    def _look(self, folder: Path) -> None:
+        """Notice a new round of a federation, and that its server came or went."""
+        stamps = [p.stat().st_mtime_ns if p.exists() else 0 for p in (folder / "status.json", folder / "state")]
+        sign = (*stamps, RunFolder(folder / "state").busy)
+        if sign != self._signs.get(folder):
+            self._signs[folder] = sign
             self.version += 1
 
     def _forget(self, path: Path) -> None:

@@ -3,13 +3,15 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from fedstale.core import known, require
+from fedstale.core import BadInput, known, require
 from fedstale.report import tables
 from fedstale.runs.metrics import metric
 from fedstale.runs.query import grouped
 from fedstale.runs.status import duration
+from fedstale.ui import federation
 from fedstale.ui.index import Index, Row
 
 PAGE = 50  # rows of a page
@@ -42,7 +44,8 @@ class Lists:
     def experiments(self, asked: Mapping[str, str]) -> dict[str, Any]:
         """A page of experiments."""
         titles = self.titles()
-        rows = [_experiment(titles.get(key, key), key, of) for key, of in self.index.experiments().items()]
+        rows = [_federation(key, folder) for key, folder in self.index.federations.items()]
+        rows += [_experiment(titles.get(key, key), key, of) for key, of in self.index.experiments().items()]
         return self._page(rows, asked, EXPERIMENT_KEYS, "started")
 
     def _page(
@@ -107,6 +110,22 @@ def _experiment(title: str, key: str, rows: Sequence[Row]) -> dict[str, Any]:
         "states": {s: states[s] for s in STATES if states[s]}, "done": done, "total": total, "left": duration(left),
         "best": best, "value": value, "started": started, "by": by,
         "search": f"{title} {' '.join(algorithms)} {state}".lower(),
+    }  # fmt: skip
+
+
+def _federation(key: str, folder: Path) -> dict[str, Any]:
+    """A federation as a row among the experiments; one that cannot be read says so when it is opened."""
+    try:
+        found = federation.now(folder)
+    except BadInput:
+        found = federation.Now(folder.name, 0, 0, "damaged", [], 0)
+    title = f"Federation {found.name}, {len(found.clients)} clients"
+    share = found.round / found.rounds if found.rounds else 0.0
+    by = dict.fromkeys(EXPERIMENT_KEYS) | {"title": title, "state": found.state, "progress": share, "started": "~"}
+    return {
+        "key": key, "title": title, "algorithms": 1, "runs": 1, "state": found.state, "states": {found.state: 1},
+        "done": found.round, "total": found.rounds, "left": "–", "best": "", "value": "–", "started": "", "by": by,
+        "search": title.lower(),
     }  # fmt: skip
 
 
