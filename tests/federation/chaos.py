@@ -104,20 +104,13 @@ def heard_all(s: settings.Settings) -> bool:
 def victims(s: settings.Settings, target: str) -> list[int]:
     """The processes of this kind that are there now."""
     if target == "server":  # the app that the executor starts
-        return [p for p in processes.family(s, "link-executor") if "flwr-serverapp" in _command(p)]
+        return [p for p in processes.family(s, "link-executor") if "flwr-serverapp" in processes.command(p)]
     names = [name for name in processes.names(s) if _kind(name) == target]
     return [pid for name in names if (pid := processes.pid_of(s, name))]
 
 
 def _kind(name: str) -> str:
     return "executor" if name.endswith(processes.EXECUTOR) else name.partition("-")[0]
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
 
 
 def kill(s: settings.Settings, target: str, rng: np.random.Generator) -> bool:

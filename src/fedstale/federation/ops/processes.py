@@ -27,8 +27,8 @@ QUIET = {
 }
 EXECUTOR = "-executor"  # NAME-executor starts apps for NAME and is stopped with it
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-STEADY = 60.0  # seconds after which the death of a process is not held against the next one
-PAUSE = 30.0  # seconds, the longest from one start to the next of a process that dies again and again
+STEADY = 20.0  # seconds after which the death of a process is not held against the next one
+PAUSE = 10.0  # seconds, the longest from one start to the next of a process that dies again and again
 
 
 class Here(Protocol):
@@ -152,6 +152,14 @@ def family(s: Here, name: str) -> list[int]:
             if mark in b"\0" + file.read_bytes() and started(int(file.parent.name)) is not None:
                 found.append(int(file.parent.name))
     return [pid for pid in found if pid != os.getpid()]
+
+
+def command(pid: int) -> str:
+    """The command line of a process, empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def home(s: Here, name: str) -> Path:

@@ -15,6 +15,7 @@ from fedstale.federation.state.manifest import committed_round, read_manifest
 from fedstale.runs.store import RunFolder
 
 STARTUP = 90.0  # seconds that a submitted server may take to lock its state
+GRACE = 5.0  # seconds after which the link is asked what has become of a server that has not locked its state
 LOOK = 1.0  # seconds between looks at lock and manifest
 PAUSE = 30.0  # seconds, the longest wait before a new try
 TRIES = 6  # in a row without a committed round
@@ -74,26 +75,39 @@ def _ensure_link(s: Settings) -> None:
 
 def _watch(s: Settings, number: int | None) -> Iterator[Event]:
     """Report the rounds of a run until its server has ended; its number is not known to another `run`."""
-    t, seen, began, asked = committed_round(s.state), False, time.monotonic(), time.monotonic()
-    while True:
+    t, seen, began, why = committed_round(s.state), False, time.monotonic(), ""
+    while not why:
         here, now = alive(s), committed_round(s.state)
         for done in range(t + 1, now + 1):
             yield Event("round", done)
         t, seen = now, seen or here
-        late = not seen and time.monotonic() - began > STARTUP
-        if (seen and not here) or late or t >= s.file.rounds:
-            break
-        if (
-            number and not seen and time.monotonic() - asked > 10
-        ):  # an app that cannot even start never locks anything
-            asked = time.monotonic()
-            status, ended = control.run_state(s, number)
-            if status == "finished":
-                yield Event("crashed", t, f"run {number} ended before its first round: {ended}")
-                return
+        if t >= s.file.rounds:
+            return
+        why = ("" if here else "is gone") if seen else _stillborn(s, number, time.monotonic() - began)
         time.sleep(LOOK)
-    if t < s.file.rounds:
-        yield Event("crashed", t, f"run {number or ''} is gone")
-        if number and launcher.listens(s.file.link.host, s.file.link.port):
-            with suppress(control.Refused):
-                control.halt(s, number)
+    yield Event("crashed", t, f"run {number or ''} {why}")
+    if number and launcher.listens(s.file.link.host, s.file.link.port):
+        with suppress(control.Refused):
+            control.halt(s, number)
+
+
+def _stillborn(s: Settings, number: int | None, waited: float) -> str:
+    """Why a server that has not locked its state will never do it; empty as long as it may."""
+    if waited > STARTUP:
+        return f"has not begun after {STARTUP:g} s"
+    status = ended = ""
+    with suppress(control.Refused):  # the link may be on its way, too
+        status, ended = control.run_state(s, number) if number and waited > GRACE else ("", "")
+    if status == "finished":
+        return f"ended before its first round: {ended}"
+    if status in ("starting", "running") and not _has_app(s):
+        time.sleep(LOOK)  # it may have been started just now
+        return "" if _has_app(s) else "was killed before its first round"
+    return ""
+
+
+def _has_app(s: Settings) -> bool:
+    """Whether the executor runs a server's app; an executor that is not ours may do so unseen."""
+    executor = "link" + processes.EXECUTOR
+    apps = ("flwr-serverapp" in processes.command(pid) for pid in processes.family(s, executor))
+    return not processes.wanted(s, executor) or any(apps)
