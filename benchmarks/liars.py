@@ -28,11 +28,16 @@ ATTACKS: dict[str, fs.Liars | None] = {"none": None} | {
 SETTINGS: dict[str, tuple[dict[str, Any], str, fs.Local, fs.Participation, int]] = {
     "dirichlet": ({"clients": 10, "partition": {"kind": "dirichlet", "alpha": 0.5}}, "mlp",
                   fs.Local(lr=0.05, steps=5, batch=32), fs.TwoGroups(p_min=0.1), ROUNDS),
+    "iid": ({"clients": 10, "partition": "iid"}, "mlp",
+            fs.Local(lr=0.05, steps=5, batch=32), fs.TwoGroups(p_min=0.1), ROUNDS),
     "demo": ({"clients": 24, "partition": {"kind": "majority", "others": 0.1}}, "linear",
              fs.Local(lr=0.02, steps=5, batch=32), fs.TwoGroups(p_min=0.05), 400),
     "two labels": ({"clients": 10, "partition": {"kind": "shards", "per_client": 2}}, "mlp",
                    fs.Local(lr=0.05, steps=5, batch=32), fs.TwoGroups(p_min=0.1), 200),
 }  # fmt: skip
+
+SOME = ["none", *(f"{lie}, 3 {name}" for name in GROUPS for lie in ("zeros", "flip × 1"))]
+OTHERS = {"iid": SOME, "demo": ["none"], "two labels": SOME}
 
 
 class Result(NamedTuple):
@@ -87,14 +92,14 @@ def table(setting: str, rules: Sequence[str], attacks: Sequence[str], seeds: Seq
     return lines
 
 
-def main(first: int = 101, count: int = 5) -> None:
-    """Print the table of all attacks, and two settings with other data without any."""
+def main(first: int = 201, count: int = 5) -> None:
+    """Print the table of all attacks, and three settings with other data."""
     seeds = range(first, first + count)
     print(
         f"10 clients, seeds {seeds[0]} to {seeds[-1]}", *table("dirichlet", [*RULES], [*ATTACKS], seeds), sep="\n"
     )
-    for setting in ("demo", "two labels"):
-        print("", setting, *table(setting, ["fedavg", "fedstale", "auto"], ["none"], seeds), sep="\n", flush=True)
+    for setting, attacks in OTHERS.items():
+        print("", setting, *table(setting, ["fedavg", "fedstale", "auto"], attacks, seeds), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

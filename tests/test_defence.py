@@ -132,8 +132,20 @@ def test_a_sketch_keeps_inner_products():
     assert short.shape == (2, SKETCH)
     cosines = [float(x[0] @ x[1] / np.linalg.norm(x[0]) / np.linalg.norm(x[1])) for x in (rows, short)]
     assert cosines[1] == pytest.approx(cosines[0], abs=0.1)
-    assert sketch(rows[:, :9]) is not None
     assert sketch(rows[:, :9]).tolist() == rows[:, :9].tolist()
+
+
+def test_the_largest_floats_leave_a_finite_state():
+    d, defence, ones = 3 * SKETCH, Defence(), np.ones(4, np.float32)
+    watch, updates = defence.init(4, d), np.ones((4, d), np.float32)
+    updates[3] = np.finfo(np.float32).max
+    for t in (1, 2, 3):
+        updates[3] *= -1
+        r = fs.Round(
+            t, np.full(d, t, np.float32), np.arange(4), updates, np.ones((4, 1), bool), 0 * ones, ones / 4, ones
+        )
+        assert [bool(reason) for reason in defence.judge(watch, r, False).reasons] == [False, False, False, True]
+    assert all(np.isfinite(x).all() for x in watch)
 
 
 @pytest.mark.parametrize(

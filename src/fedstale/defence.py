@@ -23,11 +23,12 @@ from fedstale.rng import stream
 SKETCH = 512  # numbers that are kept of an update: cosines are right within about 1 / √SKETCH
 SLACK = 2  # so many more liars than their share may be among the first clients that are heard
 DEVIATIONS = 3.0  # median deviations of log norms, where these differ so much that `loud` would refuse honest ones
-ALLOWANCE = 0.1  # a cosine that raises no doubt: losses are not convex everywhere
+ALLOWANCE = 0.1  # a cosine that raises no alarm: losses are not convex everywhere
+MOST = 10  # alarms: an honest client that was refused by mistake is accepted again after some rounds
 LARGEST = 0.5  # a cosine that counts
 PACE = 0.3  # of the running means that an update and its parameters are compared with
 HEAVY = 10.0  # times the usual weight is the most that a client can give itself
-TINY = 1e-300
+TINY, HUGE = 1e-300, 1e38
 
 
 class Watch(NamedTuple):
@@ -38,7 +39,7 @@ class Watch(NamedTuple):
     updates: Array  # (n, k) running mean of their sketches
     params: Array  # (n, k) the same of the parameters that they were trained from
     cosines: Floats  # (n,) the last one between the changes of the two; 0 before the second update
-    doubt: Floats  # (n,) the sum of what speaks against it, from 0 to twice the alarm
+    doubt: Floats  # (n,) the sum of what speaks against it, from 0 to MOST alarms
 
 
 class Verdict(NamedTuple):
@@ -88,7 +89,7 @@ class Defence:
 
     def judge(self, watch: Watch, r: Round, inverse: bool) -> Verdict:
         """The verdict on a round, which `watch` learns from; `inverse` says that the strategy divides by p_i."""
-        norms = np.sqrt(np.square(r.received(), dtype=np.float64).sum(axis=1))  # (m,)
+        norms = np.sqrt([np.einsum("i,i", row, row, dtype=np.float64) for row in r.received()])  # (m,)
         self._learn(watch, r, norms)
         doubt, (usual, low, high) = watch.doubt[r.clients], self._limits(watch)
         reasons = tuple(self._reason(*pair, low, high) for pair in zip(norms.tolist(), doubt.tolist(), strict=True))
@@ -119,8 +120,9 @@ class Defence:
         told = np.sort(w.cosines[(w.counts > 1) & (w.norms > 0)])
         k = self._rank(w, len(told))
         common = max(0.0, told[k - 1]) if k > 0 else 0.0  # where the loss is not convex, it is so for most
-        step = np.clip(cosines, -LARGEST, LARGEST) - ALLOWANCE - common
-        w.doubt[at] = np.clip(w.doubt[at] + np.where(known, step, 0), 0, 2 * self.alarm)
+        allowed = np.where(w.doubt[at] > self.alarm, 0, ALLOWANCE + common)
+        step = np.clip(cosines, -LARGEST, LARGEST) - allowed
+        w.doubt[at] = np.clip(w.doubt[at] + np.where(known, step, 0), 0, MOST * self.alarm)
         pace = np.maximum(1 / w.counts[at], PACE)[:, None]
         w.updates[at] += (pace * change).astype(np.float32)
         w.params[at] += (pace * way).astype(np.float32)
@@ -181,12 +183,14 @@ def screened(
 def sketch(rows: Array) -> Array:
     """(m, k) short vectors with about the same inner products as the rows (m, d): signed sums of coordinates."""
     m, d = rows.shape
-    if d <= SKETCH:
-        return rows
-    signed = np.zeros((m, -(-d // SKETCH) * SKETCH), np.float32)
-    np.multiply(rows, _signs(d), out=signed[:, :d])
-    short: Array = signed.reshape(m, -1, SKETCH).sum(axis=1)
-    return short
+    short, signed = np.zeros((m, min(d, SKETCH))), np.zeros(-(-d // SKETCH) * SKETCH, np.float32)
+    for out, row in zip(short, rows, strict=True):  # one by one: rows may be large
+        if d <= SKETCH:
+            out[:] = row
+        else:
+            np.multiply(row, _signs(d), out=signed[:d])
+            out[:] = signed.reshape(-1, SKETCH).sum(axis=0, dtype=np.float64)
+    return np.clip(short, -HUGE, HUGE).astype(np.float32)
 
 
 @cache

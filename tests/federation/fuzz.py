@@ -149,7 +149,7 @@ def fuzz(replies: int, seed: int, folder: Path) -> dict[str, Any]:
     for closed in server.play():
         sent = sum(liars.sent.values())
         heard, state = closed.line["heard"], closed.state
-        reasons.update(closed.line["rejected"].values())
+        reasons.update(why.partition(":")[0] for why in closed.line["rejected"].values())
         honest += len(heard)
         require({*heard} <= {*range(HONEST)}, f"round {state.checkpoint.t}: a lie was believed, heard {heard}")
         sound = all(np.isfinite(x).all() for x in arrays_of(state.checkpoint).values())
