@@ -40,7 +40,9 @@ def test_the_hash_is_of_the_data_and_of_who_is_there(tmp_path: Path) -> None:
 def test_a_rule_that_is_added_costs_its_own_runs_alone(tmp_path: Path) -> None:
     before = finished(tmp_path)
     stored = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/result.json")}
-    after = hold(tmp_path, rules=["mifa"])
+    said: list[str] = []
+    after = hold(tmp_path, said, rules=["mifa"])
+    assert said[0] == "the first rates: 18 runs in 3 cells, 4 to compute"
     assert all(p.stat().st_mtime_ns == time for p, time in stored.items())
     added = {p.parent.name.split("-")[0] for p in tmp_path.glob("runs/*/result.json")} - {
         p.parent.name.split("-")[0] for p in stored

@@ -21,6 +21,7 @@ import numpy as np
 from fedstale.core import Task, require
 from fedstale.experiments.build import make_task
 from fedstale.experiments.costs import server_ms, units
+from fedstale.experiments.execute import ended
 from fedstale.experiments.plan import Planned, by_label, plan
 from fedstale.experiments.spec import Table
 from fedstale.experiments.suite import (
@@ -125,7 +126,8 @@ def _evaluated(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder:
 def results(suite: Suite, stage: Stage, folder: Path, compute: Compute, say: Callable[[str], None]) -> Found:
     """Compute a stage and read its training objectives."""
     cells = {place: _cell(suite, place, stage, folder) for place in stage.rates}
-    say(f"{stage.about}: {sum(len(c.runs) for c in cells.values())} runs in {len(cells)} cells")
+    runs = [p for cell in cells.values() for p in cell.runs]
+    say(f"{stage.about}: {len(runs)} runs in {len(cells)} cells, {sum(not ended(p) for p in runs)} to compute")
     compute(list(cells.values()))
     return {
         place: {
