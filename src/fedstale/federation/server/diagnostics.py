@@ -26,14 +26,27 @@ def wilson(heard: npt.NDArray[np.int64], rounds: npt.NDArray[np.int64]) -> tuple
 
 
 def status(state: ServerState, estimator: Estimator) -> dict[str, Any]:
-    """The federation at the end of a round, with one entry per client.
+    """The federation at the end of a round, with one entry per client."""
+    columns = _columns(state, estimator)
+    rows = zip(*columns.values(), strict=True)
+    return {
+        "round": state.checkpoint.t,
+        "roster": state.roster,
+        "voids": state.voids,
+        "fingerprint": fingerprint(state.checkpoint.params),
+        "clients": [dict(zip(columns, row, strict=True)) for row in rows],
+    }
+
+
+def _columns(state: ServerState, estimator: Estimator) -> dict[str, list[Any]]:
+    """What is known of the clients, by name.
 
     `p` is the share of its rounds in which a client was heard, with a 95 % interval; `p_used` is the estimator's
     belief, which a strategy divides by when the client is heard, and which is 1 for a client that never was.
     """
     now, counts, rounds = state.checkpoint, state.counts, np.maximum(state.counts.rounds, 1)
     low, high = wilson(counts.heard, counts.rounds)
-    columns = {
+    return {
         "client": state.ids.tolist(),
         "rounds": counts.rounds.tolist(),
         "asked": counts.asked.tolist(),
@@ -46,14 +59,6 @@ def status(state: ServerState, estimator: Estimator) -> dict[str, Any]:
         "p_used": _finite(estimator.probs(now.belief)),
         "weight_target": _finite(counts.target / rounds),
         "weight_realised": _finite(counts.realised / rounds),
-    }
-    rows = zip(*columns.values(), strict=True)
-    return {
-        "round": now.t,
-        "roster": state.roster,
-        "voids": state.voids,
-        "fingerprint": fingerprint(now.params),
-        "clients": [dict(zip(columns, row, strict=True)) for row in rows],
     }
 
 
