@@ -14,10 +14,12 @@ from fedstale.cli import federation as cli
 from fedstale.core import BadInput
 from fedstale.federation.server.diagnostics import read_status, status
 from fedstale.federation.state import roster
+from fedstale.federation.state.backup import copy_federation
 from fedstale.federation.state.manifest import read_metrics
+from fedstale.federation.state.model import read_model
 from fedstale.federation.state.sealed import write_sealed
 from tests.federation.inprocess import InProcess, roster_of
-from tests.federation.parts import TASK, N, made, played, table
+from tests.federation.parts import TASK, D, N, made, played, table
 from tests.federation.parts import server as server_of
 
 ROWS = table(5)
@@ -64,6 +66,7 @@ FILES = {
     "row": "state/rows/*/0.*.npy",
     "status": "status.json",
     "roster": "roster.json",
+    "model": "model.json",
 }
 
 
@@ -127,6 +130,8 @@ def whole(tmp_path_factory):
     roster.save(folder / "roster.json", roster_of(range(N)))
     s, rounds = playing(folder, ROWS[:3])
     write_sealed(folder / "status.json", status(rounds[-1].state, s.rules.estimator))
+    piece = {"name": "w", "shape": [D], "dtype": "float32"}
+    write_sealed(folder / "model.json", {"parameters": [piece], "buffers": []})
     other = folder.with_name("other")
     shutil.copytree(folder, other)
     return folder, playing(other, ROWS[3:])[1][-1].line["fingerprint"]
@@ -147,6 +152,11 @@ def test_damage_is_refused_with_a_sentence_or_harmless(whole, tmp_path, damage):
     BATTERY[damage](folder)
     before = contents(folder)
     shown = reported(folder)
+    exported = exported_of(folder)
+    assert exported is None or np.array_equal(exported, exported_of(whole[0]))
+    if copied(folder, tmp_path / "copy"):
+        assert contents(tmp_path / "copy" / "state").values()
+        assert resumed(tmp_path / "copy")[1] or read_metrics(tmp_path / "copy" / "state")[-1]["fingerprint"] == end
     assert contents(folder) == before
     rounds, sentence = resumed(folder)
     if sentence:
@@ -166,6 +176,23 @@ def resumed(folder):
         return playing(folder, ROWS[3:])[1], ""
     except SENTENCES as error:
         return [], str(error)
+
+
+def exported_of(folder):
+    """The parameters that `export` writes; None where they are refused with a sentence."""
+    try:
+        return read_model(folder)[1]["w"]
+    except SENTENCES:
+        return None
+
+
+def copied(folder, target):
+    """Whether `backup` makes a copy, which it refuses with a sentence otherwise."""
+    try:
+        return copy_federation(folder, target) == 3
+    except SENTENCES:
+        assert not target.exists()
+        return False
 
 
 def reported(folder):

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from fedstale.cli import federation as cli
 from fedstale.core import BadInput
 from fedstale.federation.state.model import read_model
-from fedstale.runs.store import write_json
+from fedstale.federation.state.sealed import write_sealed
 from tests.federation.inprocess import InProcess
 from tests.federation.parts import TASK, D, N, played, server, table
 
@@ -29,7 +29,7 @@ def trained(folder, strategy="fedstale"):
 @pytest.mark.parametrize("strategy", ["fedavg", "fedstale", "auto", "scaffold"])
 def test_the_model_of_the_last_round_has_names_and_shapes(tmp_path, strategy):
     params = trained(tmp_path, strategy)
-    write_json(tmp_path / "model.json", LAYOUT)
+    write_sealed(tmp_path / "model.json", LAYOUT)
     t, found = read_model(tmp_path)
     assert t == 2
     assert np.array_equal(found["w"], params[:6].reshape(2, 3))
@@ -39,7 +39,7 @@ def test_the_model_of_the_last_round_has_names_and_shapes(tmp_path, strategy):
 def test_export_writes_a_file_that_others_read(tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")
     params = trained(tmp_path)
-    write_json(tmp_path / "model.json", LAYOUT)
+    write_sealed(tmp_path / "model.json", LAYOUT)
     told = invoke("export", tmp_path, "--to", tmp_path / "out" / "model.safetensors")
     assert "round 2, 2 arrays, 7 numbers" in told
     found = safetensors.load_file(tmp_path / "out" / "model.safetensors")
@@ -54,7 +54,7 @@ def test_what_cannot_be_exported_is_a_sentence(tmp_path):
     trained(tmp_path)
     with pytest.raises(BadInput, match=r"has no model.json, which names the model's parameters: give server_app"):
         invoke("export", tmp_path, "--to", "model.pt")
-    write_json(tmp_path / "model.json", {"parameters": LAYOUT["parameters"][:1], "buffers": []})
+    write_sealed(tmp_path / "model.json", {"parameters": LAYOUT["parameters"][:1], "buffers": []})
     with pytest.raises(BadInput, match="describes 6 numbers, but there are 7"):
         invoke("export", tmp_path, "--to", "model.pt")
     checkpoint = tmp_path / "state" / "round-2" / "checkpoint.npz"

@@ -23,7 +23,6 @@ from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_metrics
 from fedstale.federation.state.sealed import write_sealed
 from fedstale.runs.models import LAYOUT
-from fedstale.runs.store import write_json
 
 Layout = dict[str, list[dict[str, Any]]]
 STALLED = 10.0  # deadlines without a committed round after which a server is not healthy
@@ -59,7 +58,7 @@ def record(
     link.size = first.params.nbytes + (0 if first.buffers is None else first.buffers.nbytes)
     note_reply_limit(chosen.folder, link.size)
     if layout is not None:
-        write_json(chosen.folder / LAYOUT, layout)
+        write_sealed(chosen.folder / LAYOUT, layout)
     last = evaluation(read_metrics(chosen.state))
     health = Health(STALLED * chosen.file.round.deadline)
     with served(health, chosen.file.health.port):

@@ -5,9 +5,10 @@ from pathlib import Path
 from fedstale.core import Checkpoint, require
 from fedstale.federation.state.backup import unswept
 from fedstale.federation.state.manifest import RESTORE, checksum, read_manifest
+from fedstale.federation.state.sealed import read_sealed
 from fedstale.federation.state.server_state import ServerState
 from fedstale.runs.models import LAYOUT, Arrays, named
-from fedstale.runs.store import read_json, read_tree
+from fedstale.runs.store import read_tree
 
 
 def read_model(folder: Path) -> tuple[int, Arrays]:
@@ -24,4 +25,5 @@ def read_model(folder: Path) -> tuple[int, Arrays]:
         require(same, f"{state / name} is damaged, its checksum is not the manifest's; {RESTORE}")
         tree = read_tree(state / name, None)[ServerState._fields.index("checkpoint")]
     params, buffers = (tree[Checkpoint._fields.index(field)] for field in ("params", "buffers"))
-    return int(manifest["t"]), named(read_json(folder / LAYOUT), params, buffers)
+    layout = read_sealed(folder / LAYOUT, f"{RESTORE}, or let the server write it again when it starts")
+    return int(manifest["t"]), named(layout, params, buffers)
