@@ -146,3 +146,21 @@ def test_a_damaged_file_is_told_and_the_rest_is_shown(store: Path) -> None:
     found = experiments.show(key, View())
     assert any("damaged in line 6" in note for note in found["notes"])
     assert len(found["figures"]) >= 5
+
+
+def test_a_sweep_is_a_map_of_the_best_beta_that_fills_up(tmp_path: Path) -> None:
+    betas = [{"kind": "fedstale", "beta": b, "label": f"β = {b}"} for b in (0.0, 1.0)]
+    store, more = tmp_path / "figure" / "runs", {"seeds": [1], "rounds": 2, "algorithms": betas}
+    found = computed(store, **more, participation={"kind": "two-groups", "p_min": 0.5})
+    (store.parent / "fig-smoke-claims.txt").write_text("HOLDS <b>β</b>")
+    experiments, _ = opened(store)
+    assert "A map of the best β needs" in experiments.show("maps", View())["above"]
+    computed(store, **more, participation={"kind": "two-groups", "p_min": 0.1})
+    experiments.index.scan()
+    shown = experiments.show("maps", View())
+    (plot,) = shown["figures"].values()
+    (values,) = plot["data"][0]["z"]
+    best = max(found, key=lambda p: p.folder.result()["accuracy"]["last10"]).config["strategy"]["beta"]
+    assert values[0] == best
+    assert len(values) == 2
+    assert "HOLDS &lt;b&gt;β&lt;/b&gt;" in shown["below"]

@@ -108,6 +108,8 @@
       fill(a, found.labels, 0);
       fill(b, found.labels, 1);
       compare.hidden = found.labels.length < 2;
+      runs.hidden = !found.seeds;
+      tools.hidden = !Object.values(found.figures).some((plot) => plot.curves);
       busy = busy.then(() => draw(found));
       await busy;
     }

@@ -4,11 +4,12 @@ import csv
 import io
 from collections import OrderedDict
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from fedstale.core import known, require
-from fedstale.report import markup, page, tables
+from fedstale.report import beta_map, markup, page, tables
 from fedstale.report.plots import KEYS, Plot, Table
 from fedstale.report.series import Lines
 from fedstale.runs import paired, query
@@ -22,6 +23,8 @@ from fedstale.ui import axes, federation
 from fedstale.ui.index import Index, Row
 
 LINES = 100_000  # of metrics that are kept in memory, of the runs that were looked at last
+RUNS = 2000  # that a map is made of
+MAPS = "maps"  # the key of the page of maps
 SEEDS = 400  # rows of the table of seeds
 
 
@@ -45,12 +48,26 @@ class Experiments:
         if folder := self.index.federations.get(key):
             tail = self.tails.setdefault(folder, Tail(RunFolder(folder / "state")))
             return federation.part(folder, tail), [], Setting({}, [])
+        if key == MAPS:
+            return self._maps(), [], Setting({}, [])
         setting, rows = self.setting(key)
         running = {row.folder.path for row in rows if row.state == "running"}
         lines = [x for g in setting.groups[:KEYS] if (x := self._lines(g))]
         smooth = [axes.smoothed(x, view) for x in lines]
         part = page.setting_part(setting, tables.titles([setting])[0], smooth, running)
         return part._replace(plots=[axes.over(plot, lines, view) for plot in part.plots]), rows, setting
+
+    def _maps(self) -> page.Part:
+        """The best β of each setting of a sweep so far, and what was found of the claims of a figure."""
+        rows = [row for of in self.index.experiments().values() for row in of]
+        few = f"These are too many runs for a map: at most {RUNS} are read, and there are {len(rows)}."
+        require(len(rows) <= RUNS, few)
+        plots = beta_map.maps([query.tuned(s) for s in query.settings(row.folder for row in rows)])
+        texts = [file for store in self.index.stores for file in sorted(store.parent.glob("*-claims.txt"))]
+        claims = "".join(
+            f"<h2>{escape(f.stem)}</h2><pre>{escape(f.read_text(errors='replace'))}</pre>" for f in texts
+        )
+        return page.Part("Sweeps and figures", "" if plots else f"<p>{escape(page.LEAST)}</p>", plots, claims)
 
     def show(self, key: str, view: axes.View) -> dict[str, Any]:
         """All that the page shows of an experiment."""

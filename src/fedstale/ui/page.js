@@ -51,7 +51,7 @@ const Page = (function () {
 
   async function open() {
     const { name, rest, asked } = self.address();
-    document.querySelectorAll(".bar nav a").forEach((a) => a.toggleAttribute("aria-current", a.hash.replace(/^#\/?/, "") === (name === "experiments" ? "" : name)));
+    document.querySelectorAll(".bar nav a").forEach((a) => a.toggleAttribute("aria-current", a.hash.replace(/^#\/?/, "") === (name === "experiments" ? "" : [name, ...rest].join("/"))));
     const make = self.views[name];
     if (!make) return view.replaceChildren(self.problem("There is no such page."));
     const kept = current && current.name === name && current.rest === rest.join("/");
