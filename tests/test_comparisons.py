@@ -358,3 +358,18 @@ def test_the_example_of_an_own_model_gets_all_of_the_tooling(
     main(["show", run], standalone_mode=False)
     main(["advise", f"runs/{run}"], standalone_mode=False)
     assert "Supervised was made in Python" in capsys.readouterr().out
+
+
+def test_a_comparison_and_a_recorded_run_take_a_defence_and_liars(tmp_path):
+    task, lie = fs.Quadratic.random(6, 4, noise=0.1), fs.Liars((0,), -15.0)
+    settings = {"rounds": 6, "local": fs.Local(lr=0.05), "out": tmp_path, "liars": lie}
+    found = fs.compare(task, ["fedstale"], fs.Bernoulli(1.0), **settings, defence=fs.Defence())
+    (run,) = found.runs
+    assert sum(line["refused"] for line in run.metrics()) == 6
+    engine = fs.Serial(task, fs.Local(lr=0.05))
+    parts = fs.Run(engine, fs.FedStale(), fs.Bernoulli(1.0), 6, 1, defence=fs.Defence(loud=9.0), liars=lie)
+    stored = fs.record(parts, tmp_path)
+    assert stored.config()["defence"] == {"loud": 9.0}
+    assert stored.config()["liars"] == {"clients": [0], "factor": -15.0}
+    with pytest.raises(fs.BadInput, match=r"defence must be an object such as Defence\(\), got True"):
+        fs.compare(task, ["fedavg"], fs.Bernoulli(1.0), **settings, defence=True)

@@ -60,6 +60,12 @@ def test_without_liars_it_changes_nothing_here():
         assert np.linalg.norm(plain[-1].params - defended[-1].params) < 0.2
 
 
+def test_the_direction_is_not_judged_where_clients_do_not_go_down_their_own_loss():
+    engine = fs.engine("serial", TASK, fs.Local(lr=0.01, steps=3))
+    found = fs.simulate(engine, fs.Scaffold(), HALF, rounds=40, seed=3, defence=Defence())
+    assert sum(len(s.refused) for s in found) == 0
+
+
 def test_norms_are_compared_between_clients_and_not_between_messages():
     """Three clients that shout in every round are most of the messages, and a minority of the clients."""
     honest = [[3, 4], [3, 5, 6], [4, 7], [8], [9], []]
@@ -166,5 +172,6 @@ def test_settings_that_make_no_sense_are_refused(settings, sentence):
 def test_a_defence_and_liars_must_fit_the_run():
     with pytest.raises(BadInput, match=r"liars.clients must be below 10, the number of clients, got 10"):
         runs(fs.Liars((10,)), None, fs.FedAvg())
-    with pytest.raises(BadInput, match="a defence compares updates from the same parameters"):
-        runs(None, Defence(), fs.FedAWE())
+    for strategy in (fs.FedAWE(), fs.FOCUS()):
+        with pytest.raises(BadInput, match="a defence compares updates from the same parameters"):
+            runs(None, Defence(), strategy)

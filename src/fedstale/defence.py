@@ -17,7 +17,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Checkpoint, Floats, Ids, Mask, Round, Strategy, divides, forgets, part, require
+from fedstale.core import (
+    Array,
+    Checkpoint,
+    Floats,
+    Ids,
+    Mask,
+    Round,
+    Strategy,
+    divides,
+    drifts,
+    forgets,
+    part,
+    require,
+)
 from fedstale.rng import stream
 
 SKETCH = 512  # numbers that are kept of an update: cosines are right within about 1 / √SKETCH
@@ -87,11 +100,14 @@ class Defence:
         updates, params = np.zeros((2, n, min(d, SKETCH)), np.float32)
         return Watch(np.zeros(n), np.zeros(n, np.int64), updates, params, np.zeros(n), np.zeros(n))
 
-    def judge(self, watch: Watch, r: Round, inverse: bool) -> Verdict:
-        """The verdict on a round, which `watch` learns from; `inverse` says that the strategy divides by p_i."""
+    def judge(self, watch: Watch, r: Round, inverse: bool, descends: bool = True) -> Verdict:
+        """The verdict on a round, which `watch` learns from; `inverse` says that the strategy divides by p_i.
+
+        `descends` says that an honest update goes down the client's own loss, so that directions can be judged.
+        """
         norms = np.sqrt([np.einsum("i,i", row, row, dtype=np.float64) for row in r.received()])  # (m,)
         self._learn(watch, r, norms)
-        doubt, (usual, low, high) = watch.doubt[r.clients], self._limits(watch)
+        doubt, (usual, low, high) = watch.doubt[r.clients] * descends, self._limits(watch)
         reasons = tuple(self._reason(*pair, low, high) for pair in zip(norms.tolist(), doubt.tolist(), strict=True))
         scales = np.clip(1 - doubt / self.alarm, 0, 1)
         if self.influence is not None and usual > 0:
@@ -168,7 +184,7 @@ def screened(
     """The round without the updates that the defence refuses, and what their clients had in the memory."""
     if defence is None or len(r.clients) == 0:
         return Screened(now, r, buffers, {})
-    verdict = defence.judge(now.defence, r, divides(strategy))
+    verdict = defence.judge(now.defence, r, divides(strategy), descends=drifts(strategy) is None)  # not SCAFFOLD
     kept: Mask = np.array([not reason for reason in verdict.reasons])
     refused = {int(i): why for i, why in zip(r.clients, verdict.reasons, strict=True) if why}
     if refused and (forgetting := forgets(strategy)):

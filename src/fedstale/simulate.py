@@ -171,8 +171,10 @@ def _check_attack(run: Run) -> None:
     if run.liars:
         most, n = max(run.liars.clients), run.engine.task.n
         require(most < n, f"liars.clients must be below {n}, the number of clients, got {most}")
-    ok = run.defence is None or starts_clients(run.strategy) is None
-    require(ok, f"a defence compares updates from the same parameters; clients of {run.strategy} begin elsewhere")
+    ok = run.defence is None or not (starts_clients(run.strategy) or needs_last_gradient(run.strategy))
+    require(
+        ok, f"a defence compares updates from the same parameters; clients of {run.strategy} send something else"
+    )
 
 
 KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an example
