@@ -120,3 +120,11 @@ def test_a_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(writers.MODULES, Tracker.wandb, "no_such_package")
     with pytest.raises(BadInput, match=r"--log wandb needs no_such_package: pip install 'fedstale\[wandb\]'"):
         package(Tracker.wandb)
+
+
+def test_a_federation_is_logged_under_the_name_of_its_folder(tmp_path: Path) -> None:
+    state = RunFolder(tmp_path / "hospitals" / "state")
+    with following([state], [Tracker.tensorboard], tmp_path):
+        write(state, 1, 2)
+        (state.path / "config.json").unlink()
+    assert Book.runs == {"hospitals": [{}, (1, 0.1), (2, 0.2), "closed"]}

@@ -9,6 +9,7 @@ import typer
 
 from fedstale.cli import upkeep
 from fedstale.cli.console import AsFormat, Format, print_json, print_table, say
+from fedstale.cli.log import Log
 from fedstale.cli.members import add, join, leave, need_flower, new_key, remove
 from fedstale.cli.upkeep import Folder
 from fedstale.core import require
@@ -26,6 +27,8 @@ from fedstale.federation.server.diagnostics import (
 )
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_line, read_metrics
+from fedstale.runs.store import RunFolder
+from fedstale.trackers.follow import following
 
 TOO_FEW = 5  # exit status of `run`: trained, but too little of the objective was heard
 app = typer.Typer(
@@ -85,15 +88,18 @@ def up(
 def run(
     folder: Folder,
     detach: Annotated[bool, typer.Option(help="In the background, and again after a crash.")] = False,
+    log: Log = None,
 ) -> None:
     """Train until the last round is committed; after a crash, training goes on from the last committed round."""
     s = settings.read(folder)
+    require(not (detach and log), "--log needs a run in the foreground; leave --detach out")
     if detach:
         print(f"run (pid {launcher.start_run(s)}); its output: {folder / 'logs' / 'run.log'}")
         return
-    for event in runner.run(s):
-        heard = in_words(read_line(s.state, event.t)) if event.kind == "round" else ""
-        print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}{heard}".rstrip(), flush=True)
+    with following([RunFolder(s.state)], log or [], folder / "logs"):
+        for event in runner.run(s):
+            heard = in_words(read_line(s.state, event.t)) if event.kind == "round" else ""
+            print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}{heard}".rstrip(), flush=True)
     lines = read_metrics(s.state)
     write_trace(folder / "trace.csv", lines)
     print(f"fingerprint {lines[-1]['fingerprint']}; trace: {folder / 'trace.csv'}")

@@ -123,9 +123,10 @@ def package(tracker: Tracker) -> Any:
 
 
 def open_writer(tracker: Tracker, run: RunFolder, home: Path) -> Writer:
-    """A run in a tracker, named as its folder and with its configuration."""
-    config = run.config() if (run.path / "config.json").exists() else {}
-    return WRITERS[tracker](run.path.name, config, home)
+    """A run in a tracker, named as its folder and with its configuration; the state of a federation has none."""
+    if not (run.path / "config.json").exists():
+        return WRITERS[tracker](run.path.resolve().parent.name, {}, home)
+    return WRITERS[tracker](run.path.name, run.config(), home)
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, str]:
