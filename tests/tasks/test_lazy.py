@@ -155,7 +155,7 @@ def test_a_transform_draws_anew_in_every_step():
         drawn.append(torch.rand(1, generator=generator).item())
         return x
 
-    Serial(task := Supervised(model, pairs(), transform=watch), LOCAL).train(
-        [Job(task.init(0), np.arange(2), 0, 1, LOCAL)]
-    )
+    task = Supervised(model, pairs(), transform=watch)
+    drawn.clear()  # it was tried
+    Serial(task, LOCAL).train([Job(task.init(0), np.arange(2), 0, 1, LOCAL)])
     assert len(set(drawn)) == len(drawn) == 2 * LOCAL.steps

@@ -220,6 +220,14 @@ def test_metrics_see_all_outputs_of_a_client_at_once_and_are_averaged_by_weight(
     assert task.test_scores(params) == {name: means[name] for name in means if name != "objective"}
 
 
+@pytest.mark.parametrize("value", [None, "high", torch.zeros(2)])
+def test_a_metric_returns_a_number_or_one_per_sample(value):
+    data = vectors(classes)
+    task = Supervised(lambda: nn.Linear(4, 3), data, data, metrics={"odd": lambda outputs, y: value})
+    with pytest.raises(BadInput, match="metric 'odd' must return a number, or one for each of 300 samples, got"):
+        task.evaluate(task.init(0))
+
+
 @settings(derandomize=True, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.lists(st.integers(1, 7), min_size=1, max_size=9))
 def test_batches_are_gathered_by_client_however_they_are_cut(sizes, cuts):

@@ -77,7 +77,8 @@ def test_other_test_sets_change_nothing_in_training():
     [
         ({"test": TRAIN, "central_test": TRAIN[0]}, "give test or central_test, got both"),
         ({"validation": TRAIN[:2]}, "validation must have 3 clients, got 2"),
-        ({"central_test": TRAIN}, r"samples must be one \(x, y\) pair per client"),
+        ({"central_test": TRAIN}, r"central_test must be one pair \(x, y\) or one Dataset, got list"),
+        ({"held_out": TRAIN[0]}, r"held_out: samples must be one \(x, y\) pair per client"),
         ({"held_out": []}, "at least one client"),
         ({"central_test": (TRAIN[0][0], TRAIN[0][1] + 7)}, "class numbers from 0 to 2"),
     ],

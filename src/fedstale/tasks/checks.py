@@ -11,7 +11,7 @@ from fedstale.core import BadInput, Ids, require, shown
 from fedstale.tasks.evaluation import Metric
 from fedstale.tasks.flat import seeded
 from fedstale.tasks.losses import IGNORED, answer
-from fedstale.tasks.split import Lazy, Split
+from fedstale.tasks.split import Lazy, Split, rows_of
 
 OURS = ("accuracy", "loss", "objective")  # scores whose names a metric may not take
 
@@ -22,6 +22,20 @@ def check_metrics(metrics: Mapping[str, Metric]) -> None:
     require(ok, f"metrics must be functions by name, such as {{'mae': mae}}, got {shown(metrics)}")
     taken = [name for name in OURS if name in metrics]
     require(not taken, f"metrics must have other names than {', '.join(OURS)}, got {taken}")
+
+
+def check_transform(transform: Any, train: Split | Lazy) -> None:
+    """Refuse a transform that cannot be called with the inputs of a batch, or that loses some of them."""
+    sentence = "transform must be a function (x, generator) that returns as many inputs as x has, got"
+    require(callable(transform), f"{sentence} {shown(transform)}")
+    with seeded(0):
+        x, _ = train.span(0, 1)
+        try:
+            changed = transform(x, torch.Generator().manual_seed(0))
+        except (TypeError, AttributeError, RuntimeError, ValueError) as error:
+            raise BadInput(f"{sentence}: {str(error).splitlines()[0]}") from error
+    ok = isinstance(changed, type(x)) and rows_of(changed) == 1
+    require(ok, f"{sentence} {shown(changed)} for one of them")
 
 
 def check_model(make: Any) -> None:
@@ -53,6 +67,7 @@ def check_classes(outputs: Tensor, *splits: Split | Lazy) -> None:
         low, high = (counted.min().item(), counted.max().item()) if len(counted) else (0, 0)
         ok = not y.is_floating_point() and y.ndim == outputs.ndim - 1 and low >= 0 and high < shape[-1]
         got = f"{y.dtype} {tuple(y.shape)} from {low} to {high}"
+        got += "; numbers need another loss, such as loss=nn.MSELoss()" if y.is_floating_point() else ""
         require(ok, f"targets must be class numbers from 0 to {shape[-1] - 1}, one per sample, got {got}")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedstale.core import Array, Floats, Ids
+from fedstale.core import Array, Floats, Ids, require, shown
 from fedstale.tasks.losses import outputs_of
 from fedstale.tasks.split import Lazy, Split, means
 
@@ -53,8 +53,19 @@ def client_scores(
         deque(watched(), maxlen=0)  # no outputs are kept
     for client, outputs, y in by_client(watched(), offsets) if metrics else ():
         for name, metric in metrics.items():
-            found[name][client] = np.mean(np.asarray(metric(outputs, y), np.float64))
+            found[name][client] = _mean(name, metric(outputs, y), len(y))
     return {name: means(torch.cat(values).double().numpy(), offsets) for name, values in columns.items()} | found
+
+
+def _mean(name: str, value: Any, size: int) -> Any:
+    """A metric's number, or the mean of its numbers, one per sample."""
+    try:
+        values = np.asarray("nothing" if value is None else value, np.float64)
+        ok = values.size == 1 or values.shape[:1] == (size,)
+    except (TypeError, ValueError):
+        ok = False
+    require(ok, f"metric {name!r} must return a number, or one for each of {size} samples, got {shown(value)}")
+    return np.mean(values)
 
 
 def by_client(batches: Iterable[tuple[Tensor, Tensor]], offsets: Ids) -> Iterator[tuple[int, Tensor, Tensor]]:

@@ -1,12 +1,13 @@
 """Losses and accuracy of what a model returns: a tensor, or an object with `.logits` (Hugging Face)."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import BadInput, require
+from fedstale.core import BadInput, require, shown
 from fedstale.tasks.split import Inputs
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (b, …), targets (b, …) -> (b, …), or () for the whole batch
@@ -78,10 +79,19 @@ def is_cross_entropy(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
 def one_value(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
     """Whether the loss gives one value for a batch, not one per sample; refuses anything else."""
     b, what = len(targets), f"{tuple(outputs.shape)} and targets {tuple(targets.shape)} of {targets.dtype}"
+    ok = callable(loss) and not isinstance(loss, type)
+    require(ok, f"loss must be a function of outputs and targets, such as nn.MSELoss(), got {shown(loss)}")
     try:
-        shape = tuple(loss(outputs, targets).shape)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Using a target size")  # (b, 1) less (b,) is (b, b)
+            value = loss(outputs, targets)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise BadInput(f"the loss must take outputs {what}, got: {str(error).splitlines()[0]}") from error
+    except UserWarning as warning:
+        way = "give targets of the outputs' shape, such as y[:, None]"
+        raise BadInput(f"the loss must not compare outputs {what}, which have other shapes: {way}") from warning
+    require(isinstance(value, Tensor), f"a loss must return a tensor, got {shown(value)}")
+    shape = tuple(value.shape)
     ok = shape == () or shape[0] == b
     require(ok, f"a loss must give one value per sample, ({b},) for {b} of them, or one for all, got {shape}")
     return shape == ()

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require
+from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
 from fedstale.rng import stream
 from fedstale.tasks.answers import Outputs, Vectors, answers, compiled_outputs
 from fedstale.tasks.assembly import WorkingCopy, filled, given_buffers, in_training, joined, own_part
-from fedstale.tasks.checks import check_metrics, check_model, check_sizes, training_answer, usable
+from fedstale.tasks.checks import check_metrics, check_model, check_sizes, check_transform, training_answer, usable
 from fedstale.tasks.evaluation import Metric, Scored, average
 from fedstale.tasks.flat import Buffers, draw, layout, seeded, slots, vector
 from fedstale.tasks.layers import dense_sizes, stages
@@ -107,7 +107,8 @@ class Supervised:
     ) -> None:
         treatments = get_args(Treatment)
         require(buffers in treatments, f"buffers must be {' or '.join(map(repr, treatments))}, got {buffers!r}")
-        require(ridge >= 0, f"ridge must be at least 0, got {ridge}")
+        ok = isinstance(ridge, int | float) and ridge >= 0
+        require(ok, f"ridge must be at least 0, got {shown(ridge)}")
         metrics, weights = metrics or {}, weighting(weights)
         check_metrics(metrics)
         self.metrics, self.transform = dict(metrics), transform
@@ -127,6 +128,10 @@ class Supervised:
             self.scored.append(validation_of(validation, self.weights, self.device))
         if held_out is not None:
             self.scored.append(strangers(held_out, weights, self.device))
+        ok = not metrics or any(s.split.offsets[-1] for s in self.scored)
+        require(ok, "metrics are scores of test samples: give test, central_test, validation or held_out, got none")
+        if transform is not None:
+            check_transform(transform, self.train)
         self._make = partial(copy.deepcopy, copy.deepcopy(model)) if isinstance(model, nn.Module) else model
         check_model(self._make)
         if personal or buffers == "local":
