@@ -3,9 +3,16 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from fedstale.runs import tail
 from fedstale.runs.store import RunFolder
 from fedstale.runs.tail import Tail
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "MOST", 256)
 
 
 def line(t: int, every: int = 10) -> bytes:
@@ -33,16 +40,18 @@ def test_a_run_that_begins_anew_is_read_anew(tmp_path: Path) -> None:
     assert found.update() == []
 
 
+@pytest.mark.usefixtures("few")
 def test_of_a_long_run_few_lines_are_kept_and_all_evaluated_ones(tmp_path: Path) -> None:
     rounds, found = 20 * tail.MOST, Tail(RunFolder(tmp_path))
-    (tmp_path / "metrics.jsonl").write_bytes(b"".join(line(t, 1000) for t in range(1, rounds + 1)))
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join(line(t, 50) for t in range(1, rounds + 1)))
     lines = found.update()
-    assert len(lines) <= tail.MOST + rounds // 1000
-    assert [x["round"] for x in lines if "objective" in x] == list(range(1000, rounds + 1, 1000))
+    assert len(lines) <= tail.MOST + rounds // 50
+    assert [x["round"] for x in lines if "objective" in x] == list(range(50, rounds + 1, 50))
     assert lines[0]["round"] == 1
     assert [x["round"] for x in lines] == sorted({x["round"] for x in lines})
 
 
+@pytest.mark.usefixtures("few")
 def test_where_every_round_is_evaluated_they_are_thinned_as_well(tmp_path: Path) -> None:
     found, path = Tail(RunFolder(tmp_path)), tmp_path / "metrics.jsonl"
     for end in (tail.MOST, 3 * tail.MOST, 8 * tail.MOST):  # also if it grows while somebody looks
