@@ -546,3 +546,55 @@ def test_an_empty_round_is_a_round() -> None:
     for s in seen:
         assert len(s.clients) == len(s.available) == 0
         np.testing.assert_array_equal(s.params, TASK.init(0))
+
+
+class Careless:
+    """A strategy and a participation process whose methods return what they are told to."""
+
+    def __init__(self, step=None, chosen=None, rows=()):
+        self.step, self.chosen, self.given = step, chosen, rows
+
+    def init(self, n, d):
+        return None
+
+    def aggregate(self, state, r):
+        return self.step if self.step is not None else (np.zeros_like(r.params), state)
+
+    def select(self, state, availability):
+        return self.chosen if self.chosen is not None else (availability.clients, state)
+
+    def probs(self, n):
+        return np.ones(n, np.float32)
+
+    def rows(self, n, rng):
+        yield from self.given
+
+
+ALL = np.ones(3, np.bool_)
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (Careless(rows=[ALL]), "participation must give a row for every round, got 1 of them"),
+        (Careless(rows=[ALL / 2]), "participation must give rows of 3 booleans, got array.* in round 1"),
+        (Careless(rows=[ALL[:2]]), "participation must give rows of 3 booleans"),
+        (Careless(np.zeros(2), rows=[ALL]), r"aggregate of Careless must return \(step, state\), got array"),
+        (Careless((np.zeros(3), None), rows=[ALL]), r"the step of Careless must be \(2,\), .* got \(3,\)"),
+        (Careless((np.full(2, np.nan), None), rows=[~ALL]), "not finite; without updates a strategy returns zeros"),
+        (Careless(chosen=np.arange(3), rows=[ALL]), r"select of Careless must return \(clients, state\)"),
+        (Careless(chosen=([0], None), rows=[ALL]), r"an ascending array of available clients, got \[0\]"),
+        (Careless(chosen=(np.array([2, 1]), None), rows=[ALL]), "an ascending array of available clients"),
+        (Careless(chosen=(np.array([9]), None), rows=[ALL]), "an ascending array of available clients"),
+    ],
+)
+def test_what_a_part_of_ones_own_returns_is_checked(part, sentence):
+    engine = Serial(Quadratic.random(n=3, d=2), Local(lr=0.1))
+    with pytest.raises((ValueError, ArithmeticError), match=sentence):
+        list(simulate(engine, part, part, rounds=2))
+
+
+def test_a_run_starts_from_a_checkpoint_only():
+    engine = Serial(Quadratic.random(n=3, d=2), Local(lr=0.1))
+    with pytest.raises(ValueError, match=r"start must be like s\.checkpoint, got 3"):
+        simulate(engine, FedAvg(), Bernoulli(0.5), rounds=2, start=3)

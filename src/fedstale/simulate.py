@@ -43,6 +43,7 @@ from fedstale.core import (
     require,
     runs_loops,
     selects,
+    shown,
     starts_clients,
     train,
     trains_unheard,
@@ -131,6 +132,7 @@ def together(engine: Engine, plays: Sequence[Play]) -> Iterator[Mapping[int, Sna
 def play(run: Run, start: Checkpoint | None = None) -> Play:
     """Check the run, and return it ready to be played from its start or from a checkpoint."""
     run = checked(run)
+    require(start is None or isinstance(start, Checkpoint), f"start must be like s.checkpoint, got {shown(start)}")
     return _play(run, start or first(run))
 
 
@@ -261,13 +263,14 @@ def _play(run: Run, now: Checkpoint) -> Play:
     rows = islice(participation.rows(n, stream(seed, "participation")), now.t, None)
 
     for t in range(now.t + 1, rounds + 1):
-        params, available = now.params, np.flatnonzero(next(rows))
+        params, available = now.params, _present(rows, n, t)
         chosen, probs = available, estimator.probs(now.belief) * share
         if selecting:
             asked = engine.losses(_job(now, available, seed, t, local))
             mixing = mixes.mixing(now.belief) if mixes else np.zeros(n, np.float32)
-            chosen, state = selecting.select(now.state, Availability(t, available, asked, weights, probs, mixing))
-            now = now._replace(state=state)
+            known = Availability(t, available, asked, weights, probs, mixing)
+            chosen, state = _pair(strategy, "select", selecting.select(now.state, known))
+            chosen, now = _selected(strategy, chosen, available), now._replace(state=state)
 
         streams = partial(stream, seed, "channel", t)
         reached, link = channel.downlink(now.channel, chosen, streams)
@@ -300,6 +303,31 @@ def _play(run: Run, now: Checkpoint) -> Play:
         yield Snapshot(t, now.params, step, available, chosen, r.clients, refused, r.losses, probs, now)
 
 
+def _present(rows: Iterator[Mask], n: int, t: int) -> Ids:
+    """The clients that the next row of a participation process names."""
+    row = next(rows, None)
+    require(row is not None, f"participation must give a row for every round, got {t - 1} of them")
+    ok = isinstance(row, np.ndarray) and row.shape == (n,) and row.dtype.kind in "bui"
+    require(ok, f"participation must give rows of {n} booleans, got {shown(row)} in round {t}")
+    return np.flatnonzero(cast(Mask, row))
+
+
+def _pair(strategy: Strategy, method: str, returned: Any) -> Any:
+    """What a method of a strategy returned, if it has two entries, the second of which is the state."""
+    ok, what = isinstance(returned, tuple) and len(returned) == 2, "step" if method == "aggregate" else "clients"
+    require(ok, f"{method} of {type(strategy).__name__} must return ({what}, state), got {shown(returned)}")
+    return returned
+
+
+def _selected(strategy: Strategy, chosen: Any, available: Ids) -> Ids:
+    """The clients that a strategy selects, if it may."""
+    ok = isinstance(chosen, np.ndarray) and chosen.dtype.kind in "iu" and bool((np.diff(chosen) > 0).all())
+    ok = ok and bool(np.isin(chosen, available, assume_unique=True).all())
+    what = f"select of {type(strategy).__name__} must return an ascending array of available clients"
+    require(ok, f"{what}, got {shown(chosen)}")
+    return cast(Ids, chosen)
+
+
 def _heard(rule: TrainsUnheard, now: Checkpoint, reply: Reply, trained: Ids) -> tuple[Reply, Checkpoint]:
     """Of the reply of all clients that of those who are there; the others train for themselves, if it is finite."""
     sound = np.flatnonzero(np.isfinite(reply.updates).all(axis=1))
@@ -327,9 +355,12 @@ def close_round(
     `idle` clients were available and not selected: the estimator counts them as heard. `buffers` (m, b) are those
     of the clients heard from.
     """
-    step, state = strategy.aggregate(now.state, r)
+    step, state = _pair(strategy, "aggregate", strategy.aggregate(now.state, r))
+    ok, got = np.shape(step) == now.params.shape, np.shape(step)
+    require(ok, f"the step of {type(strategy).__name__} must be {now.params.shape}, as the parameters, got {got}")
     if not np.isfinite(step).all():
-        raise Diverged(f"round {r.t}: the step is not finite; a smaller learning rate may help")
+        way = "a smaller learning rate may help" if len(r.clients) else "without updates a strategy returns zeros"
+        raise Diverged(f"round {r.t}: the step is not finite; {way}")
     change, momentum = server.apply(now.server, now.params, step)
     params = now.params + change
     if not np.isfinite(params).all():
