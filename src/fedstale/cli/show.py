@@ -55,4 +55,7 @@ def find(run: str, out: Path) -> store.RunFolder:
             return store.RunFolder(path)
     names = {r.path.name: r for r in store.runs(out)}
     matches = [name for name in names if name.startswith(run)]
+    require(
+        len(matches) < 2, f"the run {run!r} must be one, got the beginning of {len(matches)}: {', '.join(matches)}"
+    )
     return names[matches[0] if len(matches) == 1 else known(run, names, "the run")]
