@@ -107,7 +107,7 @@ def lines(rows: Sequence[Row], about: About) -> Figure:
             place.set_xticks([], minor=True)
         place.set(xlabel=name, title=panel)
     handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside right upper")
+    figure.legend(handles, names, loc="outside right center")
     return figure
 
 
