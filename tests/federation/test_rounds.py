@@ -8,7 +8,7 @@ from fedstale.core import BadInput
 from fedstale.estimators import Intervals
 from fedstale.federation.protocol.link import Arrival, Fault, LinkDown
 from fedstale.federation.server import rounds
-from fedstale.federation.server.diagnostics import mute, status, trace, write_trace
+from fedstale.federation.server.diagnostics import status, trace, write_trace
 from fedstale.federation.server.rounds import Server, Stalled
 from fedstale.federation.state.cohorts import Cohorts
 from fedstale.federation.state.manifest import checksum, read_manifest, read_metrics, write_manifest
@@ -431,16 +431,6 @@ def test_status_does_not_call_a_silent_client_present(tmp_path):
     for row in (silent, never, always):
         assert row["p_low"] <= row["p"] <= row["p_high"]
     assert never["p_high"] < 0.4
-
-
-def test_a_client_is_mute_if_it_is_asked_again_and_again_and_never_answers():
-    def line(asked, absent):
-        return {"asked": asked, "absent": absent}
-
-    silent = [line([2], [2]), line([0, 1, 2], [1]), line([0, 1], [1]), line([0, 2], [2]), line([0, 1, 2], [1, 2])]
-    assert mute(silent) == [1]  # client 2 was silent twice since it answered
-    assert mute([*silent, line([1, 2], [2])]) == [2]
-    assert mute(silent[1:2] * 2) == mute([]) == []
 
 
 def test_orders_without_an_answer_are_given_up(tmp_path):

@@ -94,3 +94,13 @@ def test_the_training_objective_of_a_group_without_a_result_is_infinite() -> Non
     assert query.tuning_score([*results, None]) == np.inf
     assert query.tuning_score([{"accuracy": {"last10": 1.0}}]) == np.inf
     assert query.tuning_score([{"objective": {"last10": np.nan}}]) == np.inf
+
+
+def test_a_client_is_mute_if_it_is_asked_again_and_again_and_never_answers() -> None:
+    def line(asked: list[int], absent: list[int]) -> query.Line:
+        return {"asked": asked, "absent": absent}
+
+    silent = [line([2], [2]), line([0, 1, 2], [1]), line([0, 1], [1]), line([0, 2], [2]), line([0, 1, 2], [1, 2])]
+    assert query.mute(silent) == [1]  # client 2 was silent twice since it answered
+    assert query.mute([*silent, line([1, 2], [2])]) == [2]
+    assert query.mute(silent[1:2] * 2) == query.mute([]) == []

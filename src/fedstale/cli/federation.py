@@ -16,17 +16,16 @@ from fedstale.core import require
 from fedstale.federation import settings
 from fedstale.federation.ops import control, launcher, processes, runner, template
 from fedstale.federation.server.diagnostics import (
-    SILENT,
     evaluation,
     heard_weight,
     in_words,
-    mute,
     read_status,
     scores_in_words,
     write_trace,
 )
 from fedstale.federation.state import roster
 from fedstale.federation.state.manifest import read_line, read_metrics
+from fedstale.runs.query import SILENT, mute
 from fedstale.runs.store import RunFolder
 from fedstale.trackers.follow import following
 

@@ -19,6 +19,7 @@ ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local", "al
 # the rest of a configuration is the setting
 HOW = ("seed", "warmup", "engine")  # but for these: an engine changes how a run is computed, not what
 KEYS = {"label": str, "seed": int, "rounds": int, "data": dict, "strategy": dict}  # that every configuration has
+SILENT = 3  # rounds without an answer after which a client of a federation is called mute
 AWAY, HEARD, NOT_SELECTED = 0, 1, 2  # what a client did in a round; not selected: there, but left out by the rule
 Line = dict[str, Any]  # of metrics.jsonl: one round
 T = TypeVar("T")
@@ -292,3 +293,14 @@ def presence(config: Mapping[str, Any], lines: Sequence[Line]) -> States:
         who = np.fromiter(itertools.chain.from_iterable(named), np.int64)
         states[who, np.repeat(np.arange(len(lines)), [len(some) for some in named])] = state
     return states
+
+
+def mute(lines: Sequence[Line]) -> list[int]:
+    """The clients of a federation that did not answer in the last SILENT rounds that asked them."""
+    found, decided = dict[int, int](), set[int]()
+    for line in reversed(lines):
+        absent = {*line.get("absent", ())} - decided
+        decided |= {*line.get("asked", ())} - absent
+        for client in absent:
+            found[client] = found.get(client, 0) + 1
+    return sorted(client for client, rounds in found.items() if rounds >= SILENT)

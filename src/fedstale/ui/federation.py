@@ -15,12 +15,11 @@ from fedstale.report.plots import Plot, Table, curves, layout, plain
 from fedstale.report.series import Lines
 from fedstale.runs import metrics
 from fedstale.runs.metrics import Metric
-from fedstale.runs.query import Group, Line, Run
+from fedstale.runs.query import SILENT, Group, Line, Run, mute
 from fedstale.runs.store import RunFolder, read_json
 from fedstale.runs.tail import Tail
 
 LOSS = Metric("train_loss", "training loss of the clients heard")
-SILENT = 3  # rounds without an answer after which a client is called mute
 SHOWN = ("accuracy", "test_loss")  # that clients evaluate now and then
 REASONS = 50  # rows of the table of rejected replies
 HEAD = {
@@ -80,15 +79,6 @@ def clients_table(found: Now) -> Table:
     keys = [key for key in HEAD if found.clients and key in found.clients[0]]
     rows = [["–" if row.get(key) is None else f"{row[key]:.4g}" for key in keys] for row in found.clients]
     return Table([HEAD[key] for key in keys] or ["client"], rows)
-
-
-def mute(lines: Sequence[Line]) -> list[int]:
-    """Clients that were asked in the last rounds that asked them, and never answered."""
-    asked: dict[int, list[bool]] = {}
-    for line in lines:
-        for client in line.get("asked", ()):
-            asked.setdefault(client, []).append(client in line.get("absent", ()))
-    return sorted(c for c, absent in asked.items() if len(absent) >= SILENT and all(absent[-SILENT:]))
 
 
 def _names(clients: Sequence[int]) -> str:

@@ -11,7 +11,6 @@ from fedstale.federation.state.sealed import read_sealed
 from fedstale.federation.state.server_state import ServerState
 from fedstale.runs.store import fingerprint, write_csv
 
-SILENT = 3  # rounds without an answer after which a client is called mute
 Z = 1.959963984540054  # 95 %
 
 
@@ -112,17 +111,6 @@ def read_status(path: Path, t: int) -> dict[str, Any]:
 def _finite(values: npt.NDArray[Any]) -> list[float]:
     """Numbers for JSON, which has no NaN: rounded, and 0 where they are not finite."""
     return [round(float(value), 6) if np.isfinite(value) else 0.0 for value in values]
-
-
-def mute(lines: list[dict[str, Any]]) -> list[int]:
-    """The clients that were online, and did not answer, in each of the last SILENT rounds that asked them."""
-    found, decided = dict[int, int](), set[int]()
-    for line in reversed(lines):
-        absent = {*line["absent"]} - decided
-        decided |= {*line["asked"]} - absent
-        for client in absent:
-            found[client] = found.get(client, 0) + 1
-    return sorted(client for client, rounds in found.items() if rounds >= SILENT)
 
 
 def trace(lines: list[dict[str, Any]]) -> tuple[list[int], npt.NDArray[np.bool_]]:
