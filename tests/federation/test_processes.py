@@ -98,3 +98,20 @@ def test_keepers_start_everything_again_and_each_other(s):
     processes.stop(s, "client-0")
     until(lambda: processes.names(s) == [])  # nothing to keep
     assert "client-0 had ended" in "".join((s.folder / "logs" / f"{n}.log").read_text() for n in keeper.KEEPERS)
+
+
+def test_a_long_log_is_put_aside_while_its_process_writes_on(s, monkeypatch):
+    monkeypatch.setattr(processes, "LONGEST", 20)
+    log, go = s.folder / "logs" / "client-0.log", s.folder / "go"
+    script = f"echo a line of some length; while [ ! -e {go} ]; do sleep 0.05; done; echo later; exec sleep 60"
+    processes.spawn(s, "client-0", ["sh", "-c", script])
+    until(lambda: log.stat().st_size > 20)
+    processes.rotate(s, "client-0")
+    go.touch()
+    until(lambda: log.read_text() == "later\n")
+    old = log.with_suffix(".log.1")
+    assert old.read_text() == "a line of some length\n"
+    assert old.stat().st_mode & 0o777 == 0o600
+    processes.rotate(s, "client-0")
+    assert log.read_text() == "later\n"
+    processes.rotate(s, "no such process")

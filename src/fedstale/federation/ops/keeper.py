@@ -1,4 +1,4 @@
-"""Keepers start again what has ended: the link, its executor, the clients, and each other.
+"""Keepers start again what has ended: the link, its executor, the clients, and each other. They rotate logs, too.
 
 A folder has two keepers, so that after the death of either the other one starts it again. They need no word from
 the processes that they keep: DIR/pids says what is wanted. When nothing is left to keep, they end.
@@ -38,6 +38,7 @@ def keep(s: Here, name: str) -> None:
         for other in kept:
             if processes.revive(s, other):
                 print(f"{time.strftime('%F %T')} {other} had ended and is started again", flush=True)
+            processes.rotate(s, other)
         ensure(s)
         time.sleep(LOOK)
     processes.forget(s, name)

@@ -7,6 +7,7 @@ with it.
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ QUIET = {
 EXECUTOR = "-executor"  # NAME-executor starts apps for NAME and is stopped with it
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 STEADY = 20.0  # seconds after which the death of a process is not held against the next one
+LONGEST = 10 << 20  # bytes of a log, after which it becomes NAME.log.1 and begins anew
 PAUSE = 10.0  # seconds, the longest from one start to the next of a process that dies again and again
 
 
@@ -68,6 +70,15 @@ def revive(s: Here, name: str, command: Sequence[str] = ()) -> bool:
             return False
         _start(s, name, saved["command"], deaths=0 if age >= STEADY else deaths + 1)
         return True
+
+
+def rotate(s: Here, name: str) -> None:
+    """Keep the output of a process from filling the disk: a long file is copied to NAME.log.1 and emptied."""
+    log = s.folder / "logs" / f"{name}.log"
+    with _locked(s), suppress(FileNotFoundError):
+        if log.stat().st_size > LONGEST:
+            shutil.copy2(log, log.with_suffix(".log.1"))  # with its mode: only the owner can read it
+            os.truncate(log, 0)  # the process appends to it, so it goes on at the beginning
 
 
 def _start(s: Here, name: str, command: list[str], deaths: int) -> int:
