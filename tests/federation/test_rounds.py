@@ -446,7 +446,7 @@ def test_orders_without_an_answer_are_given_up(tmp_path):
 def test_with_a_target_more_are_asked_and_the_round_closes_when_enough_have_answered(tmp_path):
     """Three of four answers count; a client that was late or not asked was not heard, for the estimator too."""
     link = InProcess(TASK, range(N), answer=lambda order, body: [] if order.client == 1 else None)
-    s = server(tmp_path, link, strategy="fedavg", round={"target": 3, "ask": 1.3, "group": 1})
+    s = server(tmp_path, link, strategy="fedavg", defence=False, round={"target": 3, "ask": 1.3, "group": 1})
     rounds = played(s, link, np.ones((8, N), bool))
     lines = [closed.line for closed in rounds]
     for line in lines:
