@@ -91,7 +91,7 @@ def test_a_packaged_experiment_runs_by_its_name(home: Path) -> None:
     assert "MIFA" in fedstale(home, "run", "demo", "-c", "rounds=3", "--seeds", "1")
     assert "finished" in fedstale(home, "list", "runs")
     pytest.importorskip("plotly", reason="the report needs the extra `report`")
-    assert "5 runs in 1 setting" in fedstale(home, "report", "-o", "page.html")
+    assert "6 runs in 1 setting" in fedstale(home, "report", "-o", "page.html")
 
 
 def fedstale_file(home: Path) -> str:
