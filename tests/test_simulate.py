@@ -31,7 +31,7 @@ from fedstale.participation import Bernoulli, TwoGroups
 from fedstale.rng import stream
 from fedstale.servers import Adam, Momentum, Sgd
 from fedstale.simulate import Diverged, Run, play, simulate, together
-from fedstale.strategies import MIFA, FedAvg, FedStale, FedVARP, Unbiased
+from fedstale.strategies import MIFA, CAFed, FedAvg, FedStale, FedVARP, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 
 TASK = Quadratic.random(5, 3, seed=1, noise=0.1)
@@ -598,3 +598,14 @@ def test_a_run_starts_from_a_checkpoint_only():
     engine = Serial(Quadratic.random(n=3, d=2), Local(lr=0.1))
     with pytest.raises(ValueError, match=r"start must be like s\.checkpoint, got 3"):
         simulate(engine, FedAvg(), Bernoulli(0.5), rounds=2, start=3)
+
+
+@pytest.mark.parametrize("rule", [FedStale(0.5), CAFed()])  # the second selects
+def test_rounds_that_go_well_print_no_array(monkeypatch, rule):
+    def unwanted(value: object) -> str:
+        raise AssertionError("a sentence was made that nobody reads")
+
+    rounds = simulate(Serial(Quadratic.random(n=3, d=2), Local(lr=0.1)), rule, Bernoulli(0.9), rounds=3)
+    next(rounds)
+    monkeypatch.setattr("fedstale.core.parts._QUOTE.repr", unwanted)
+    assert [s.t for s in rounds] == [2, 3]

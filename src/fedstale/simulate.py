@@ -12,6 +12,7 @@ from fedstale.core import (
     NEW,
     Array,
     Availability,
+    BadInput,
     BindsTask,
     Channel,
     Checkpoint,
@@ -308,14 +309,16 @@ def _present(rows: Iterator[Mask], n: int, t: int) -> Ids:
     row = next(rows, None)
     require(row is not None, f"participation must give a row for every round, got {t - 1} of them")
     ok = isinstance(row, np.ndarray) and row.shape == (n,) and row.dtype.kind in "bui"
-    require(ok, f"participation must give rows of {n} booleans, got {shown(row)} in round {t}")
+    if not ok:  # the sentence is made only then: to print arrays takes longer than a round
+        raise BadInput(f"participation must give rows of {n} booleans, got {shown(row)} in round {t}")
     return np.flatnonzero(cast(Mask, row))
 
 
 def _pair(strategy: Strategy, method: str, returned: Any) -> Any:
     """What a method of a strategy returned, if it has two entries, the second of which is the state."""
-    ok, what = isinstance(returned, tuple) and len(returned) == 2, "step" if method == "aggregate" else "clients"
-    require(ok, f"{method} of {type(strategy).__name__} must return ({what}, state), got {shown(returned)}")
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+        what = "step" if method == "aggregate" else "clients"
+        raise BadInput(f"{method} of {type(strategy).__name__} must return ({what}, state), got {shown(returned)}")
     return returned
 
 
@@ -323,8 +326,9 @@ def _selected(strategy: Strategy, chosen: Any, available: Ids) -> Ids:
     """The clients that a strategy selects, if it may."""
     ok = isinstance(chosen, np.ndarray) and chosen.dtype.kind in "iu" and bool((np.diff(chosen) > 0).all())
     ok = ok and bool(np.isin(chosen, available, assume_unique=True).all())
-    what = f"select of {type(strategy).__name__} must return an ascending array of available clients"
-    require(ok, f"{what}, got {shown(chosen)}")
+    if not ok:
+        what = f"select of {type(strategy).__name__} must return an ascending array of available clients"
+        raise BadInput(f"{what}, got {shown(chosen)}")
     return cast(Ids, chosen)
 
 

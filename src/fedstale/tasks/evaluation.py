@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedstale.core import Array, Floats, Ids, require, shown
+from fedstale.core import Array, BadInput, Floats, Ids, shown
 from fedstale.tasks.losses import outputs_of
 from fedstale.tasks.split import Lazy, Split, means
 
@@ -64,7 +64,9 @@ def _mean(name: str, value: Any, size: int) -> Any:
         ok = values.size == 1 or values.shape[:1] == (size,)
     except (TypeError, ValueError):
         ok = False
-    require(ok, f"metric {name!r} must return a number, or one for each of {size} samples, got {shown(value)}")
+    if not ok:
+        what = f"metric {name!r} must return a number, or one for each of {size} samples"
+        raise BadInput(f"{what}, got {shown(value)}")
     return np.mean(values)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from fedstale.core import Array, Job, Local, require, shown
+from fedstale.core import Array, BadInput, Job, Local, require, shown
 from fedstale.rng import stream
 from fedstale.tasks.client_state import restored
 from fedstale.tasks.flat import Slot, draw
@@ -74,7 +74,8 @@ def started(loss: object) -> float | None:
     """The loss at the start that a training loop returned, if it did."""
     number = np.asarray(loss.detach().cpu() if isinstance(loss, Tensor) else loss)
     ok = loss is None or (number.shape == () and number.dtype.kind in "iuf")
-    require(ok, f"train must return the loss at the start, a number, or nothing, got {shown(loss)}")
+    if not ok:
+        raise BadInput(f"train must return the loss at the start, a number, or nothing, got {shown(loss)}")
     return None if loss is None else float(number)
 
 
