@@ -33,12 +33,13 @@ participation = { kind = "two-groups", p_min = 0.3 }
 class Server:
     """`fedstale ui` over a folder, in a process of its own."""
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
-        command = [sys.executable, "-m", "fedstale", "ui", str(folder), "--port", str(port)]
+    def __init__(self, folder: Path, port: int = 0, *options: str) -> None:
+        command = [sys.executable, "-m", "fedstale", "ui", str(folder), "--port", str(port), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
         said = self.process.stdout.readline()
-        self.url = said.split()[0]
+        self.address = said.split()[0]
+        self.url = self.address.partition("/#")[0]
         self.port = int(self.url.rpartition(":")[2])
 
     def kill(self) -> None:
@@ -67,8 +68,8 @@ def url(made: Path) -> Iterator[str]:
 def serve() -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
-    def start(folder: Path, port: int = 0) -> Server:
-        started.append(Server(folder, port))
+    def start(folder: Path, port: int = 0, *options: str) -> Server:
+        started.append(Server(folder, port, *options))
         return started[-1]
 
     yield start
@@ -79,7 +80,7 @@ def serve() -> Iterator[Callable[..., Server]]:
 class View:
     """A tab of the browser, with all that it complained about and asked for elsewhere."""
 
-    def __init__(self, browser: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
+    def __init__(self, browser: Any, url: str, width: int = 1280, scheme: str = "light", address: str = "") -> None:
         self.page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
         self.page.set_default_timeout(20_000)
         self.complaints: list[str] = []
@@ -90,7 +91,7 @@ class View:
         self.page.on(
             "request", lambda r: None if r.url.startswith((url, "data:", "blob:")) else self.away.append(r.url)
         )
-        self.page.goto(url)
+        self.page.goto(address or url)
         self.page.wait_for_selector("tbody tr, p.note:has-text('No runs yet')")
 
     def open(self, title: str) -> None:
@@ -122,7 +123,7 @@ def test_a_run_appears_grows_and_survives_a_new_server(browser: Any, serve: Any,
     command = [sys.executable, "-m", "fedstale", "run", "try.toml"]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, env=dict(os.environ))
     try:
-        view.page.wait_for_selector("tbody .state.running", timeout=60_000)
+        view.page.wait_for_selector("tbody .state.running", timeout=120_000)
         view.page.evaluate("window.same = true")
         view.open("digits")
         first = rounds_of(view)
@@ -143,6 +144,30 @@ def test_a_run_appears_grows_and_survives_a_new_server(browser: Any, serve: Any,
         run.wait()
     later(lambda: "interrupted" in view.text("details"), "a killed run is not told")
     assert view.away == []
+
+
+def test_a_run_is_stopped_and_resumed_from_the_page(browser: Any, serve: Any, tmp_path: Path) -> None:
+    store = tmp_path / "runs"
+    (tmp_path / "try.toml").write_text(RUN)
+    command = [sys.executable, "-m", "fedstale", "run", "try.toml"]
+    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    server = serve(open_store(store), 0, "--control")
+    strange, view = View(browser, server.url), View(browser, server.url, address=server.address)
+    view.page.wait_for_selector("tbody .state.running", timeout=120_000)
+    assert "token" not in view.page.url
+    view.open("digits")
+    strange.open("digits")
+    view.page.get_by_role("button", name="stop").press("Enter")
+    said = run.communicate(timeout=60)[1]
+    assert run.returncode == 130
+    assert said.rstrip().endswith("interrupted; the same command with --resume goes on from here")
+    reached = rounds_of(view)
+    view.page.get_by_role("button", name="resume").click()
+    later(lambda: rounds_of(view) > reached, "the resumed run does not go on", 120)
+    view.page.get_by_role("button", name="stop").click()
+    later(lambda: "running" not in view.text("details"), "the resumed run does not stop")
+    assert strange.page.locator("[data-action]:visible").count() == 0
+    assert (view.complaints, strange.complaints, view.away) == ([], [], [])
 
 
 @pytest.mark.parametrize("width", [360, 1280, 1920])

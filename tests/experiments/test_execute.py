@@ -12,6 +12,7 @@ from fedstale.engines import auto
 from fedstale.experiments.execute import Progress, execute
 from fedstale.experiments.plan import Planned, plan
 from fedstale.experiments.schema import Experiment, check
+from fedstale.runs import status
 from fedstale.runs.store import open_store
 from fedstale.simulate import Interrupted
 from fedstale.tasks.supervised import Supervised
@@ -69,6 +70,30 @@ def test_an_interrupted_recomputation_goes_on_where_it_stopped(
     rounds = list(execute(experiment, planned, again=True, resume=True))
     assert [p.reused for p in rounds if p.result] == [True, False]
     assert [p.t for p in rounds if not p.reused] == [3, 4, 5, 6]
+
+
+def _asked_in_round(k: int, experiment: Experiment, planned: list[Planned]) -> None:
+    for progress in execute(experiment, planned, resume=True):
+        if progress.t == k:
+            planned[0].folder.ask_stop()
+
+
+@pytest.mark.parametrize("engine", ["serial", "batched"])
+def test_a_file_in_the_folder_stops_the_run_and_all_beside_it_with_a_checkpoint(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "SECONDS", 0.0)  # the file is looked for in every round
+    data = {"dataset": "digits", "clients": 4, "fraction": 0.1}
+    experiment = check(RAW | {"engine": engine, "algorithms": ["fedavg", "mifa"], "data": data})
+    planned = plan(experiment, open_store(tmp_path / "runs"))
+    for k in (1, 3):
+        with pytest.raises(Interrupted):
+            _asked_in_round(k, experiment, planned)
+        assert planned[0].folder.rounds_recorded() == k + 1
+        assert planned[0].folder.started
+        assert planned[1].folder.started == (engine == "batched")
+    list(execute(experiment, planned, resume=True))
+    assert all(p.folder.finished and not p.folder.stop_asked for p in planned)
 
 
 def test_interrupted_runs_are_refused_and_those_of_another_process_are_called_so(

@@ -14,7 +14,7 @@ from fedstale.core import BadInput
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.execute import execute
 from fedstale.experiments.plan import plan
-from fedstale.report import beta_map, clients, page, series, tables
+from fedstale.report import beta_map, clients, page, raster, series, tables
 from fedstale.report.markup import data
 from fedstale.report.trace import recorded
 from fedstale.runs import metrics, query, store
@@ -200,7 +200,7 @@ def fake(rounds: int, n: int) -> series.Lines:
 
 
 def test_a_large_raster_is_thinned_and_says_so() -> None:
-    plot = clients.raster("one", fake(1100, 420))
+    plot = raster.raster("one", fake(1100, 420))
     (trace,) = plot.data
     assert (len(trace["z"]), len(trace["z"][0])) == (200, 367)
     assert "200 of 420 clients" in plot.note
@@ -211,9 +211,25 @@ def test_a_large_raster_is_thinned_and_says_so() -> None:
 
 
 def test_a_small_raster_is_drawn_whole() -> None:
-    plot = clients.raster("one", fake(12, 4))
+    plot = raster.raster("one", fake(12, 4))
     assert plot.data[0]["z"][2] == [None, None, 1, None, None, 1, None, None, 1, None, None, 1]
     assert plot.data[0]["y"] == [0, 1, 2, 3]
+
+
+def test_those_not_selected_and_those_lost_are_apart_in_the_raster() -> None:
+    lines = fake(4, 3)
+    for line in lines.seeds[0]:
+        line["heard"] = [0]
+    lines.seeds[0][1] |= {"not_selected": [1], "lost": [2]}
+    plot = raster.raster("one", lines)
+    cells = [[[k, row.index(1)] for k, row in enumerate(trace["z"]) if 1 in row] for trace in plot.data]
+    assert cells == [[[0, 0]], [[1, 1]], [[2, 1]]]
+    assert len({trace["colorscale"][1][1] for trace in plot.data}) == 3
+    assert (
+        plot.note
+        == "Seed 3; dark: heard from, orange: there, but not selected, sky blue: asked, but lost or refused."
+    )
+    assert plot.table.rows[2] == ["2", "0.0%", "0.0%", "25.0%"]
 
 
 def test_the_staleness_of_seeds_that_stopped_early_is_that_of_the_common_rounds() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedstale.runs import query, store
-from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED
+from fedstale.runs.query import AWAY, HEARD, LOST, NOT_SELECTED
 
 CONFIG: dict[str, Any] = {
     "label": "FedAvg",
@@ -59,9 +59,9 @@ def test_a_damaged_run_has_a_row_that_says_so(tmp_path: Path, file: str, text: s
 
 
 def test_presence_has_every_client() -> None:
-    lines = [{"heard": [0], "not_selected": [2]}, {"heard": []}]
+    lines = [{"heard": [0], "not_selected": [2]}, {"heard": [], "lost": [1]}]
     assert query.presence({"data": {"clients": 4}}, lines).tolist() == [
-        [HEARD, AWAY], [AWAY, AWAY], [NOT_SELECTED, AWAY], [AWAY, AWAY],
+        [HEARD, AWAY], [AWAY, LOST], [NOT_SELECTED, AWAY], [AWAY, AWAY],
     ]  # fmt: skip
     assert query.clients({"data": {"clients": 2}}, [*lines, {"weights": [0.1] * 6}]) == 6  # (node, exit) pairs
     assert query.clients({}, lines) == 3  # what was seen

@@ -65,6 +65,9 @@ def test_it_shows_clients_rounds_shares_and_reasons(folder: Path) -> None:
     assert "Mute, without an answer in the last 3 rounds that asked them: 2." in found["above"]
     assert "<td>3</td><td class=text>its norm is &lt;b&gt;20&lt;/b&gt; times the median</td>" in found["below"]
     assert found["seeds"].count("<tr>") == 4
+    heard, lost = opened(folder).plots("federation-1", View())[0].plots[2].data
+    assert [row.count(1) for row in heard["z"]] == [6, 3, 0]
+    assert [row.count(1) for row in lost["z"]] == [0, 3, 6]  # rejected, and absent
     shares = opened(folder).plots("federation-1", View())[0].plots[-1]
     assert shares.data[0]["error_y"]["arrayminus"] == [0.3] * 3
 

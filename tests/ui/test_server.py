@@ -5,8 +5,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +18,29 @@ pytest.importorskip("starlette", reason="the server needs the extra `ui`")
 pytest.importorskip("plotly", reason="the server needs the extra `ui`")
 uvicorn = pytest.importorskip("uvicorn", reason="the server needs the extra `ui`")
 
+from fedstale.ui.control import Control  # noqa: E402
 from fedstale.ui.index import Index  # noqa: E402
-from fedstale.ui.server import STATIC, Page, listen  # noqa: E402
+from fedstale.ui.loopback import listen  # noqa: E402
+from fedstale.ui.server import STATIC, Page  # noqa: E402
 from tests.ui.stores import computed  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("server") / "runs"
     computed(folder)
-    page, sock = Page(Index([folder]), "here"), listen(0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def port(store: Path) -> Iterator[int]:
+    with served(Page(Index([store]), "here")) as port:
+        yield port
+
+
+@contextmanager
+def served(page: Page) -> Iterator[int]:
+    sock = listen(0)
     server = uvicorn.Server(uvicorn.Config(page.app(), log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
@@ -82,6 +96,23 @@ def test_nonsense_is_not_found(port: int, path: str) -> None:
 def test_nothing_can_be_written(port: int, method: str) -> None:
     for path in ("/", "/api/runs", "/api/events", "/api/experiment/x"):
         assert ask(port, path, method)[0] == 405
+    assert ask(port, "/api/control/stop", method)[0] == 404
+
+
+def test_with_control_only_the_token_opens_what_is_not_read(store: Path) -> None:
+    control = Control()
+    with served(Page(Index([store]), "here", control)) as port:
+        (row,) = json.loads(ask(port, "/api/experiments")[2])["rows"]
+        path, token = f"/api/control/stop?key={row['key']}", {"x-fedstale-token": control.token}
+        for headers in ({}, {"x-fedstale-token": ""}, {"x-fedstale-token": control.token[:-1]}):
+            status, _, body = ask(port, path, "POST", **headers)
+            assert (status, "the token is not that of this server" in json.loads(body)["error"]) == (403, True)
+        assert ask(port, path, "GET", **token)[0] == 405
+        assert control.token.encode() not in ask(port, "/")[2]
+        status, _, body = ask(port, path, "POST", **token)
+        assert (status, json.loads(body)["error"]) == (404, "there is no running run to stop")
+        for nonsense in ("burn?key=1", "stop", "stop?key=nobody", "resume?store=/etc&name=passwd"):
+            assert ask(port, f"/api/control/{nonsense}", "POST", **token)[0] == 404
 
 
 def test_another_host_is_refused(port: int) -> None:

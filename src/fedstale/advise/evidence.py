@@ -19,7 +19,7 @@ from fedstale.participation.files import BROKEN, open_text, read_arrays
 from fedstale.participation.trace import Recorded
 from fedstale.registry import CHANNELS, ESTIMATORS, PARTICIPATION
 from fedstale.rng import stream
-from fedstale.runs.query import AWAY, recorded_presence
+from fedstale.runs.query import HEARD, NOT_SELECTED, recorded_presence
 from fedstale.runs.store import RunFolder
 
 INDEPENDENT = (Bernoulli, TwoGroups, LabelTied, Markov, MarkovClasses)  # clients come independently of each other
@@ -102,7 +102,7 @@ def arrival_of(spec: Spec, n: int, d: int) -> Floats | None:
 
 def of_run(folder: RunFolder, weights: Floats | None) -> Evidence:
     """The participation that the run has recorded so far, with its task if that can be loaded."""
-    config, here = folder.config(), recorded_presence(folder).T != AWAY  # heard from, or there and not selected
+    config, here = folder.config(), _there(folder)
     far = "finished" if folder.finished else f"{len(here)} of {config['rounds']} rounds so far"
     e = of_table(f"{folder.path.name}, {far}", here, weights)
     told = config["estimator"]["kind"] == "known"
@@ -112,6 +112,11 @@ def of_run(folder: RunFolder, weights: Floats | None) -> Evidence:
         return e._replace(arrival=arrival_of(config["channel"], len(e.p), e.d or 1))
     except (BadInput, OSError) as error:  # elsewhere the data may be missing: the participation is still known
         return e._replace(weights=normalised(weights, len(e.p)), notes=(f"the task is left out: {error}",))
+
+
+def _there(folder: RunFolder) -> Mask:
+    """(rounds, clients) who was heard from, or there and not selected."""
+    return np.isin(recorded_presence(folder).T, (HEARD, NOT_SELECTED))
 
 
 def believed(config: Table, here: Mask) -> Floats | None:
@@ -135,7 +140,7 @@ def experiment_of(path: Path) -> Experiment:
     raw = {key: config[key] for key in kept} | {"name": "advise", "algorithms": ["fedavg"]}
     raw |= {"model": config["model"]} if config["model"] else {}
     if "sha256:" in json.dumps(config["participation"]):
-        table = (recorded_presence(folder).T != AWAY).astype(int).tolist()
+        table = _there(folder).astype(int).tolist()
         raw["participation"] = {"kind": "trace", "matrix": table, "clients_first": False}
         raw["channel"] = "lossless"  # what was lost is already missing in what was heard
     return schema.check(raw)

@@ -17,11 +17,15 @@ def ui(
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 8642,
+    control: Annotated[
+        bool, typer.Option("--control", help="Let the page stop and resume runs; else it only reads.")
+    ] = False,
 ) -> None:
-    """Show runs in the browser while they are computed; the page only reads, and nothing leaves this machine."""
+    """Show runs in the browser while they are computed; nothing leaves this machine."""
     try:
         from fedstale.report.page import library
-        from fedstale.ui import server
+        from fedstale.ui import loopback, server
+        from fedstale.ui.control import Control
         from fedstale.ui.federation import is_federation
         from fedstale.ui.index import Index
     except ImportError as error:
@@ -30,9 +34,10 @@ def ui(
     named = [folder.resolve() for folder in folders or [Path("runs")]]
     federations = [folder for folder in named if is_federation(folder)]
     places = [store_of(folder) for folder in named if folder not in federations]
-    sock = server.listen(port)
-    print(f"http://127.0.0.1:{sock.getsockname()[1]}  (Ctrl-C ends it)", flush=True)
-    server.serve(server.Page(Index(places, federations), ", ".join(map(str, named))), sock)
+    sock, allowed = loopback.listen(port), Control() if control else None
+    token = f"/#token={allowed.token}" if allowed else ""
+    print(f"http://127.0.0.1:{sock.getsockname()[1]}{token}  (Ctrl-C ends it)", flush=True)
+    server.serve(server.Page(Index(places, federations), ", ".join(map(str, named)), allowed), sock)
 
 
 def store_of(folder: Path) -> Path:

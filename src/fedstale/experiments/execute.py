@@ -1,6 +1,7 @@
 """Compute the planned runs of an experiment: finished ones are reused, interrupted ones continue.
 
-Ctrl-C and SIGTERM stop the runs after the round at hand, with a checkpoint.
+Ctrl-C, SIGTERM and a file `stop` in the folder of one of them stop the runs that are computed together after the
+round at hand, with a checkpoint.
 """
 
 import dataclasses
@@ -238,7 +239,7 @@ def _advance(active: list[Recorder], stop: Callable[[], bool]) -> Iterator[Progr
             yield _diverged(going[k], s) if isinstance(s, Diverged) else _recorded(going[k], s)
             if going[k].stopping.why:
                 plays[k].close()  # it is left out from now on
-        if stop():
+        if stop() or any(r.stop_asked for r in going):
             for k, s in snapshots.items():
                 if not isinstance(s, Diverged) and not going[k].over(s.t):
                     going[k].save(s.checkpoint)

@@ -108,7 +108,7 @@ def _compute(cell: Cell, resume: bool, command: str, parent: int | None) -> None
             ):  # fmt: skip
                 pass
     except Interrupted:
-        if parent:
+        if parent and stop.asked:
             os._exit(130)  # or a worker would begin the next cell
         raise
     except Diverged:  # the others are finished; the folders of these say that they would diverge again

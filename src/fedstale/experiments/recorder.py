@@ -87,6 +87,8 @@ class Recorder:
             for line in p.folder.metrics()[: self.start.t]:
                 self.stopping.see(line)
         self.saved = self.start.t  # the round of the last checkpoint
+        self.stop_asked = False
+        p.folder.forget_stop()
         self.file: IO[bytes] = p.folder.open_metrics(self.start.t)
         self.status = status.Writer(p.folder, run.rounds, self.task.d, self.start.t)
         self.started_at = self.saved_at = time.monotonic()
@@ -120,6 +122,7 @@ class Recorder:
         if self.status.due():
             self.file.flush()  # so that others see the rounds
             self.status.write(s.t)
+            self.stop_asked = self.folder.stop_asked
         return line
 
     def over(self, t: int) -> bool:
@@ -150,6 +153,8 @@ class Recorder:
             line["heard"] = s.clients.tolist()
             if len(s.chosen) < len(s.available):
                 line["not_selected"] = np.setdiff1d(s.available, s.chosen).tolist()
+            if len(s.clients) < len(s.chosen):
+                line["lost"] = np.setdiff1d(s.chosen, s.clients).tolist()
         return line
 
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:
@@ -226,6 +231,7 @@ def environment(command: str) -> dict[str, Any]:
     """Versions, machine, git state and command: to repeat the run elsewhere, or to see why it differs."""
     return {
         "command": command,
+        "folder": str(Path.cwd()),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": sys.version.split()[0],
         "packages": packages(),

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from fedstale.plots import raster
 from fedstale.plots.palette import STYLE
-from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED, States, recorded_presence
+from fedstale.runs.query import AWAY, HEARD, LOST, NOT_SELECTED, States, recorded_presence
 from fedstale.runs.store import RunFolder
 
-NAMES = {HEARD: "heard from", NOT_SELECTED: "there, but not selected", AWAY: "away or lost"}
+NAMES = {HEARD: "heard from", NOT_SELECTED: "there, but not selected", LOST: "asked, but lost", AWAY: "away"}
 
 
 def decisions(run: RunFolder, path: Path) -> None:
@@ -35,7 +35,7 @@ def figure(config: Mapping[str, Any], cells: States) -> Figure:
         picture.set_xlabel("")
         _shares(out.add_subplot(grid[0, 1], sharey=picture), cells)
         _counts(out.add_subplot(grid[1, 0], sharex=picture), cells)
-        out.legend(handles=raster.patches(NAMES), loc="outside lower center", ncols=3)
+        out.legend(handles=raster.patches(NAMES), loc="outside lower center", ncols=4)
         out.suptitle(f"{config.get('label', '?')}, seed {config.get('seed')}", fontsize=10)
     return out
 
@@ -43,7 +43,7 @@ def figure(config: Mapping[str, Any], cells: States) -> Figure:
 def _shares(axes: Any, cells: States) -> None:
     """Beside the raster: the share of the rounds in which each client was heard from, and not selected."""
     who, left = np.arange(len(cells)), np.zeros(len(cells))
-    for state in (HEARD, NOT_SELECTED):
+    for state in (HEARD, NOT_SELECTED, LOST):
         share = (cells == state).mean(axis=1)
         axes.barh(who, share, left=left, height=1.0, color=raster.COLOURS[state])
         left = left + share
@@ -54,6 +54,6 @@ def _shares(axes: Any, cells: States) -> None:
 def _counts(axes: Any, cells: States) -> None:
     """Beneath it: how many clients were heard from, and how many not selected, round by round."""
     rounds = np.arange(1, cells.shape[1] + 1)
-    counts = {raster.COLOURS[state]: (cells == state).sum(axis=0) for state in (HEARD, NOT_SELECTED)}
+    counts = {raster.COLOURS[state]: (cells == state).sum(axis=0) for state in (HEARD, NOT_SELECTED, LOST)}
     axes.stackplot(rounds, *counts.values(), colors=list(counts), step="mid", linewidth=0)
     axes.set(xlabel="round", ylabel="clients", ylim=(0, None))

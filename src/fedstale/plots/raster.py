@@ -1,4 +1,4 @@
-"""The raster of presence: clients × rounds, who was heard from, who was there and not selected, who was away."""
+"""The raster of presence: clients × rounds, who was heard from, who was there and not selected, who was lost."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +7,11 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
-from fedstale.plots.palette import DARK, GREY, ORANGE
-from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED, States
+from fedstale.plots.palette import DARK, GREY, ORANGE, SKY
+from fedstale.runs.query import AWAY, HEARD, LOST, NOT_SELECTED, States
 from fedstale.runs.statistics import block_means, thinned
 
-COLOURS = {AWAY: "#FFFFFF", HEARD: DARK, NOT_SELECTED: ORANGE}
+COLOURS = {AWAY: "#FFFFFF", HEARD: DARK, NOT_SELECTED: ORANGE, LOST: SKY}
 CLIENTS, ROUNDS = 1024, 2000  # cells that a picture shows apart: of more clients some, of more rounds blocks
 
 
@@ -23,7 +23,7 @@ def draw(axes: Any, states: States, most: tuple[int, int] = (CLIENTS, ROUNDS)) -
     n, rounds = states.shape
     kept = thinned(n, most[0])
     image = np.ones((len(kept), min(rounds, most[1]), 3))
-    for state in (HEARD, NOT_SELECTED):
+    for state in (HEARD, NOT_SELECTED, LOST):
         _, share = block_means(states[kept] == state, most[1])
         image = image[:, : share.shape[1]] - share[..., None] * (1 - np.array(to_rgb(COLOURS[state])))
     axes.imshow(image.clip(0, 1), aspect="auto", interpolation="nearest", origin="lower",

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Floats, Mask
-from fedstale.plots.palette import DARK, ORANGE, Look, look
+from fedstale.core import Floats
+from fedstale.plots.palette import DARK, Look, look
 from fedstale.report.plots import CLIENTS, ROWS, Key, Plot, Table, dots, faint, layout, plain, stroke
 from fedstale.report.series import POINTS, Lines, per_client, shares, weights
 from fedstale.runs.metrics import metric
-from fedstale.runs.query import HEARD, NOT_SELECTED, Line, grouped, names_clients, presence
+from fedstale.runs.query import grouped
 from fedstale.runs.statistics import block_means, spread, thinned
 
 ACCURACY = metric("accuracy")
@@ -28,61 +28,13 @@ def alike(lines: Sequence[Lines]) -> list[tuple[str, Lines]]:
     """One group for each way in which the first seed's clients were heard from, and the names of all alike."""
 
     def heard(group: Lines) -> str:
-        keys = ("heard", "not_selected", "staleness")
+        keys = ("heard", "not_selected", "lost", "staleness")
         return json.dumps([[line.get(key) for key in keys] for line in group.seeds[0]])
 
     found = grouped(lines, heard)
     if len(found) == 1:
         return [("all algorithms" if len(lines) > 1 else lines[0].group.label, lines[0])]
     return [(", ".join(g.group.label for g in groups), groups[0]) for groups in found.values()]
-
-
-def raster(names: str, lines: Lines) -> Plot:
-    """Client by round; where the metrics do not name the clients, how many took part."""
-    run = lines.seeds[0]
-    if not names_clients(run):
-        return _counts(names, lines)
-    states = presence(lines.group.config, run)
-    n, kept, chooses = len(states), thinned(len(states), CLIENTS), bool((states == NOT_SELECTED).any())
-    maps = [(HEARD, DARK, "heard from"), (NOT_SELECTED, ORANGE, "there, but not selected")][: 1 + chooses]
-    data = [_map(states[kept] == state, kept, run, colour, what) for state, colour, what in maps]
-    share, idle = ((states == state).mean(axis=1) for state in (HEARD, NOT_SELECTED))
-    said = (
-        f"Raster of {n} clients over {len(run)} rounds: a dark cell is an update that the server used. "
-        f"A client was heard from in {share.min():.0%} to {share.max():.0%} of the rounds."
-    )
-    rows = [[str(i), f"{share[i]:.1%}", f"{idle[i]:.1%}"] for i in kept]
-    table = Table(["client", "heard from, of the rounds", "there, but not selected"], rows)
-    block = -(-len(run) // POINTS)
-    note = f"Seed {lines.group.runs[0].seed}; dark: heard from{', orange: not selected by the rule' * chooses}."
-    note += f" {len(kept)} of {n} clients are drawn, evenly spaced." * (len(kept) < n)
-    note += f" A cell is {block} rounds: the darker, the more of them." * (block > 1)
-    return Plot(f"Who took part: {names}", data, layout("round", "client"), said, table, note=note)
-
-
-def _map(cells: Mask, kept: Sequence[int], run: Sequence[Line], colour: str, what: str) -> dict[str, Any]:
-    starts, means = block_means(cells, POINTS)
-    return {
-        "type": "heatmap", "x": [run[k]["round"] for k in starts], "y": list(kept),
-        "z": [[round(float(v), 2) or None for v in row] for row in means], "zmin": 0, "zmax": 1,
-        "colorscale": [[0, "#ffffff"], [1, colour]], "showscale": False, "hoverongaps": False,
-        "hovertemplate": f"client %{{y}}, round %{{x}}: {what}<extra></extra>",
-    }  # fmt: skip
-
-
-def _counts(names: str, lines: Lines) -> Plot:
-    run = lines.seeds[0]
-    kept = [run[k] for k in thinned(len(run), POINTS)]
-    counts = [line["participants"] for line in kept]
-    trace = {
-        "type": "scatter", "mode": "lines", "x": [line["round"] for line in kept], "y": counts,
-        "line": {"color": DARK}, "hovertemplate": "round %{x}: %{y} clients<extra></extra>",
-    }  # fmt: skip
-    said = f"Clients heard from in each round: {min(counts)} to {max(counts)}, {np.mean(counts):.1f} on average."
-    rows = [[str(kept[k]["round"]), str(counts[k])] for k in thinned(len(kept), ROWS)]
-    note = "There are too many clients to name each of them in every round: their number is drawn."
-    return Plot(f"How many took part: {names}", [trace], layout("round", "clients"), said,
-                Table(["round", "clients heard from"], rows), note=note)  # fmt: skip
 
 
 def heard_weight(names: str, lines: Lines) -> Plot | None:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from fedstale.core import BadInput
 from fedstale.plots.palette import looks
 from fedstale.report import beta_map, markup, tables
-from fedstale.report.clients import alike, heard_weight, raster, realised, served, staleness
+from fedstale.report.clients import alike, heard_weight, realised, served, staleness
 from fedstale.report.plots import BETA, KEYS, Plot, curves
+from fedstale.report.raster import raster
 from fedstale.report.series import Lines, read
 from fedstale.report.trace import recorded
 from fedstale.runs import metrics

@@ -74,7 +74,7 @@ METRICS = (
     *(Metric(name, name, shown=False) for name in ("w1", "w2")),  # where a run of two parameters is
 )
 ROUND_KEYS = ("round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm",
-              "staleness", "heard", "not_selected", "beta", "weights")  # of a line, not evaluated  # fmt: skip
+              "staleness", "heard", "not_selected", "lost", "beta", "weights")  # of a line  # fmt: skip
 RESULT_KEYS = ("rounds", "refused", "stopped", "evaluated_clients", "fingerprint", "seconds",
                "rounds_per_second")  # of a result  # fmt: skip
 

@@ -20,7 +20,9 @@ ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local", "al
 HOW = ("seed", "warmup", "engine")  # but for these: an engine changes how a run is computed, not what
 KEYS = {"label": str, "seed": int, "rounds": int, "data": dict, "strategy": dict}  # that every configuration has
 SILENT = 3  # rounds without an answer after which a client of a federation is called mute
-AWAY, HEARD, NOT_SELECTED = 0, 1, 2  # what a client did in a round; not selected: there, but left out by the rule
+# What a client did in a round; not selected: there, but left out by the rule; lost: asked, but nothing was used.
+AWAY, HEARD, NOT_SELECTED, LOST = 0, 1, 2, 3
+NAMED = {"heard": HEARD, "not_selected": NOT_SELECTED, "lost": LOST}  # by the key of a line
 Line = dict[str, Any]  # of metrics.jsonl: one round
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -281,14 +283,14 @@ def names_clients(lines: Sequence[Line]) -> bool:
 def clients(config: Mapping[str, Any], lines: Sequence[Line]) -> int:
     """The number of clients, also of those that never came; with early exits a client is a (node, exit) pair."""
     traced = next((len(line["weights"]) for line in lines if "weights" in line), 0)
-    seen = (max(line[key]) for line in lines for key in ("heard", "not_selected") if line.get(key))
+    seen = (max(line[key]) for line in lines for key in NAMED if line.get(key))
     return max(traced or int(config.get("data", {}).get("clients", 0)), max(seen, default=-1) + 1)
 
 
 def presence(config: Mapping[str, Any], lines: Sequence[Line]) -> States:
-    """(clients, rounds): AWAY, HEARD or NOT_SELECTED, from lines that name the clients."""
+    """(clients, rounds): AWAY, HEARD, NOT_SELECTED or LOST, from lines that name the clients."""
     states = np.zeros((clients(config, lines), len(lines)), np.int8)
-    for key, state in (("heard", HEARD), ("not_selected", NOT_SELECTED)):
+    for key, state in NAMED.items():
         named = [line.get(key, ()) for line in lines]
         who = np.fromiter(itertools.chain.from_iterable(named), np.int64)
         states[who, np.repeat(np.arange(len(lines)), [len(some) for some in named])] = state

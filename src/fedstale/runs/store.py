@@ -11,6 +11,7 @@
     STORE/RUN/model.json           names, shapes and types of what the parameters and buffers are made of
     STORE/RUN/clients.json         of each client its weight and how well the final parameters serve it
     STORE/RUN/status.json          how far the run is, replaced about once a second (see runs/status.py)
+    STORE/RUN/stop                 another process asks for the run to be stopped, as by Ctrl-C
     STORE/RUN/result.json          written last: a run is finished when it is there
     STORE/RUN/diverged.json        why the run cannot be finished, and the version of the code that says so
 
@@ -180,6 +181,19 @@ class RunFolder:
                 return not _lock(file, fcntl.LOCK_SH)  # closing the file gives it back
         except OSError:
             return False
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether another process wants this run to stop."""
+        return (self.path / "stop").exists()
+
+    def ask_stop(self) -> None:
+        """Stop the process that computes this run, within about a second: with a checkpoint, as by Ctrl-C."""
+        (self.path / "stop").touch()
+
+    def forget_stop(self) -> None:
+        """A process that begins to compute this run has not been asked to stop."""
+        (self.path / "stop").unlink(missing_ok=True)
 
     def open_metrics(self, rounds: int) -> IO[bytes]:
         """The metrics file, cut back to its first `rounds` lines, which must be sound, open for appending."""

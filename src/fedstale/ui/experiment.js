@@ -27,7 +27,7 @@
 
   function experiment([key]) {
     const title = make("h1", {}, "…"), notes = make("div", {}), seeds = make("div", {}), above = make("div", {}), below = make("div", {});
-    const figures = make("div", { class: "plots" });
+    const figures = make("div", { class: "plots" }), controls = Page.controls({ key: key });
     const tools = make("div", { class: "tools" },
       select("over", "x", [["round", "rounds"], ["seconds", "seconds"], ["bytes", "bytes"]]),
       select("scale", "scale", [["", "as it fits"], ["linear", "linear"], ["log", "logarithmic"]]),
@@ -35,7 +35,7 @@
     const a = make("select", { "aria-label": "algorithm A" }), b = make("select", { "aria-label": "algorithm B" }), verdict = make("div", {});
     const compare = make("details", {}, make("summary", {}, "Compare two algorithms"), make("div", { class: "tools" }, a, " with ", b), verdict);
     const runs = make("details", {}, make("summary", {}, key.startsWith("federation-") ? "The clients" : "The runs"), seeds);
-    const element = make("section", {}, title, notes, above, runs, tools, figures, compare, below);
+    const element = make("section", {}, title, notes, controls.element, above, runs, tools, figures, compare, below);
     let busy = Promise.resolve(), first = true;
 
     const wish = (name) => tools.querySelector(`[name=${name}]`).value;
@@ -99,6 +99,7 @@
       const found = await Page.get("/api/experiment/" + key, view());
       title.textContent = found.title;
       document.title = found.title + " – fedstale";
+      controls.update(found.states);
       notes.replaceChildren(...found.notes.map(Page.problem));
       seeds.replaceChildren(...html(found.seeds).childNodes);
       above.replaceChildren(...html(found.above).childNodes);

@@ -85,6 +85,7 @@ class Experiments:
         damage = [tail.damage for path, tail in self.tails.items() if tail.damage and path in shown]
         return {
             "title": part.title,
+            "states": sorted({row.state for row in rows}),
             "running": not rows or any(row.state == "running" for row in rows),
             "seeds": self._runs(key, rows),
             "above": part.above,

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from fedstale.core import BadInput
 from fedstale.plots.palette import look, looks
 from fedstale.report import markup, page
-from fedstale.report.clients import heard_weight, raster
+from fedstale.report.clients import heard_weight
 from fedstale.report.plots import Plot, Table, curves, layout, plain
+from fedstale.report.raster import raster
 from fedstale.report.series import Lines
 from fedstale.runs import metrics
 from fedstale.runs.metrics import Metric
@@ -87,7 +88,9 @@ def _names(clients: Sequence[int]) -> str:
 
 def _as_run(line: Line) -> Line:
     """A line of a federation in the words of a run."""
-    return line | {"participants": len(line.get("heard", ())), "not_selected": line.get("idle", [])}
+    lost = [*line.get("absent", ()), *(int(client) for client in line.get("rejected") or {})]
+    found = {"participants": len(line.get("heard", ())), "not_selected": line.get("idle", []), "lost": lost}
+    return line | found
 
 
 def _plots(found: Now, lines: list[Line]) -> list[Plot]:
@@ -97,9 +100,8 @@ def _plots(found: Now, lines: list[Line]) -> list[Plot]:
     group = Lines(Group(found.name, [Run(RunFolder(Path()), config, None)], []), [lines])
     drawn = looks([found.name])
     some = [p._replace(note="") for m in (*map(metrics.metric, SHOWN), LOSS) if (p := curves([group], m, drawn))]
-    took_part = raster("each client", group)._replace(
-        note="Dark: heard from; orange: online, but not asked to train."
-    )
+    words = "Dark: heard from; orange: online, but not asked to train; sky blue: asked, but absent or rejected."
+    took_part = raster("each client", group)._replace(note=words)
     return [*some, took_part, *filter(None, [heard_weight("each round", group)])]
 
 

@@ -81,11 +81,13 @@
 
   function run() {
     const element = make("section", {}, make("p", {}, "reading …"));
+    const controls = Page.controls(Page.address().asked);
     async function update(asked) {
       const found = await Page.get("/api/run", asked);
+      controls.update([found.state]);
       const parts = Object.entries(found.parts).filter(([, part]) => part);
       element.replaceChildren(
-        make("h1", {}, found.name), make("p", {}, state(found.state)),
+        make("h1", {}, found.name), make("p", {}, state(found.state)), controls.element,
         found.note ? Page.problem(found.note) : "",
         found.key ? make("p", {}, make("a", { href: "#/experiment/" + found.key }, "the experiment of this run")) : "",
         ...parts.flatMap(([name, part]) => [make("h2", {}, name), make("pre", {}, JSON.stringify(part, null, 2))]),

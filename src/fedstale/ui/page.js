@@ -1,7 +1,7 @@
 "use strict";
 // What all views share: the address after #, the connection to the server, and small pieces of HTML.
 const Page = (function () {
-  const self = { views: {}, version: 0 };
+  const self = { views: {}, version: 0, control: false };
   const view = document.getElementById("view");
   const live = document.getElementById("live");
   let current = null; // { update, address }
@@ -100,6 +100,7 @@ const Page = (function () {
       const found = JSON.parse(event.data);
       document.getElementById("about").textContent = found.about;
       self.version = found.version;
+      self.control = found.control;
       update();
     };
   }

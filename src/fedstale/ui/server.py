@@ -1,4 +1,4 @@
-"""The server of the page: a few addresses that are read, none that writes, on this machine's loopback alone."""
+"""The server of the page: a few addresses that are read and, with `--control`, one that stops and resumes runs."""
 
 import asyncio
 import json
@@ -13,34 +13,28 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from fedstale.core import BadInput
+from fedstale.core import BadInput, known
 from fedstale.report.page import library
 from fedstale.runs.store import finite
 from fedstale.ui import axes
+from fedstale.ui.control import Control
 from fedstale.ui.experiment import Experiments
-from fedstale.ui.index import Index
+from fedstale.ui.index import Index, Row
 from fedstale.ui.lists import Lists
+from fedstale.ui.loopback import Headers
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin", "cache-control": "no-store",
-}  # fmt: skip
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 STATIC = {  # address → where the file is
-    "page.css": "fedstale.ui", "page.js": "fedstale.ui", "lists.js": "fedstale.ui", "experiment.js": "fedstale.ui",
-    "report.css": "fedstale.report", "figures.js": "fedstale.report",
-}  # fmt: skip
+    **dict.fromkeys(("page.css", "page.js", "control.js", "lists.js", "experiment.js"), "fedstale.ui"),
+    **dict.fromkeys(("report.css", "figures.js"), "fedstale.report"),
+}
+STRANGER = "the token is not that of this server: open the address that `fedstale ui --control` has printed"
 SHARE = 50 / min(os.cpu_count() or 1, 4)  # of the time that a page took is waited: 2 % of the machine, at most
 LONGEST = 15.0  # seconds that it waits
 TICK = 0.5  # seconds from one look at the store to the next, at least
@@ -62,10 +56,10 @@ class Watcher:
 
 
 class Page:
-    """The answers of the server."""
+    """The answers of the server; without a `control` there is none that changes anything."""
 
-    def __init__(self, index: Index, about: str) -> None:
-        self.index, self.about = index, about
+    def __init__(self, index: Index, about: str, control: Control | None = None) -> None:
+        self.index, self.about, self.control = index, about, control
         self.lists, self.experiments, self.watcher = Lists(index), Experiments(index), Watcher(index)
         self.lock = threading.Lock()  # one experiment is built at a time
 
@@ -81,6 +75,7 @@ class Page:
             Route("/api/experiment/{key}/compare", self._answer(self._compare)),
             Route("/api/experiment/{key}/{figure:int}.csv", self.csv),
             Route("/api/run", self._answer(self._run)),
+            *([Route("/api/control/{action}", self._answer(self._act), methods=["POST"])] if self.control else []),
         ]
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
         return Starlette(routes=routes, middleware=[Middleware(Headers), hosts], lifespan=self._lifespan)
@@ -96,6 +91,9 @@ class Page:
 
         async def answer(request: Request) -> Response:
             self.watcher.seen = time.monotonic()
+            given = request.headers.get("x-fedstale-token", "")
+            if request.method not in ("GET", "HEAD") and not (self.control and self.control.may(given)):
+                return JSONResponse({"error": STRANGER}, status_code=403)
             try:
                 text = await run_in_threadpool(self._text, make, request)
                 return Response(text, media_type="application/json")
@@ -133,7 +131,8 @@ class Page:
                 self.watcher.seen = time.monotonic()
                 if self.index.version != last or not self.index.whole:
                     last = self.index.version
-                    yield f"data: {json.dumps({'version': last, 'about': self.about})}\n\n"
+                    now = {"version": last, "about": self.about, "control": self.control is not None}
+                    yield f"data: {json.dumps(now)}\n\n"
                 elif time.monotonic() - beat > 5:
                     beat = time.monotonic()
                     yield ": still here\n\n"
@@ -146,8 +145,11 @@ class Page:
         return axes.view(asked.get("x", "round"), asked.get("smooth", "0"))
 
     def _experiment(self, request: Request) -> dict[str, Any]:
+        key = request.path_params["key"]
         with self.lock:
-            return self.experiments.show(request.path_params["key"], self._view(request))
+            found = self.experiments.show(key, self._view(request))
+        failed = self.control.trouble(self.index.experiments().get(key, [])) if self.control else []
+        return found | {"notes": found["notes"] + failed}
 
     def _compare(self, request: Request) -> dict[str, Any]:
         asked = request.query_params
@@ -167,45 +169,26 @@ class Page:
 
     def _run(self, request: Request) -> dict[str, Any]:
         """The files of one run that the index knows; no other path is ever opened."""
+        row = self._row(request)
+        result = row.folder.result() if row.state == "finished" else None
+        parts = {"config": row.folder.config(), "environment": row.folder.environment(), "result": result}
+        note = "; ".join(filter(None, [row.note, *(self.control.trouble([row]) if self.control else [])]))
+        return {"name": row.name, "state": row.state, "key": row.key, "note": note, "parts": parts}
+
+    def _row(self, request: Request) -> Row:
         asked = (request.query_params.get("store", ""), request.query_params.get("name", ""))
         row = next((r for r in self.index.all() if (str(r.folder.path.parent), r.name) == asked), None)
         if row is None:
             raise BadInput("this run is not in the store any more")
-        result = row.folder.result() if row.state == "finished" else None
-        parts = {"config": row.folder.config(), "environment": row.folder.environment(), "result": result}
-        return {"name": row.name, "state": row.state, "key": row.key, "note": row.note, "parts": parts}
+        return row
 
-
-class Headers:
-    """Adds the headers that keep the page on this machine."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        async def with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        await self.app(scope, receive, with_headers)
-
-
-def listen(port: int) -> socket.socket:
-    """A socket on the loopback; a port that is in use is refused with a sentence."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind(("127.0.0.1", port))
-        sock.listen(128)  # who comes before the server is ready waits
-    except OSError as error:
-        sock.close()
-        raise BadInput(
-            f"port {port} cannot be used ({error.strerror}); --port names another, 0 a free one"
-        ) from None
-    return sock
+    def _act(self, request: Request) -> dict[str, Any]:
+        """Stop or resume the runs of an experiment, or one run."""
+        assert self.control
+        key, action = request.query_params.get("key", ""), request.path_params["action"]
+        rows = self.index.experiments().get(key, []) if key else [self._row(request)]
+        actions = {"stop": self.control.stop, "resume": self.control.resume}
+        return {"said": actions[known(action, actions, "the action")](rows)}
 
 
 def serve(page: Page, sock: socket.socket) -> None:
