@@ -57,7 +57,7 @@ def test_the_picture_shows_every_cell_and_what_it_sums_to(run: store.RunFolder, 
     np.testing.assert_allclose(widths[:8], (cells == HEARD).mean(axis=1))
     np.testing.assert_allclose(widths[8:16], (cells == NOT_SELECTED).mean(axis=1))
     tops = [area.get_paths()[0].vertices[:, 1].max() for area in counts.collections]
-    assert tops == [(cells == HEARD).sum(axis=0).max(), (cells != AWAY).sum(axis=0).max()]
+    assert tops[:2] == [(cells == HEARD).sum(axis=0).max(), (cells != AWAY).sum(axis=0).max()]
     assert [text.get_text() for text in shown.legends[0].get_texts()] == [*decisions.NAMES.values()]
     decisions.decisions(run, tmp_path / "decisions.svg")
     assert "not selected" in (tmp_path / "decisions.svg").read_text()
