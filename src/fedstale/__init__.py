@@ -38,9 +38,9 @@ from fedstale.tasks.quadratic import Quadratic
 from fedstale.core import (  # isort: skip
     Array, Availability, BadInput, BindsTask, Checkpoint, Clients, Closes, CountsSamples, DescribesModel,
     DividesByProbability, DrawsByRound, Drifts, EstimatesMixing, ExplainsItself, Floats, Forgets, HasBeta,
-    HasBuffers, HasClusters, HasDevice, HasOptima, HasPoint, HasSlots, Ids, Job, KeepsOwn, Local, Mask, Mixes,
-    NarrowsEvaluation, NeedsLastGradient, Reply, Round, RunsLoops, SavesItself, Schedule, ScoresClients, Selects,
-    Snapshot, StartsClients, StepsTogether, WarmsUp, WithTruth, Work, Workload, Wraps, part,
+    HasBuffers, HasClusters, HasDevice, HasExcluded, HasOptima, HasPoint, HasSlots, Ids, Job, KeepsOwn, Local, Mask,
+    Mixes, NarrowsEvaluation, NeedsLastGradient, Reply, Round, RunsLoops, SavesItself, Schedule, ScoresClients,
+    Selects, Snapshot, StartsClients, StepsTogether, WarmsUp, WithTruth, Work, Workload, Wraps, part,
 )  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
@@ -95,15 +95,15 @@ __all__ = [  # and all names of the rooms below
     "Clients", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
     "DividesByProbability", "DrawsByRound", "Drifts", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18",
     "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats", "Forgets", "HasBeta", "HasBuffers",
-    "HasClusters",
-    "HasDevice", "HasOptima", "HasPoint", "HasSlots", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known",
-    "Liars", "Local", "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation", "NeedsLastGradient", "Pool",
-    "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder", "RunsLoops", "SavesItself",
-    "Schedule", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split", "StartsClients", "StepDecay",
-    "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work",
-    "Workload", "Wraps", "Yogi", "compare", "data", "early_exit_task", "engine", "evaluate", "execute", "fed_cis",
-    "image_task", "log_runs", "metrics", "models", "part", "plan", "play", "plot", "read_experiment", "recipe",
-    "record", "registry", "runs", "simulate", "stream", "synthetic", "testing", "theory", "together",
+    "HasClusters", "HasDevice", "HasExcluded", "HasOptima", "HasPoint", "HasSlots", "Ids", "Int8", "Intervals",
+    "Job", "KeepsOwn", "Known", "Liars", "Local", "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation",
+    "NeedsLastGradient", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder",
+    "RunsLoops", "SavesItself", "Schedule", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split",
+    "StartsClients", "StepDecay", "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup",
+    "WithTruth", "Work", "Workload", "Wraps", "Yogi", "compare", "data", "early_exit_task", "engine", "evaluate",
+    "execute", "fed_cis", "image_task", "log_runs", "metrics", "models", "part", "plan", "play", "plot",
+    "read_experiment", "recipe", "record", "registry", "runs", "simulate", "stream", "synthetic", "testing",
+    "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__

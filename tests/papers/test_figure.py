@@ -128,6 +128,9 @@ def test_rows_tell_what_was_believed_and_who_was_left_out(tmp_path: Path) -> Non
     idle = sum(c >= 2 for line in lines for c in line.get("not_selected", []))
     heard = sum(c >= 2 for line in lines for c in line["heard"])
     assert many["left_out_1"] == pytest.approx(idle / (idle + heard), abs=1e-4)
+    excluded = sum(c >= 2 for line in lines for c in line["excluded"])  # of two clients, present or not
+    assert many["excluded_1"] == pytest.approx(excluded / (2 * len(lines)), abs=1e-4)
+    assert excluded > idle
     assert many["included_mean"] == pytest.approx(np.mean([len(line["heard"]) for line in lines]), abs=1e-4)
     assert many["available_mean"] > many["included_mean"]
     assert "included_mean" not in plain, "a rule that does not select"

@@ -14,7 +14,7 @@ from fedstale.core.records import Array, Availability, Belief, Clients, Floats, 
 __all__ = [
     "BindsTask", "Closes", "CountsSamples", "DescribesModel", "DividesByProbability", "DrawsByRound", "Drifts",
     "EstimatesMixing", "ExplainsItself", "Forgets", "HasBeta", "HasBuffers", "HasClusters", "HasDevice",
-    "HasOptima", "HasPoint", "HasSlots", "KeepsOwn", "KeptAtClients", "Mixes", "NarrowsEvaluation",
+    "HasExcluded", "HasOptima", "HasPoint", "HasSlots", "KeepsOwn", "KeptAtClients", "Mixes", "NarrowsEvaluation",
     "NeedsLastGradient", "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StartsClients", "StepsTogether",
     "TrainsUnheard", "WarmsUp", "WithTruth", "Wraps", "buffered", "divides", "drifts", "forgets", "innermost",
     "keeps_own", "kept_at_clients", "needs_last_gradient", "runs_loops", "selects", "starts_clients",
@@ -282,6 +282,14 @@ class HasBeta(Protocol):
 
     @property
     def beta(self) -> float: ...
+
+
+@runtime_checkable
+class HasExcluded(Protocol):
+    """A strategy's state with the clients (n,) that it left out in the last round, whether available or not."""
+
+    @property
+    def excluded(self) -> Mask: ...
 
 
 @runtime_checkable

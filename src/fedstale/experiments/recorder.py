@@ -21,6 +21,7 @@ from fedstale.core import (
     Checkpoint,
     DescribesModel,
     HasBeta,
+    HasExcluded,
     HasPoint,
     Ids,
     Snapshot,
@@ -155,6 +156,8 @@ class Recorder:
                 line["not_selected"] = np.setdiff1d(s.available, s.chosen).tolist()
             if len(s.clients) < len(s.chosen):
                 line["lost"] = np.setdiff1d(s.chosen, s.clients).tolist()
+            if isinstance(state, HasExcluded):
+                line["excluded"] = np.flatnonzero(state.excluded).tolist()
         return line
 
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:

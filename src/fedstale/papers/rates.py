@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import HasClusters, WarmsUp, selects
+from fedstale.core import Floats, HasClusters, WarmsUp, selects
 from fedstale.experiments.plan import Planned, by_label
 from fedstale.experiments.spec import Table
 from fedstale.experiments.sweep import Cell, Choice, chosen, place, scores
@@ -96,17 +96,25 @@ def included(p: Planned) -> Table:
 
 
 def left_out(p: Planned) -> Table:
-    """Of each cluster's available clients the share that was not selected; None if none was ever available."""
+    """Of each cluster's available clients the share that was not selected; None if none was ever available.
+
+    `excluded_C` counts all clients of cluster C in all rounds, the absent ones too.
+    """
     if not isinstance(p.participation, HasClusters) or not p.folder.finished:
         return {}
-    clusters = p.participation.clusters
-    n, out, available = p.config["data"]["clients"], np.zeros(clusters), np.zeros(clusters)
-    for line in p.folder.metrics():
-        not_selected = np.array(line.get("not_selected", []), np.int64)
-        out += np.bincount(not_selected * clusters // n, minlength=clusters)
-        present = np.append(not_selected, line["heard"]).astype(np.int64)
-        available += np.bincount(present * clusters // n, minlength=clusters)
-    return {f"left_out_{c}": round(out[c] / available[c], 4) if available[c] else None for c in range(clusters)}
+    clusters, n, lines = p.participation.clusters, p.config["data"]["clients"], list(p.folder.metrics())
+
+    def counted(*keys: str) -> Floats:
+        """(clusters,) how often their clients occur in these lists of all rounds."""
+        listed = np.array([i for line in lines for key in keys for i in line.get(key, [])], np.int64)
+        return np.bincount(listed * clusters // n, minlength=clusters).astype(np.float64)
+
+    out, available = counted("not_selected"), counted("not_selected", "heard")
+    found = {f"left_out_{c}": round(out[c] / available[c], 4) if available[c] else None for c in range(clusters)}
+    if any("excluded" in line for line in lines):
+        shares = counted("excluded") * clusters / (n * len(lines))
+        found |= {f"excluded_{c}": round(float(shares[c]), 4) for c in range(clusters)}
+    return found
 
 
 def curves(results: Sequence[Row], points: int = 60) -> list[Table]:

@@ -73,8 +73,10 @@ METRICS = (
     Metric("variance", "variance", shown=False),
     *(Metric(name, name, shown=False) for name in ("w1", "w2")),  # where a run of two parameters is
 )
-ROUND_KEYS = ("round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm",
-              "staleness", "heard", "not_selected", "lost", "beta", "weights")  # of a line  # fmt: skip
+ROUND_KEYS = (  # of a line, not evaluated
+    "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
+    "heard", "not_selected", "lost", "excluded", "beta", "weights",
+)  # fmt: skip
 RESULT_KEYS = ("rounds", "refused", "stopped", "evaluated_clients", "fingerprint", "seconds",
                "rounds_per_second")  # of a result  # fmt: skip
 

@@ -5,12 +5,20 @@ Algorithm 3 of Rodio, Client heterogeneity in federated learning systems, thesis
 """
 
 from math import fsum
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Availability, Floats, HasOptima, Ids, Round, State, part, require, weighted_sum
+from fedstale.core import Array, Availability, Floats, HasOptima, Ids, Mask, Round, part, require, weighted_sum
+
+
+class Reported(NamedTuple):
+    """The state of the rule."""
+
+    latest: Floats  # (n,) F̂_i as last reported
+    lowest: Floats  # (n,) F̂_i*, the least so far
+    excluded: Mask  # (n,) left out in the last round, whether available or not
 
 
 @part
@@ -37,23 +45,23 @@ class CAFed:
         local = task.optima if isinstance(self.optimum, str) and isinstance(task, HasOptima) else self.optimum
         return CAFed(self.kappa2, self.tau, local, self.by_magnitude)
 
-    def init(self, n: int, d: int) -> State:
+    def init(self, n: int, d: int) -> Reported:
         require(not isinstance(self.optimum, str), "optimum 'local' needs a simulation whose task has `optima`")
         lowest = np.asarray(np.inf if self.optimum is None else self.optimum, np.float64)
         require(lowest.shape in [(), (n,)], f"optimum must be one loss or {n}, got {lowest.size}")
-        return np.full(n, np.nan), np.full(n, lowest)  # F̂_i as last reported, F̂_i* the least so far
+        return Reported(np.full(n, np.nan), np.full(n, lowest), np.zeros(n, np.bool_))
 
-    def select(self, state: State, a: Availability) -> tuple[Ids, State]:
-        (F, lowest), here = state, np.isfinite(a.losses)
+    def select(self, state: Reported, a: Availability) -> tuple[Ids, Reported]:
+        (F, lowest, _), here = state, np.isfinite(a.losses)
         latest = np.where(np.isnan(F), a.losses[here].mean(dtype=np.float64) if here.any() else np.nan, F)
         latest[a.clients[here]] = a.losses[here]
         lowest, weights = np.fmin(lowest, latest), a.weights / a.weights.sum(dtype=np.float64)
         kept, λ = a.weights > 0, np.abs(a.mixing) if self.by_magnitude else a.mixing
         for order in (np.lexsort((a.probs, -λ)), np.argsort(a.probs, kind="stable")):  # of equals the rarer first
             self._thin(kept, order[kept[order]], weights, latest - lowest)
-        return a.clients[kept[a.clients]], (latest, lowest)
+        return a.clients[kept[a.clients]], Reported(latest, lowest, ~kept)
 
-    def _thin(self, kept: npt.NDArray[np.bool_], order: Ids, weights: Floats, gaps: Floats) -> None:
+    def _thin(self, kept: Mask, order: Ids, weights: Floats, gaps: Floats) -> None:
         """One pass over `kept`, O(n): with q_i = a_i / π̂_i, TV(a, b) is the weight that is left out, 1 - A."""
         a, g, Γ = weights[order].tolist(), (weights * gaps)[order].tolist(), 4 * self.kappa2 * float(gaps.max())
         A, G, left = fsum(a), fsum(g), len(a)  # Σ a_i and Σ a_i (F̂_i - F̂_i*) of those who are kept
@@ -64,5 +72,5 @@ class CAFed:
             if left > 1 and fall >= self.tau and fall > max(1e-9 * ε, residue):  # rounding is no fall
                 A, G, left, kept[i] = rest, G - g_i, left - 1, False
 
-    def aggregate(self, state: State, r: Round) -> tuple[Array, State]:
+    def aggregate(self, state: Reported, r: Round) -> tuple[Array, Reported]:
         return weighted_sum(r.inverse(), r.received()).astype(np.float32), state
