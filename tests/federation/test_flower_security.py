@@ -1,10 +1,12 @@
 """Who is kept out by the link of a federation. One SuperLink, on the loopback, for all of these."""
 
 import datetime
+import socket
 import ssl
 from base64 import b64encode
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +24,7 @@ from fedstale.cli import federation as cli
 from fedstale.federation import settings
 from fedstale.federation.client.fleet import Fleet, Refused
 from fedstale.federation.client.notes import Notes
-from fedstale.federation.ops import control, keys, launcher, processes
+from fedstale.federation.ops import control, keys, launcher, processes, superlink
 from fedstale.federation.state import roster
 
 pytestmark = pytest.mark.slow
@@ -177,6 +179,43 @@ def test_a_large_request_is_not_kept(federation):
         pieces = (bytes(1 << 20) for _ in range(300))
         assert httpx.post(url, content=pieces, headers=headers, verify=context).status_code == 413
     assert largest(federation) < before + 50
+
+
+def test_many_unfinished_requests_of_strangers_are_not_kept(federation):
+    context = ssl.create_default_context(cafile=federation.folder / "keys" / "ca.pem")
+    head = (
+        b"POST /v1/fleet/%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/protobuf\r\nContent-Length: %d\r\n\r\n"
+    )
+    before = largest(federation)
+    with ExitStack() as stack:
+        for path, size in 15 * [
+            (b"push-messages", 16 << 20),
+            (b"push-messages", 1 << 20),
+            (b"push-object", 2 << 20),
+        ]:
+            plain = socket.create_connection(("127.0.0.1", federation.file.link.port), timeout=10)
+            connected = stack.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))
+            with suppress(OSError):  # it was closed already
+                connected.sendall(head % (path, size) + bytes(size - 1))
+        assert largest(federation) < before + 50
+
+
+def test_who_has_signed_a_request_is_known_before_it_is_read(federation):
+    def headers(private, public, age=0.0):
+        made = SimpleNamespace(request=SimpleNamespace(headers={}))
+        Signed(private, public, age).intercept(made, lambda context: None)
+        return {name.encode(): value.encode() for name, value in made.request.headers.items()}
+
+    own, other = key_pair(federation, 0), key_pair(federation, 1)
+    assert superlink.proven(federation.folder, headers(*own))
+    assert superlink.proven(federation.folder, headers(*own, age=280))
+    assert not superlink.proven(federation.folder, headers(*own, age=310))
+    assert not superlink.proven(federation.folder, headers(*own, age=-10))
+    assert not superlink.proven(federation.folder, headers(other[0], own[1]))
+    assert not superlink.proven(federation.folder, headers(*generate_key_pairs()))
+    for name in headers(*own):
+        assert not superlink.proven(federation.folder, headers(*own) | {name: b"?"})
+        assert not superlink.proven(federation.folder, {k: v for k, v in headers(*own).items() if k != name})
 
 
 def largest(s):

@@ -5,7 +5,17 @@ import stat
 
 import pytest
 
-from fedstale.federation.ops.gate import LARGEST, MOST, Gate, control_token, note_reply_limit, reply_limit
+from fedstale.federation.ops.gate import (
+    FORM,
+    LARGEST,
+    MOST,
+    STORE,
+    UNPROVEN,
+    Gate,
+    control_token,
+    note_reply_limit,
+    reply_limit,
+)
 
 HERE, ELSEWHERE = ("127.0.0.1", 4321), ("192.0.2.7", 4321)
 
@@ -57,12 +67,52 @@ def test_nothing_else_is_served(path):
     assert asked(path) == 404
 
 
-@pytest.mark.parametrize("path", [FLEET, TASK])
-def test_a_large_request_is_refused_unread(path):
-    assert asked(path, content_length=str(MOST)) == 200
-    assert asked(path, content_length=str(MOST + 1)) == 413
+@pytest.mark.parametrize(("path", "most"), [(FLEET, FORM), (STORE, MOST), (TASK, MOST)])
+def test_a_large_request_is_refused_unread(path, most):
+    assert asked(path, content_length=str(most)) == 200
+    assert asked(path, content_length=str(most + 1)) == 413
     assert asked(path, content_length="-1") == 411
     assert asked(path, transfer_encoding="chunked") == 411
+
+
+def test_a_client_proves_its_key_before_much_is_read():
+    """Otherwise many requests at once, each below the limit, would fill the memory of the link."""
+
+    def of_strangers(path, size):
+        headers = [(b"content-length", str(size).encode())]
+        gate = Gate(None, "secret", limit=lambda: MOST, proven=lambda headers: False)
+        found = gate.refusal({"path": path, "client": ELSEWHERE, "headers": headers})
+        return found[0] if found else 200
+
+    assert of_strangers(FLEET, UNPROVEN) == 200  # the link says itself why it refuses
+    assert of_strangers(FLEET, UNPROVEN + 1) == 401
+    assert of_strangers(STORE, 1) == 401
+
+
+def test_what_is_on_its_way_counts_too():
+    gate, over = Gate(None, "secret", limit=lambda: 100), []
+
+    async def link(scope, receive, send):
+        over.append(gate.refusal(scope))  # another request of the same client, at the same time
+        raise ConnectionError
+
+    gate.app = link
+    headers = [(b"content-length", b"60"), (b"flwr-public-key", b"YQ==")]
+    scope = {"type": "http", "path": STORE, "client": ELSEWHERE, "headers": headers}
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            asyncio.run(gate(scope, None, None))
+    assert [why[0] for why in over] == [413, 413]  # what was not stored does not count any more
+
+
+def test_websockets_are_closed():
+    sent = []
+
+    async def send(event):
+        sent.append(event["type"])
+
+    asyncio.run(Gate(None, "secret")({"type": "websocket", "path": FLEET}, None, send))
+    assert sent == ["websocket.close"]
 
 
 def test_the_token_is_made_once_and_for_its_owner(tmp_path):
@@ -93,7 +143,7 @@ def test_a_client_stores_one_answer_from_one_order_to_the_next():
 
     gate = Gate(link, "secret", limit=lambda: 100)
 
-    def call(path, size, key=b"a", status=200, answer=0):
+    def call(path, size, key=b"YQ==", status=200, answer=0):
         statuses.append(status)
         length[0], sent = answer, []
 
@@ -111,7 +161,8 @@ def test_a_client_stores_one_answer_from_one_order_to_the_next():
     assert call(store, 41) == 413
     assert call(store, 40) == 200
     assert call(store, 1) == 413
-    assert call(store, 60, key=b"b") == 200
+    assert call(store, 1, key=b"YR==") == 413  # the same key, encoded in another way
+    assert call(store, 60, key=b"Yg==") == 200
     call(orders, 10, answer=20)  # no order
     assert call(store, 1) == 413
     call(orders, 10, answer=500)

@@ -2,14 +2,16 @@
 
 Flower serves three interfaces on one port. Clients need the fleet's, where they prove their keys. The other two
 start code on the server: control takes commands from anybody, and runtime hands the server's work to anybody. Here
-both answer this machine only, control only with the federation's token, and no request may be larger than MOST.
+both answer this machine only, control only with the federation's token. No request may be larger than MOST, and a
+client proves its key before more than UNPROVEN bytes of its request are read.
 """
 
 import hmac
 import ipaddress
 import os
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,13 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = Mapping[bytes, bytes]
 
 MOST = 16 << 20  # bytes of a request: Flower sends arrays in pieces of 5 MB, and apps of at most 10 MB
-CONTROL, RUNTIME = "/v1/control/", "/v1/runtime/"
-OPEN = ("/v1/fleet/", "/health")
+FORM = 1 << 20  # bytes of a client's request that carries no array
+UNPROVEN = 64 << 10
+CONTROL, RUNTIME, FLEET = "/v1/control/", "/v1/runtime/", "/v1/fleet/"
+OPEN = (FLEET, "/health")
 STORE, ORDERS, KEY = "/v1/fleet/push-object", "/v1/fleet/pull-messages", b"flwr-public-key"
 LARGEST = 1 << 30  # bytes of the answer to an order while the size of the model is not known
 EXTRA = 2 << 20  # bytes of an answer besides its update
@@ -55,16 +60,25 @@ def note_reply_limit(folder: Path, size: int) -> None:
 class Gate:
     """ASGI middleware around the SuperLink's app."""
 
-    def __init__(self, app: App, token: str, limit: Callable[[], int] = lambda: LARGEST) -> None:
-        """`limit()` is how many bytes a client may store from one order to the next."""
-        self.app, self.token, self.limit = app, token, limit
+    def __init__(
+        self, app: App, token: str, limit: Callable[[], int] = lambda: LARGEST,
+        proven: Callable[[Headers], bool] = lambda headers: True,
+    ) -> None:  # fmt: skip
+        """`limit()` is how many bytes a client may store from one order to the next.
+
+        `proven(headers)` is whether a client of the federation has signed a request.
+        """
+        self.app, self.token, self.limit, self.proven = app, token, limit, proven
         self.stored: dict[bytes, int] = {}  # public key → bytes since its last order
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it without reading its body."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+            return
         refused = None if scope["type"] == "lifespan" else self.refusal(scope)
         if refused is None:
-            await self.app(scope, receive, self._counting(scope, send))
+            await self._counted(scope, receive, send)
             return
         status, why = refused
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
@@ -84,31 +98,47 @@ class Gate:
         size = headers.get(b"content-length", b"0")
         if b"transfer-encoding" in headers or not size.isdigit():
             return 411, "a request must state its length"
-        if int(size) > MOST:
-            return 413, f"a request may have {MOST} bytes, got {int(size)}"
-        if path == STORE and self.stored.get(headers.get(KEY, b""), 0) + int(size) > (most := self.limit()):
+        return self._too_much(path, headers, int(size))
+
+    def _too_much(self, path: str, headers: Headers, size: int) -> tuple[int, str] | None:
+        """The refusal of a request for its size; None if it may pass."""
+        most = MOST if path.startswith((CONTROL, RUNTIME)) or path == STORE else FORM
+        if size > most:
+            return 413, f"a request may have {most} bytes, got {size}"
+        if path.startswith(FLEET) and (size > UNPROVEN or path == STORE) and not self.proven(headers):
+            return 401, "this is not signed by a client of the federation, or its clock is wrong"
+        if path == STORE and self.stored.get(_sender(headers), 0) + size > (most := self.limit()):
             return 413, f"the answer to an order may have {most} bytes"
         return None
 
-    def _counting(self, scope: Scope, send: Send) -> Send:
-        """Count what an authenticated client stores, from zero again when it is handed an order."""
+    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; counts what a client stores, from zero again when it is handed an order."""
         path, headers = str(scope.get("path", "")), dict(scope.get("headers", ()))
-        if path not in (STORE, ORDERS) or KEY not in headers:
-            return send
-        got = [0, 0]  # status and length of the answer
+        key, got = _sender(headers), [0, 0]  # status and length of the answer
+        size = int(headers.get(b"content-length", b"0")) if path == STORE else 0
 
         async def counting(event: dict[str, Any]) -> None:
             got[0] = event.get("status", got[0])
             got[1] += len(event.get("body", b""))
-            if event["type"] == "http.response.body" and not event.get("more_body") and got[0] == 200:
-                key, size = headers[KEY], int(headers.get(b"content-length", b"0"))
-                if path == STORE:
-                    self.stored[key] = self.stored.get(key, 0) + size
-                elif got[1] > EMPTY:
-                    self.stored.pop(key, None)
+            if path == ORDERS and got[0] == 200 and got[1] > EMPTY:
+                self.stored.pop(key, None)
             await send(event)
 
-        return counting
+        if size:  # counts at once: a client may send several requests at the same time
+            self.stored[key] = self.stored.get(key, 0) + size
+        try:
+            await self.app(scope, receive, counting)
+        finally:
+            if size and got[0] != 200:  # nothing was stored
+                self.stored[key] = max(self.stored.get(key, 0) - size, 0)
+
+
+def _sender(headers: Headers) -> bytes:
+    """The public key that a request states, decoded: it can be encoded in several ways."""
+    try:
+        return b64decode(headers.get(KEY, b""), validate=True)
+    except ValueError:
+        return b""
 
 
 def _local(scope: Scope) -> bool:
