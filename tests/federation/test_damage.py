@@ -99,6 +99,8 @@ EDITS = {
     "status: another round": edited("status.json", lambda s: s | {"round": 9}),
     "roster: weight": edited("roster.json", lambda r: r | {"clients": [r["clients"][0] | {"weight": 9.0}]}),
     "state is a file": lambda folder: (shutil.rmtree(folder / "state"), (folder / "state").write_text("")),
+    "state is gone": lambda folder: shutil.rmtree(folder / "state"),
+    "state is empty": lambda folder: (shutil.rmtree(folder / "state"), (folder / "state").mkdir()),
     "rows are gone": lambda folder: shutil.rmtree(folder / "state" / "rows"),
     "checkpoint folder is gone": lambda folder: shutil.rmtree(folder / "state" / "round-3"),
     "lock is a folder": lambda folder: ((folder / "state" / "lock").unlink(), (folder / "state" / "lock").mkdir()),

@@ -39,7 +39,9 @@ def test_a_manifest_survives_its_file(tmp_path):
 def test_without_its_manifest_a_state_is_refused_and_kept(state):
     (state / "manifest.json").unlink()
     before = files(state)
-    with pytest.raises(BadInput, match=r"manifest.json is missing, but rounds were committed; restore it"):
+    with pytest.raises(
+        BadInput, match=r"manifest.json is missing, but rounds were committed, see metrics.jsonl; restore it"
+    ):
         resume(state)
     assert files(state) == before
 

@@ -82,6 +82,16 @@ def test_a_process_that_dies_again_and_again_is_given_longer_pauses(s):
     assert read_json(s.folder / "pids" / "client-0")["deaths"] == 0  # it had lived for long
 
 
+@pytest.mark.parametrize("text", ['{"pid": "x", "deaths": 0, "command": []}', '{"pid": 1}', "[]", "{"])
+def test_a_file_that_describes_no_process_gets_a_sentence(s, text):
+    (s.folder / "pids").mkdir(exist_ok=True)
+    (s.folder / "pids" / "odd").write_text(text)
+    for look in (processes.pid_of, processes.wanted, processes.stop):
+        with pytest.raises(BadInput, match="pids/odd"):
+            look(s, "odd")
+    (s.folder / "pids" / "odd").unlink()
+
+
 def test_an_executor_is_stopped_with_its_process(s):
     for name in ("link", "link-executor", "client-0"):
         processes.spawn(s, name, SLEEP)
@@ -98,6 +108,27 @@ def test_keepers_start_everything_again_and_each_other(s):
     processes.stop(s, "client-0")
     until(lambda: processes.names(s) == [])  # nothing to keep
     assert "client-0 had ended" in "".join((s.folder / "logs" / f"{n}.log").read_text() for n in keeper.KEEPERS)
+
+
+def test_a_keeper_keeps_the_others_if_one_file_is_damaged(s, monkeypatch, capsys):
+    pid, own, looks = processes.spawn(s, "client-0", SLEEP), s.folder / "pids" / "keeper-a", []
+    own.write_text(json.dumps({"pid": os.getpid(), "started": "", "command": [], "wanted": True, "deaths": 0}))
+    (s.folder / "pids" / "broken").write_text("{")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: processes.pid_of(s, "client-0") is None)
+
+    def twice(seconds):
+        looks.append(seconds)
+        if len(looks) == 2:
+            own.unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keeper, "ensure", lambda s: None)
+        patch.setattr("time.sleep", twice)
+        keeper.keep(s, "keeper-a")
+    assert processes.pid_of(s, "client-0") not in (None, pid)
+    assert capsys.readouterr().out.count("pids/broken cannot be read") == 1
+    (s.folder / "pids" / "broken").unlink()
 
 
 def test_a_long_log_is_put_aside_while_its_process_writes_on(s, monkeypatch):

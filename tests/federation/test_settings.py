@@ -131,6 +131,12 @@ def test_init_without_tls_writes_a_federation_that_can_be_read(tmp_path):
         ("--strategy", "fedstal", "did you mean 'fedstale'"),
         ("--strategy", '{ kind = "fedstale", ', "not a TOML file"),
         ("--deadline", 0, "round.deadline"),
+        ("--host", "", "link.host"),
+        ("--host", 'a b\n"c', "link.host"),
+        ("--names", "a.org, b c", "--names must be names of hosts, got 'b c'"),
+        ("--names", "ä.org", "--names must be names of hosts, got 'ä.org'"),
+        ("--names", 254 * "x", "--names must be names of hosts"),
+        ("--app", "nowhere", "--app must be the folder of a Flower app, with a pyproject.toml, got nowhere"),
     ],
 )
 def test_a_mistake_in_init_is_an_error_before_anything_is_written(tmp_path, option, value, sentence):
@@ -141,9 +147,9 @@ def test_a_mistake_in_init_is_an_error_before_anything_is_written(tmp_path, opti
 
 def test_init_takes_a_strategy_and_any_folder_name(tmp_path):
     table = '{ kind = "fedstale", beta = 0.25 }'
-    invoke("init", tmp_path / "my first", "--insecure", "--strategy", table, "--host", 'a"b')
+    invoke("init", tmp_path / "my first", "--insecure", "--strategy", table, "--host", "a.org")
     s = settings.read(tmp_path / "my first")
-    assert (s.rules.strategy.beta, s.file.name, s.file.link.host) == (0.25, "my-first", 'a"b')
+    assert (s.rules.strategy.beta, s.file.name, s.file.link.host) == (0.25, "my-first", "a.org")
 
 
 def test_without_flower_the_commands_say_what_to_install(tmp_path, monkeypatch):

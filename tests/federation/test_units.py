@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from fedstale.core import BadInput
 from fedstale.federation.ops.units import units, write_units
 from tests.federation.parts import made
 
@@ -20,6 +21,13 @@ def test_there_is_a_unit_for_the_link_for_training_and_for_clients(tmp_path):
     assert "Requires=test-link.service\n" in found["test-run.service"]
     assert "RestartPreventExitStatus=2 5\n" in found["test-run.service"]
     assert f"join {tmp_path} %i --foreground\n" in found["test-client@.service"]
+
+
+@pytest.mark.parametrize("user", ["a b", "a\nExecStart=/bin/false", "", "-x"])
+def test_an_account_is_one_word(tmp_path, user, monkeypatch):
+    monkeypatch.setattr("getpass.getuser", lambda: "")
+    with pytest.raises(BadInput, match="--user must be the name of an account"):
+        units(made(tmp_path), user=user)
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")

@@ -55,12 +55,15 @@ def init(
     text = template.federation(
         name=name, rounds=rounds, strategy=strategy, app=where, deadline=deadline, host=host, port=port, tls=tls
     )
+    hosts = [host, *_host_names(names)]
+    known = app is None or (app / "pyproject.toml").is_file()
+    require(known, f"--app must be the folder of a Flower app, with a pyproject.toml, got {app}")
     settings.parse(folder, text)  # a mistake is an error before anything is written
     _warn_of_strangers(host, tls)
     if tls:
         need_flower()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write_roster(folder, clients, [host, *filter(None, names.split(","))] if tls else [])
+    _write_roster(folder, clients, hosts if tls else [])
     if app is None:
         _write_app(folder / "app", name)
     (folder / "federation.toml").write_text(text)
@@ -127,7 +130,8 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
         print(f"round {lines[-1]['round']} {in_words(lines[-1])}")
     if found := evaluation(lines):
         print(scores_in_words(found))
-    print_table(now["clients"], empty="no round yet")
+    gone = f"{folder / 'status.json'} is missing; the next round writes it"
+    print_table(now["clients"], empty=gone if lines else "no round yet")
     for client in now["mute"]:
         print(f"client {client} is mute: online, but without an answer in the last {SILENT} rounds that asked it")
 
@@ -152,6 +156,14 @@ def _warn_of_strangers(host: str, tls: bool) -> None:
     if not tls:
         what = "without TLS they can read every update and join as any client; leave out --insecure"
     say(f"warning: {host} is an address for other machines: {what}", style="yellow")
+
+
+def _host_names(given: str) -> list[str]:
+    """The names in a list with commas."""
+    found = [name for part in given.split(",") if (name := part.strip())]
+    for name in found:
+        require(settings.HOST.fullmatch(name) is not None, f"--names must be names of hosts, got {name!r}")
+    return found
 
 
 def _write_roster(folder: Path, clients: int, hosts: list[str]) -> None:

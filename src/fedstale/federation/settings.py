@@ -1,6 +1,7 @@
 """federation.toml: what is trained, how a round is run, and where the link listens."""
 
 import hashlib
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -16,12 +17,13 @@ from fedstale.runs.store import canonical
 
 Positive = Annotated[float, Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[\w.-]+$")]
+HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")  # a name in ASCII, or an address
 
 
 class LinkSection(Section):
     """Where the SuperLink listens: on this machine only, unless `host` is another address."""
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, Field(pattern=f"^{HOST.pattern}$")] = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 9100
     tls: bool = True  # off: no encryption and no proof of who a client is; only for trying things out
 

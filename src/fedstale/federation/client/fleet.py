@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import fab_from_proto, message_from_proto, message_to_proto, run_from_proto
@@ -53,6 +52,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedstale.federation.client.notes import Notes
 from fedstale.federation.client.trouble import refusal, unreachable
+from fedstale.federation.ops.keys import certificate, private_key
 
 PAUSES = (0.5, 10.0)  # seconds before a call is repeated: at first, and at most
 INTERVAL = 15.0  # the link considers a client offline two intervals after its last heartbeat
@@ -73,11 +73,11 @@ class Fleet:
 
     def __init__(self, address: str, authority: Path | None, key: Path, notes: Notes) -> None:
         """`authority` is the certificate that the link's is checked against; None is a link without TLS."""
-        private = load_ssh_private_key(key.read_bytes(), None)
+        private = private_key(key)
         self.address, self.notes, self.public = address, notes, public_key_to_bytes(private.public_key())
         self.proven, self.node, self._over = authority is not None, Node(), threading.Event()
         self.client = FleetHttpClient.from_server_address(
-            address, authority is None, authority.read_bytes() if authority else None,
+            address, authority is None, certificate(authority) if authority else None,
             [
                 RuntimeVersionHttpInterceptor(component_name="SuperNode"),
                 NodeAuthHttpInterceptor(private, private.public_key()),

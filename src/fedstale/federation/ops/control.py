@@ -86,8 +86,10 @@ def _connected(s: Settings) -> Iterator[Any]:
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
+    from fedstale.federation.ops.keys import certificate
+
     link = s.file.link
-    authority = (s.folder / "keys" / "ca.pem").read_bytes() if link.tls else None
+    authority = certificate(s.folder / "keys" / "ca.pem") if link.tls else None
     marks = [RuntimeVersionHttpInterceptor(component_name="flwr CLI"), Signed(control_token(s.folder))]
     try:
         with ControlHttpClient.from_server_address(

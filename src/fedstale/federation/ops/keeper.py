@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from fedstale.core import BadInput
 from fedstale.federation.ops import processes
 from fedstale.federation.ops.processes import Here
 
@@ -34,14 +35,24 @@ def ensure(s: Here) -> None:
 
 def keep(s: Here, name: str) -> None:
     """Look after the processes of a folder, as the keeper of this name, until there is none."""
+    troubles = set[str]()  # each is said once
     while processes.wanted(s, name) and (kept := [n for n in processes.names(s) if n not in KEEPERS]):
         for other in kept:
-            if processes.revive(s, other):
-                print(f"{time.strftime('%F %T')} {other} had ended and is started again", flush=True)
-            processes.rotate(s, other)
+            try:
+                if processes.revive(s, other):
+                    _say(f"{other} had ended and is started again")
+                processes.rotate(s, other)
+            except (BadInput, OSError) as trouble:  # the others are kept all the same
+                if str(trouble) not in troubles:
+                    _say(str(trouble))
+                troubles.add(str(trouble))
         ensure(s)
         time.sleep(LOOK)
     processes.forget(s, name)
+
+
+def _say(what: str) -> None:
+    print(f"{time.strftime('%F %T')} {what}", flush=True)
 
 
 if __name__ == "__main__":

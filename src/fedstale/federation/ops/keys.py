@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedstale.core import BadInput
 from fedstale.federation.state.roster import key_hash
 
 YEARS = 5
@@ -30,7 +32,7 @@ def make_authority(folder: Path, hosts: Sequence[str]) -> None:
         .sign(ca_key, hashes.SHA384())
     )
     server = (
-        _certificate(hosts[0], server_key, is_ca=False)
+        _certificate(hosts[0][:64], server_key, is_ca=False)  # as long as the name of a subject may be
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_alternative(h) for h in hosts]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
@@ -51,9 +53,33 @@ def make_node_key(path: Path) -> str:
     return public_hash(path.with_suffix(".pub"))
 
 
+def certificate(path: Path) -> bytes:
+    """The certificate of an authority, as the file has it."""
+    content = path.read_bytes()
+    try:
+        x509.load_pem_x509_certificate(content)
+    except ValueError:
+        raise BadInput(f"{path} must hold a certificate in PEM format, and does not") from None
+    return content
+
+
+def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A client's private key, from a file in OpenSSH format."""
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # another format, a passphrase
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInput(f"{path} must hold an EC private key in OpenSSH format, without a passphrase, and does not")
+    return key
+
+
 def public_pem(path: Path) -> bytes:
     """A public key in OpenSSH format, encoded as Flower hands it to the server."""
-    key = serialization.load_ssh_public_key(path.read_bytes())
+    try:
+        key = serialization.load_ssh_public_key(path.read_bytes())
+    except (ValueError, UnsupportedAlgorithm):
+        raise BadInput(f"{path} must hold a public key in OpenSSH format, and does not") from None
     pem: bytes = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return pem
 

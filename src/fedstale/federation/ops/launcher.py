@@ -99,15 +99,16 @@ def _secret(s: Settings, name: str) -> Path:
 
 def private_key(s: Settings, client: int) -> Path:
     """The file of a client's private key; without TLS one is made here, so that its node number stays."""
+    from fedstale.federation.ops import keys
+
     if s.file.link.tls:
         key = s.folder / "keys" / f"client-{client}"
         require(key.exists(), f"there is no private key {key} for client {client}")
+        keys.private_key(key)
         return key
     key = home(s, f"client-{client}") / "key"
     if not key.exists():
-        from fedstale.federation.ops.keys import make_node_key
-
-        make_node_key(key)
+        keys.make_node_key(key)
     return key
 
 

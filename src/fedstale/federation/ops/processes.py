@@ -189,7 +189,14 @@ def started(pid: int) -> str | None:
 
 def _record(s: Here, name: str) -> dict[str, Any]:
     file = s.folder / "pids" / name
-    return read_json(file) if file.exists() else {}
+    saved = read_json(file) if file.exists() else {}
+    ok = not saved or (type(saved.get("pid")), type(saved.get("deaths")), type(saved.get("command"))) == (
+        int,
+        int,
+        list,
+    )
+    require(ok, f"{file} does not describe a process: end what runs as {name} yourself, and remove the file")
+    return saved
 
 
 @contextmanager

@@ -2,11 +2,13 @@
 
 import getpass
 import json
+import re
 import sys
 from functools import partial
 from pathlib import Path
 from typing import IO
 
+from fedstale.core import require
 from fedstale.federation.settings import Settings
 from fedstale.runs.store import write
 
@@ -41,12 +43,15 @@ ProtectControlGroups=yes
 [Install]
 WantedBy=multi-user.target
 """
+ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?")
 AGAIN = "always\nRestartSec=5"
 UNTIL_DONE = "on-failure\nRestartSec=30\nRestartPreventExitStatus=2 5"  # unusable input, or too little weight heard
 
 
 def units(s: Settings, user: str | None = None) -> dict[str, str]:
     """File name → text of the units of a federation. The server's app runs within the unit of the link."""
+    user = user or getpass.getuser()
+    require(ACCOUNT.fullmatch(user) is not None, f"--user must be the name of an account, got {user!r}")
     name, folder, python = s.file.name, _quoted(s.folder.resolve()), _quoted(Path(sys.executable))
     link = f"{name}-link.service"
     made = {
@@ -57,7 +62,7 @@ def units(s: Settings, user: str | None = None) -> dict[str, str]:
     return {
         file: UNIT.format(
             title=f"Federation {name}: {what}", command=command, restart=restart, memory=memory, after=after,
-            user=user or getpass.getuser(), python=python, folder=folder,
+            user=user, python=python, folder=folder,
         )
         for file, (what, command, restart, memory, after) in made.items()
     }  # fmt: skip

@@ -24,8 +24,10 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / "manifest.json"
     require(folder.is_dir() or not folder.exists(), f"{folder} must be a folder, got a file")
     if not path.exists():
-        lost = any(True for pattern in COMMITTED for _ in folder.glob(pattern))
-        require(not lost, f"{path} is missing, but rounds were committed; {RESTORE}, or use another folder")
+        left = [file for pattern in COMMITTED for file in folder.glob(pattern)]
+        left += folder.parent.glob("status.json")
+        why = f"but rounds were committed, see {left[0].name}" if left else ""
+        require(not left, f"{path} is missing, {why}; {RESTORE}, or use another folder")
         return None
     found = read_json(path).get("format")
     require(found == FORMAT, f"{folder} has state format {found}, this version reads {FORMAT}")
