@@ -40,6 +40,7 @@ def test_rules_are_ordered_by_mean_rank_and_the_worst_cell_is_named() -> None:
     assert found["r0"].worst_cell == "b, coins, p estimated"
     expected = math.exp(np.log([4.0, 4.1, 4.2]).mean() - np.log([3.0, 3.1, 2.9]).mean()) - 1
     assert found["r0"].worst_above == pytest.approx(expected)
+    assert [found[r].near for r in ("r0", "r1", "r2")] == [0.5, 0.5, 0.0], "within 2 % of the best: one cell each"
     assert found["r2"].diverged == 1
     full = math.exp(np.mean([np.log([1.0, 1.1, 1.2]).mean(), np.log(np.array([4.0, 4.1, 4.2]) / 2).mean()])) - 1
     assert found["r0"].above_full == pytest.approx(full)

@@ -21,6 +21,7 @@ from fedstale.runs.statistics import holm, p_value
 
 MOST = math.log(100.0)  # the largest difference that counts
 DRAWS = 1000  # of the bootstrap
+NEAR = math.log(1.02)  # of the best rule of a cell
 ENDS = (5, 95)  # percent: a 90 % interval
 CHANCE = 0.05  # of any wrong difference among all pairs
 
@@ -43,6 +44,7 @@ class Standing(NamedTuple):
     accuracy: float
     accuracy_over_time: float
     worst_decile: float  # accuracy of the worst-served tenth of the clients
+    near: float  # share of the cells in which it is within 2 % of the best rule
     worst_cell: str
     worst_above: float  # above the best rule in that cell
     leading: bool  # not worse than the first beyond chance
@@ -92,7 +94,8 @@ def _standing(
     return Standing(
         rule, rank, Interval(*map(math.expm1, excess)), _above_full(rule, cells, full),
         _mean(entries, ACCURACY), _mean(entries, f"{ACCURACY}_over_time"), _mean(entries, WORST),
-        cells[worst].name, math.expm1(float(table[worst].mean())), leading,
+        float(np.mean(table.mean(axis=1) <= NEAR)), cells[worst].name, math.expm1(float(table[worst].mean())),
+        leading,
         sum(e.diverged for e in entries), sum(e.edge for e in entries),
         {name: float(np.mean([e.costs[name] for e in entries])) for name in entries[0].costs},
     )  # fmt: skip

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from fedstale.arena.scores import Interval, Standing
 
 HEAD = (
-    "rule", "mean rank (90 %)", "objective above the best (90 %)", "above full participation", "worst cell",
-    "above the best there", "accuracy", "accuracy over time", "worst tenth of clients", "server memory",
-    "client state", "sent up", "sent down", "client MFLOP", "notes",
+    "rule", "mean rank (90 %)", "objective above the best (90 %)", "above full participation",
+    "cells within 2 % of the best", "worst cell", "above the best there", "accuracy", "accuracy over time",
+    "worst tenth of clients", "server memory", "client state", "sent up", "sent down", "client MFLOP", "notes",
 )  # fmt: skip
-TEXTS = (0, 4, 14)  # columns of words
+TEXTS = (0, 5, 15)  # columns of words
 WORDS = (
     "Rules are ordered by their mean rank by training objective in the last 10 rounds. Objectives are percentages "
     "above the best rule of each cell, and above FedAvg with every client in every round. Intervals come from a "
@@ -31,8 +31,8 @@ def _row(s: Standing) -> list[str]:
     costs = [_number(s.costs[name]) for name in ("server_memory", "client_state", "up", "down", "mflop")]
     return [
         s.rule, _interval(s.rank, "{:.1f}".format), _interval(s.above_best, percent), percent(s.above_full),
-        s.worst_cell, percent(s.worst_above), share(s.accuracy), share(s.accuracy_over_time),
-        share(s.worst_decile), *costs, "; ".join(notes),
+        f"{100 * s.near:.0f} %", s.worst_cell, percent(s.worst_above), share(s.accuracy),
+        share(s.accuracy_over_time), share(s.worst_decile), *costs, "; ".join(notes),
     ]  # fmt: skip
 
 

@@ -120,7 +120,7 @@ def _report(out: Path, label: str, format: Format) -> None:
     if format == Format.json:
         print_json([s._asdict() for s in found])
         return
-    short = [dict(zip(table.HEAD[:7], row, strict=False)) for row in table.rows(found)]
+    short = [dict(zip(table.HEAD[:8], row, strict=False)) for row in table.rows(found)]
     print_table(short, f"{len(held.cells)} cells, {len(held.about['seeds'])} seeds")
     if label:
         place = [s.rule for s in found].index(label) + 1
