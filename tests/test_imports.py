@@ -45,7 +45,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "plots": BASE | {"runs"},
     "trackers": BASE | {"runs"},
     "report": BASE | {"runs", "plots"},
-    "ui": BASE | {"runs", "plots", "report"},
+    "ui": BASE | {"runs", "plots", "report", "arena"},
     "arena": BASE | {"runs", "plots"},
     "experiments": PARTS
     | {"registry", "evaluation", "simulate", "runs", "engines", "tasks", "data", "fed_cis"}

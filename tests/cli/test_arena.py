@@ -12,6 +12,7 @@ import pytest
 from fedstale.cli.arena import Size, add, report, run
 from fedstale.cli.console import Format
 from fedstale.core import BadInput
+from fedstale.trackers.writers import Tracker
 from tests.arena.small_suite import TOML, finished
 from tests.cli.commands import COMMAND
 
@@ -45,6 +46,19 @@ def test_a_contest_that_is_killed_ends_with_the_same_bytes(tmp_path: Path) -> No
         run(str(file), Size.smoke, jobs=1, resume=True, out=out)
     for name in ("arena.json", "page.html", "table.md"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_trackers_are_told_of_the_runs_that_are_computed(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="the tracker needs the extra `tensorboard`")
+    out, file = tmp_path / "contest", tmp_path / "small.toml"
+    file.write_text(TOML)
+    run(str(file), Size.smoke, jobs=1, log=[Tracker.tensorboard], out=out)
+    logged, stored = ({path.name for path in (out / name).iterdir()} for name in ("logs/tensorboard", "runs"))
+    assert logged == stored - {"fedstale-store.json"}
+    add("mifa", jobs=1, log=[Tracker.tensorboard], out=tmp_path / "contest")
+    later = {path.name for path in (out / "logs" / "tensorboard").iterdir()} - logged
+    assert later
+    assert all(name.startswith("mifa") for name in later)
 
 
 def test_a_rule_of_ones_own_is_placed_among_the_others(

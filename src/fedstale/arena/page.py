@@ -101,21 +101,24 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _pairs(cells: Sequence[Cell]) -> str:
-    rules, found = list(cells[0].entries), {}
+def pair_rows(cells: Sequence[Cell]) -> tuple[list[list[str]], set[tuple[int, int]]]:
+    """A row for each rule: its name, and how far it is above every rule; and the cells that are beyond chance."""
+    rules, above, strong = list(cells[0].entries), {}, set[tuple[int, int]]()
     for p in pairs(cells):
-        strong = p.p < CHANCE
-        found[p.first, p.second] = (p.above, strong)
-        found[p.second, p.first] = (1 / (1 + p.above) - 1, strong)
+        a, b = rules.index(p.first), rules.index(p.second)
+        above[a, b], above[b, a] = p.above, 1 / (1 + p.above) - 1
+        strong |= {(a, b + 1), (b, a + 1)} if p.p < CHANCE else set()
+    each = range(len(rules))
+    return [[rules[a], *(table.percent(above.get((a, b), math.nan)) for b in each)] for a in each], strong
+
+
+def _pairs(cells: Sequence[Cell]) -> str:
+    found, strong = pair_rows(cells)
     lines = ""
-    for a in rules:
-        texts = [(table.percent(v), s) for v, s in (found.get((a, b), (math.nan, False)) for b in rules)]
-        lines += (
-            f"<tr><td>{escape(a)}</td>"
-            + "".join(f"<td>{f'<b>{t}</b>' if s else t}</td>" for t, s in texts)
-            + "</tr>"
-        )
-    head = "".join(f"<th>{escape(rule)}</th>" for rule in rules)
+    for k, row in enumerate(found):
+        texts = [f"<b>{t}</b>" if (k, j) in strong else escape(t) for j, t in enumerate(row)]
+        lines += f"<tr>{''.join(f'<td>{t}</td>' for t in texts)}</tr>"
+    head = "".join(f"<th>{escape(row[0])}</th>" for row in found)
     return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -14,14 +15,17 @@ from fedstale.arena.page import about, page
 from fedstale.arena.records import read
 from fedstale.arena.scores import standings
 from fedstale.cli.console import AsFormat, Config, Format, Resume, out_option, print_json, print_table, say
+from fedstale.cli.log import Log, logging
 from fedstale.cli.results import command_line
 from fedstale.experiments import contest, suite
 from fedstale.experiments.estimate import estimate
-from fedstale.experiments.executors import Executor, compute
+from fedstale.experiments.executors import Executor, compute, waiting
 from fedstale.experiments.plan import find
 from fedstale.experiments.spec import override
+from fedstale.experiments.sweep import Cell
 from fedstale.registry import import_from
 from fedstale.runs.store import write
+from fedstale.trackers.writers import Tracker
 
 app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")
 SUITES = Path(__file__).parents[1] / "arena" / "suites"
@@ -50,6 +54,7 @@ def run(
         bool, typer.Option("--estimate", help="Measure what it would cost, and stop.")
     ] = False,
     resume: Resume = False,
+    log: Log = None,
     out: Folder = Path("arena"),
 ) -> None:
     """Tune and evaluate every rule of a suite in every cell."""
@@ -58,7 +63,7 @@ def run(
     if only_estimate or (size is not Size.smoke and not resume):
         _say_cost(found, jobs)
     if not only_estimate:
-        _hold(contest.enter(found, out), out, jobs, executor, resume)
+        _hold(contest.enter(found, out), out, _work(out, jobs, executor, resume, log))
 
 
 def _say_cost(found: suite.Suite, jobs: int) -> None:
@@ -77,6 +82,7 @@ def add(
     jobs: Jobs = CORES,
     executor: On = Executor.processes,
     resume: Resume = False,
+    log: Log = None,
     out: Folder = Path("arena"),
 ) -> None:
     """Run one more rule in every cell of a contest, on the same terms, and see its place.
@@ -90,7 +96,7 @@ def add(
         override(entry, change)
     found = contest.entered(out)
     changed = found.model_copy(update={"rules": [*found.rules, entry]})
-    _hold(contest.enter(changed, out), out, jobs, executor, resume, str(entry["label"]))
+    _hold(contest.enter(changed, out), out, _work(out, jobs, executor, resume, log), str(entry["label"]))
 
 
 @app.command()
@@ -102,10 +108,20 @@ def report(
     _report(out, "", format)
 
 
-def _hold(found: suite.Suite, out: Path, jobs: int, executor: Executor, resume: bool, label: str = "") -> None:
+def _work(out: Path, jobs: int, executor: Executor, resume: bool, log: list[Tracker] | None) -> contest.Compute:
+    """What computes the runs of a stage, and tells trackers about those that are not stored yet."""
+    work = partial(compute, jobs=jobs, resume=resume, command=command_line(), say=say, executor=executor)
+
+    def stage(cells: Sequence[Cell]) -> None:
+        with logging(log, [p for cell in cells for p in waiting(cell)], out):
+            work(cells)
+
+    return stage
+
+
+def _hold(found: suite.Suite, out: Path, work: contest.Compute, label: str = "") -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     start = time.monotonic()
-    work = partial(compute, jobs=jobs, resume=resume, command=command_line(), say=say, executor=executor)
     contest.hold(found, out, work, say)
     say(f"{time.monotonic() - start:.0f} s")
     _report(out, label, Format.text)

@@ -19,7 +19,7 @@ from fedstale.runs.query import Group, Run, Setting
 from fedstale.runs.status import duration
 from fedstale.runs.store import RunFolder
 from fedstale.runs.tail import Tail
-from fedstale.ui import axes, federation
+from fedstale.ui import arena, axes, federation
 from fedstale.ui.index import Index, Row
 
 LINES = 100_000  # of metrics that are kept in memory, of the runs that were looked at last
@@ -34,6 +34,7 @@ class Experiments:
     def __init__(self, index: Index) -> None:
         self.index = index
         self.tails: OrderedDict[Path, Tail] = OrderedDict()
+        self.arena = arena.Arena()
 
     def setting(self, key: str) -> tuple[Setting, list[Row]]:
         """The setting of this key, with the chosen rates of what was tuned, and the rows of its runs."""
@@ -48,8 +49,8 @@ class Experiments:
         if folder := self.index.federations.get(key):
             tail = self.tails.setdefault(folder, Tail(RunFolder(folder / "state")))
             return federation.part(folder, tail), [], Setting({}, [])
-        if key == MAPS:
-            return self._maps(), [], Setting({}, [])
+        if key in (MAPS, arena.KEY):
+            return self._maps() if key == MAPS else self.arena.part(self.index.stores), [], Setting({}, [])
         setting, rows = self.setting(key)
         running = {row.folder.path for row in rows if row.state == "running"}
         lines = [x for g in setting.groups[:KEYS] if (x := self._lines(g))]

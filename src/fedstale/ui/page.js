@@ -101,6 +101,7 @@ const Page = (function () {
       document.getElementById("about").textContent = found.about;
       self.version = found.version;
       self.control = found.control;
+      document.getElementById("arena").hidden = !found.arena;
       update();
     };
   }

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from fedstale.core import BadInput, known
 from fedstale.report.page import library
 from fedstale.runs.store import finite
-from fedstale.ui import axes
+from fedstale.ui import arena, axes
 from fedstale.ui.control import Control
 from fedstale.ui.experiment import Experiments
 from fedstale.ui.index import Index, Row
@@ -132,6 +132,7 @@ class Page:
                 if self.index.version != last or not self.index.whole:
                     last = self.index.version
                     now = {"version": last, "about": self.about, "control": self.control is not None}
+                    now |= {"arena": bool(arena.contests(self.index.stores))}
                     yield f"data: {json.dumps(now)}\n\n"
                 elif time.monotonic() - beat > 5:
                     beat = time.monotonic()
