@@ -180,6 +180,9 @@ def test_it_fits_every_screen(browser: Any, url: str, width: int, scheme: str) -
     assert view.page.evaluate(fits)
     view.open("12 rounds")
     assert view.page.evaluate(fits)
+    for plot in view.page.locator(".plot").all():
+        plot.scroll_into_view_if_needed()
+        plot.locator("svg").first.wait_for()  # a plot is drawn when it is looked at
     wide = view.page.evaluate(
         "[...document.querySelectorAll('.plot')].filter(d => d.querySelector('svg').getBoundingClientRect().right"
         " > d.closest('figure').getBoundingClientRect().right + 1).map(d => d.getAttribute('aria-label'))"

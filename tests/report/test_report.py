@@ -14,6 +14,7 @@ from fedstale.core import BadInput
 from fedstale.experiments import schema as configuration
 from fedstale.experiments.execute import execute
 from fedstale.experiments.plan import plan
+from fedstale.plots.palette import looks
 from fedstale.report import beta_map, clients, page, raster, series, tables
 from fedstale.report.markup import data
 from fedstale.report.trace import recorded
@@ -189,6 +190,22 @@ def test_shares_are_of_the_rounds_in_which_a_client_was_heard(runs: Path) -> Non
     np.testing.assert_allclose(share, [np.mean([i in h for h in heard]) for i in range(6)])
 
 
+def test_accuracy_is_drawn_against_visits(runs: Path) -> None:
+    (setting,) = settings(runs)
+    lines = series.read(setting.groups)
+    plot = clients.visited(lines, looks([g.group.label for g in lines]))
+    assert plot is not None
+    for trace, of in zip(plot.data, lines, strict=True):
+        share, accuracy = series.shares(of), series.per_client(of, "accuracy")
+        assert share is not None
+        assert accuracy is not None
+        who = [int(client) for client in trace["text"]]
+        assert sorted(who) == list(range(6))
+        assert trace["x"] == sorted(trace["x"])  # the rarest first
+        np.testing.assert_allclose(trace["x"], share[who], rtol=1e-5)
+        np.testing.assert_allclose(trace["y"], accuracy[who], rtol=1e-5)
+
+
 def fake(rounds: int, n: int) -> series.Lines:
     """A run in which client i is heard from in the rounds that i + 1 divides."""
     lines = [
@@ -227,7 +244,7 @@ def test_those_not_selected_and_those_lost_are_apart_in_the_raster() -> None:
     assert len({trace["colorscale"][1][1] for trace in plot.data}) == 3
     assert (
         plot.note
-        == "Seed 3; dark: heard from, orange: there, but not selected, sky blue: asked, but lost or refused."
+        == "Seed 3; filled: heard from, orange: there, but not selected, pink: asked, but lost or refused."
     )
     assert plot.table.rows[2] == ["2", "0.0%", "0.0%", "25.0%"]
 

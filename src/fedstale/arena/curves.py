@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from html import escape
 
 from fedstale.arena.records import ACCURACY, Cell, Curve
-from fedstale.plots.palette import Look, look
+from fedstale.plots.palette import Look, looks
 from fedstale.runs.metrics import OBJECTIVE, metric
 
 WIDE, HIGH = 520, 300  # of a picture
@@ -15,16 +15,16 @@ TICKS = 4
 
 def pictures(cell: Cell) -> str:
     """The pictures of a cell, and which line is whose."""
-    looks = {label: look(k) for k, label in enumerate(cell.entries)}
+    drawn_as = looks(list(cell.entries))
     found = ""
     for name in (OBJECTIVE, ACCURACY):
         drawn = {label: e.curves[name] for label, e in cell.entries.items() if name in e.curves}
-        found += _picture(name, drawn, looks) if drawn else ""
-    keys = "".join(f"<li>{_sample(one)} {escape(label)}</li>" for label, one in looks.items())
+        found += _picture(name, drawn, drawn_as) if drawn else ""
+    keys = "".join(f"<li>{_sample(one)} {escape(label)}</li>" for label, one in drawn_as.items())
     return f'<div class="plots">{found}</div><ul class="keys">{keys}</ul>'
 
 
-def _picture(name: str, curves: Mapping[str, Curve], looks: Mapping[str, Look]) -> str:
+def _picture(name: str, curves: Mapping[str, Curve], shown_as: Mapping[str, Look]) -> str:
     """Objectives on a logarithmic axis, from the least value that is drawn to the first one of the best rule."""
     log, m = name == OBJECTIVE, metric(name)
     scaled = {label: [_height(v * m.scale, log) for v in c.values] for label, c in curves.items()}
@@ -42,7 +42,7 @@ def _picture(name: str, curves: Mapping[str, Curve], looks: Mapping[str, Look]) 
     lines = ""
     for label, values in scaled.items():
         points = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in zip(curves[label].rounds, values, strict=True))
-        lines += f'<polyline points="{points}" {_stroke(looks[label])}><title>{escape(label)}</title></polyline>'
+        lines += f'<polyline points="{points}" {_stroke(shown_as[label])}><title>{escape(label)}</title></polyline>'
     levels = [low + (high - low) * k / TICKS for k in range(TICKS + 1)]
     marks = "".join(_tick(y(level), level, log) for level in levels)
     axis = f"{m.axis}{', logarithmic' if log else ''}"

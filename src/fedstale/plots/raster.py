@@ -7,11 +7,11 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
-from fedstale.plots.palette import DARK, GREY, ORANGE, SKY
+from fedstale.plots.palette import DARK, GREY, ORANGE, PINK
 from fedstale.runs.query import AWAY, HEARD, LOST, NOT_SELECTED, States
 from fedstale.runs.statistics import block_means, thinned
 
-COLOURS = {AWAY: "#FFFFFF", HEARD: DARK, NOT_SELECTED: ORANGE, LOST: SKY}
+COLOURS = {AWAY: "#FFFFFF", HEARD: DARK, NOT_SELECTED: ORANGE, LOST: PINK}
 CLIENTS, ROUNDS = 1024, 2000  # cells that a picture shows apart: of more clients some, of more rounds blocks
 
 

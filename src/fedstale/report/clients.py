@@ -103,10 +103,46 @@ def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     return Plot("Realised weights", data, axes | {"shapes": [FAIR]}, said, table, keys, note)
 
 
+def _accuracies(lines: Sequence[Lines]) -> list[tuple[Lines, Floats]]:
+    """The groups that tested clients one by one, with the accuracy of each."""
+    known = [(g, values) for g in lines if (values := per_client(g, ACCURACY.name)) is not None]
+    return [(g, values) for g, values in known if np.isfinite(values).any()]
+
+
+def visited(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
+    """The accuracy of each client against how often it was heard from."""
+    known = [(g.group.label, v, often) for g, v in _accuracies(lines) if (often := shares(g)) is not None]
+    found = {label: (v, often) for label, v, often in known if len(often) == len(v) and np.ptp(often) > 0}
+    if not found:
+        return None
+    data, rows = [], []
+    for label, (values, often) in found.items():
+        order = np.argsort(often, kind="stable")
+        trace = dots(
+            label, looks[label], values[order], order, "client %{text}, in %{x:.1%} of the rounds: %{y:.1%}"
+        )
+        data.append(trace | {"x": plain(often[order])})
+        some = [order[k] for k in thinned(len(order), CLIENTS)]
+        rows += [[label, str(i), f"{often[i]:.1%}", ACCURACY.text(values[i])] for i in some]
+    rare = {label: v[often <= np.median(often)] for label, (v, often) in found.items()}
+    told = ", ".join(
+        f"{label} {ACCURACY.text(float(np.nanmean(v)))}" for label, v in rare.items() if np.isfinite(v).any()
+    )
+    percent = {"tickformat": ".2~%"}
+    axes = layout(
+        "share of the rounds in which a client was heard", "its test accuracy", xaxis=percent, yaxis=percent
+    )
+    said = f"Test accuracy of each client against how often it was heard from. The rarer half, on average: {told}."
+    table, keys = (
+        Table(["algorithm", "client", "heard from", "accuracy"], rows),
+        [Key(k, looks[k], False) for k in found],
+    )
+    return Plot("Accuracy against visits", data, axes, said, table, keys, "A dot is a client, mean over the seeds.")
+
+
 def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     """A box and a dot for each client, algorithm by algorithm."""
-    known = [(g, values) for g in lines if (values := per_client(g, ACCURACY.name)) is not None]
-    found = [(g, values) for g, values in known if np.isfinite(values).any()]
+    found = _accuracies(lines)
     if not found:
         return None
     often = {g.group.label: shares(g) for g, _ in found}

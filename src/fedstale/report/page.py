@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedstale.core import BadInput
 from fedstale.plots.palette import looks
 from fedstale.report import beta_map, markup, tables
-from fedstale.report.clients import alike, heard_weight, realised, served, staleness
+from fedstale.report.clients import alike, heard_weight, realised, served, staleness, visited
 from fedstale.report.plots import BETA, KEYS, Plot, curves
 from fedstale.report.raster import raster
 from fedstale.report.series import Lines, read
@@ -75,7 +75,7 @@ def setting_part(s: Setting, name: str, shown: Sequence[Lines], running: Collect
         above = markup.table(table, tables.FINAL, best) if table.rows else ""
     names = dict.fromkeys(key for group in shown for lines in group.seeds for key in lines[-1])
     found = [curves(shown, m, drawn) for m in metrics.shown(names)]
-    found += [served(shown, drawn), realised(shown, drawn), curves(shown, BETA, drawn)]
+    found += [served(shown, drawn), visited(shown, drawn), realised(shown, drawn), curves(shown, BETA, drawn)]
     ways = alike(shown) if shown else []
     found += [plot(names, group) for names, group in ways[:WAYS] for plot in (raster, heard_weight, staleness)]
     plots = [p for p in found if p]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Mask
-from fedstale.plots.palette import DARK, ORANGE, SKY
+from fedstale.plots.palette import DARK, ORANGE, PINK
 from fedstale.report.plots import CLIENTS, ROWS, Plot, Table, layout
 from fedstale.report.series import POINTS, Lines
 from fedstale.runs.query import HEARD, LOST, NOT_SELECTED, Line, names_clients, presence
@@ -18,14 +18,14 @@ class Kind(NamedTuple):
 
     state: int
     colour: str
-    name: str  # of the colour
+    name: str  # of the colour, on a light page and on a dark one
     what: str
 
 
 KINDS = (
-    Kind(HEARD, DARK, "dark", "heard from"),
+    Kind(HEARD, DARK, "filled", "heard from"),
     Kind(NOT_SELECTED, ORANGE, "orange", "there, but not selected"),
-    Kind(LOST, SKY, "sky blue", "asked, but lost or refused"),
+    Kind(LOST, PINK, "pink", "asked, but lost or refused"),
 )
 
 
@@ -40,7 +40,7 @@ def raster(names: str, lines: Lines) -> Plot:
     data = [_map(states[kept] == kind.state, kept, run, kind) for kind in maps]
     share, *others = ((states == kind.state).mean(axis=1) for kind in KINDS)
     said = (
-        f"Raster of {n} clients over {len(run)} rounds: a dark cell is an update that the server used. "
+        f"Raster of {n} clients over {len(run)} rounds: a filled cell is an update that the server used. "
         f"A client was heard from in {share.min():.0%} to {share.max():.0%} of the rounds."
     )
     rows = [[str(i), *(f"{of[i]:.1%}" for of in (share, *others))] for i in kept]
@@ -49,7 +49,7 @@ def raster(names: str, lines: Lines) -> Plot:
     told = ", ".join(f"{kind.name}: {kind.what}" for kind in maps) or "nobody was heard from"
     note = f"Seed {lines.group.runs[0].seed}; {told}."
     note += f" {len(kept)} of {n} clients are drawn, evenly spaced." * (len(kept) < n)
-    note += f" A cell is {block} rounds: the darker, the more of them." * (block > 1)
+    note += f" A cell is {block} rounds: the stronger, the more of them." * (block > 1)
     return Plot(f"Who took part: {names}", data, layout("round", "client"), said, table, note=note)
 
 

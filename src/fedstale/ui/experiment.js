@@ -9,6 +9,16 @@
     library = library || new Promise((done, failed) => document.head.append(make("script", { src: "/static/plotly.js", onload: done, onerror: () => { library = null; failed(new TypeError("fetch")); } })));
     return library;
   }
+  addEventListener("load", () => setTimeout(() => plotly().catch(() => {}), 200)); // before it is asked for
+
+  // A plot is drawn when it comes near to what is seen; until then its news wait.
+  const waiting = new Set();
+  const eye = new IntersectionObserver((entries) => entries.forEach((entry) => { if (entry.isIntersecting && waiting.delete(entry.target.id)) Figures.draw(entry.target.id); }), { rootMargin: "300px" });
+  function near(plot) {
+    const box = plot.getBoundingClientRect();
+    return box.top < innerHeight + 300 && box.bottom > -300;
+  }
+  addEventListener("beforeprint", () => waiting.forEach((name) => waiting.delete(name) && Figures.draw(name)));
 
   // HTML that the server has escaped; the content policy runs no script in it.
   function html(text) {
@@ -89,7 +99,12 @@
         if (scale && plot.curves) plot.layout.yaxis = Object.assign(plot.layout.yaxis, { type: scale }, scale === "linear" ? { tickvals: null } : {});
         plot.layout.uirevision = `${name} ${scale} ${wish("x")}`; // a zoom stays when there is news
         Figures.plots[name] = { data: plot.data, layout: plot.layout };
-        await Figures.draw(name);
+        const place = document.getElementById(name);
+        if (near(place)) {
+          waiting.delete(name);
+          await Figures.draw(name);
+        } else waiting.add(name);
+        eye.observe(place);
       }
       document.documentElement.dataset.drawn = String(Page.version);
     }
@@ -119,7 +134,7 @@
 
   document.addEventListener("theme", (event) => {
     Figures.theme = event.detail === "dark" ? DARK : null;
-    Object.keys(Figures.plots).filter((name) => document.getElementById(name)).forEach((name) => Figures.draw(name));
+    Object.keys(Figures.plots).filter((name) => (document.getElementById(name) || {}).data).forEach((name) => Figures.draw(name));
   });
   Page.views.experiment = experiment;
 })();

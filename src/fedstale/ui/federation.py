@@ -100,7 +100,7 @@ def _plots(found: Now, lines: list[Line]) -> list[Plot]:
     group = Lines(Group(found.name, [Run(RunFolder(Path()), config, None)], []), [lines])
     drawn = looks([found.name])
     some = [p._replace(note="") for m in (*map(metrics.metric, SHOWN), LOSS) if (p := curves([group], m, drawn))]
-    words = "Dark: heard from; orange: online, but not asked to train; sky blue: asked, but absent or rejected."
+    words = "Filled: heard from; orange: online, but not asked to train; pink: asked, but absent or rejected."
     took_part = raster("each client", group)._replace(note=words)
     return [*some, took_part, *filter(None, [heard_weight("each round", group)])]
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from fedstale.papers.draw.style import FRAMED, About, Drawing, by, ends, heterogeneity_axes, levels, subplots
 from fedstale.papers.rates import Row
-from fedstale.plots.palette import STYLE, look
+from fedstale.plots.palette import STYLE, looks
 from fedstale.runs.metrics import metric
 from fedstale.runs.statistics import paired_test, spread
 
@@ -61,6 +61,7 @@ def standings(rows: Sequence[Row], about: About) -> Figure:
     """Where every rule ends: training objective, and test accuracy, with the deviation over the seeds."""
     panels = by(rows, "panel")
     names = [name for (name,) in by(rows, "algorithm")]
+    drawn = looks(names)
     size = (7.0, 0.9 + len(panels) * (0.7 + 0.21 * len(names)))
     figure, places = subplots(len(panels), 2, size, sharey=True)
     for line, ((panel,), group) in zip(places, panels.items(), strict=True):
@@ -69,7 +70,7 @@ def standings(rows: Sequence[Row], about: About) -> Figure:
                 done = ends([row for row in group if row.algorithm == name], f"{m.name}_last10")
                 if done:
                     mean, std, _ = spread(m.scale * np.array(done))
-                    point = look(k).line | {"linestyle": "none", "marker": look(k).marker}
+                    point = drawn[name].line | {"linestyle": "none", "marker": drawn[name].marker}
                     axes.errorbar(mean, k, xerr=std, capsize=2, **point)
             axes.set_xlabel(m.axis)
             axes.grid(alpha=0.25)

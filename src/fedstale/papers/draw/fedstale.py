@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from fedstale.papers.draw import style
 from fedstale.papers.draw.style import About, Drawing, by, learning_curves, levels, series, subplots
 from fedstale.papers.rates import Row
-from fedstale.plots.palette import ORANGE, SKY, STYLE, look
+from fedstale.plots.palette import ORANGE, SKY, STYLE, looks
 
 METRIC = "accuracy_last10"
 
@@ -23,14 +23,15 @@ def trajectories(rows: Sequence[Row], about: About) -> Figure:
     shown = [[], list(groups)[:2], list(groups)[2:]]
     titles = ["(a) client objectives", "(b) without and with all memory", "(c) a share of the memory"]
     data = rows[0].run.config()["data"]
+    drawn = looks([label for (label,) in groups])
     for place, labels, title in zip(axes[:3], shown, titles, strict=True):
         _landscape(place, data)
-        for k, key in enumerate(groups):
+        for key in groups:
             if key in labels:
                 run = groups[key][:1]
                 (_, x), (_, y) = series(run, "w1"), series(run, "w2")
                 w1, w2 = ([start, *path[0]] for start, path in zip(data["start"], (x, y), strict=True))
-                place.plot(w1, w2, label=key[0], color=look(k).colour, linewidth=0.9)
+                place.plot(w1, w2, label=key[0], color=drawn[key[0]].colour, linewidth=0.9)
         if labels:
             place.legend(loc="lower right", fontsize=7)
         place.set_title(title, fontsize=9)

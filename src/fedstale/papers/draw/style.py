@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from fedstale.core import Floats
 from fedstale.papers.rates import Row
 from fedstale.plots.comparison import curve, finish
-from fedstale.plots.palette import STYLE, look
+from fedstale.plots.palette import STYLE, Look, looks
 from fedstale.runs import query
 from fedstale.runs.metrics import metric
 from fedstale.runs.statistics import spread
@@ -62,23 +62,29 @@ def series(rows: Sequence[Row], name: str) -> tuple[list[int], Floats]:
     return query.curve([row.run.metrics() for row in rows if not row.diverged], name)
 
 
+def _looks(rows: Sequence[Row]) -> dict[str, Look]:
+    return looks([label for (label,) in by(rows, "algorithm")])
+
+
 def learning_curves(axes: Any, rows: Sequence[Row], name: str, log: bool = False) -> None:
     """A curve per algorithm with a band of one standard deviation over the seeds."""
-    for k, ((label,), group) in enumerate(by(rows, "algorithm").items()):
+    drawn = _looks(rows)
+    for (label,), group in by(rows, "algorithm").items():
         rounds, values = series(group, name)
         if rounds:
-            curve(axes, label, rounds, values, look(k), log)
+            curve(axes, label, rounds, values, drawn[label], log)
         else:
-            axes.plot([], [], label=f"{label} (diverged)", **look(k).line)
+            axes.plot([], [], label=f"{label} (diverged)", **drawn[label].line)
     finish(axes, metric(name), log)
 
 
 def points(axes: Any, rows: Sequence[Row], along: Callable[[Row], float], name: str) -> None:
     """Mean and standard deviation over the seeds of an accuracy, over a setting."""
-    for k, ((label,), group) in enumerate(by(rows, "algorithm").items()):
+    drawn = _looks(rows)
+    for (label,), group in by(rows, "algorithm").items():
         at = query.grouped(sorted((r for r in group if not r.diverged), key=along), along)
         found = [spread([100 * row.values[name] for row in some]) for some in at.values()]
-        marks = look(k).line | {"marker": look(k).marker, "markersize": 4, "capsize": 2}
+        marks = drawn[label].line | {"marker": drawn[label].marker, "markersize": 4, "capsize": 2}
         axes.errorbar(list(at), [f.mean for f in found], yerr=[f.std for f in found], label=label, **marks)
     axes.set_ylabel(metric("accuracy").axis)
     axes.grid(alpha=0.25)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fedstale.papers.draw.style import About, Drawing, by, learning_curves, points, series, subplots
 from fedstale.papers.rates import Row
 from fedstale.plots import raster
-from fedstale.plots.palette import STYLE, look
+from fedstale.plots.palette import STYLE, look, looks
 from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED, recorded_presence
 
 WIDTH, LEGEND = 3.4, 0.16  # inches: of the column, of a line of the legend
@@ -40,13 +40,16 @@ def importance(rows: Sequence[Row], about: About) -> Figure:
 
 def _importance(axes: Any, rows: Sequence[Row]) -> None:
     groups = by(rows, "algorithm")
+    drawn = looks([label for (label,) in groups])
     for k, ((label,), group) in enumerate(groups.items()):
         runs = [row.run.metrics()[-1] for row in group if not row.diverged]
         if runs:
             weights = np.mean([line["weights"] for line in runs], axis=0)  # (n,) mean realised weight
             quarters = np.array_split(weights * len(weights), 4)
             bars = [np.concatenate(quarters[:2]).mean(), quarters[2].mean(), quarters[3].mean()]
-            axes.bar(np.arange(3) + (k - len(groups) / 2) * 0.16, bars, 0.15, label=label, color=look(k).colour)
+            axes.bar(
+                np.arange(3) + (k - len(groups) / 2) * 0.16, bars, 0.15, label=label, color=drawn[label].colour
+            )
     axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(3), CLASSES)
     axes.set(ylabel="weight / target", title=f"{rows[0].place.get('panel', '')}: mean realised weight")
