@@ -89,7 +89,8 @@ def look(url: str, selector: str, then: str = "") -> tuple[float, float]:
         page.goto(url)
         page.wait_for_selector(selector)
         if then:
-            page.wait_for_function("window.Plotly")
+            while not page.evaluate("Boolean(window.Plotly)"):  # the content policy forbids wait_for_function
+                page.wait_for_timeout(50)
             begun, before = time.monotonic(), page_seconds(session)
             page.locator("tbody a").first.click()
             page.wait_for_selector(then)
