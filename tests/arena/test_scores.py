@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from fedstale.arena.records import Cell, Entry
+from fedstale.arena.records import Cell, Contest, Entry
 from fedstale.arena.scores import MOST, bootstrap, logs, pairs, standings, subsets
+from fedstale.arena.table import results
 from fedstale.runs.statistics import student_tail
 
 
@@ -84,3 +85,20 @@ def test_subsets_are_those_of_a_task_a_participation_and_a_belief() -> None:
     assert found["a||"] == ["a"]
     assert found["||estimated"] == ["b"]
     assert "a||estimated" not in found
+
+
+def test_a_rule_that_is_better_on_average_than_the_first_by_rank_leads_too() -> None:
+    close = [cell(name, [1.0, 1.01, 1.02, 1.0], [1.1, 1.12, 1.11, 1.1]) for name in ("a", "b")]
+    far = cell("c", [9.0, 9.1, 9.0, 9.2], [1.0, 1.01, 1.0, 1.0])
+    found = standings([*close, far], {name: entry([1.0] * 4) for name in "abc"})
+    assert [(s.rule, s.leading) for s in found] == [("r0", True), ("r1", True)]
+
+
+def test_results_have_a_row_for_every_run() -> None:
+    rows = results(Contest({"seeds": [1, 2, 3]}, [A], FULL))
+    assert len(rows) == 3 * 3 + 2 * 3
+    assert rows[1] == {
+        "cell": "a, coins, p known", "hash": "", "rule": "r0", "rate": "0.1", "seed": 2, "accuracy": "0.5",
+        "objective": "1.1",
+    }  # fmt: skip
+    assert {row["rule"] for row in rows[-6:]} == {"full"}

@@ -79,10 +79,11 @@ def standings(cells: Sequence[Cell], full: Mapping[str, Entry]) -> list[Standing
     excess, rank = bootstrap(table), bootstrap(ranks)
     order = sorted(range(len(rules)), key=lambda k: (rank[k].mean, excess[k].mean, k))
     tests = {frozenset((p.first, p.second)): p for p in pairs(cells)}
-    leader, found = rules[order[0]], []
+    leader, found = order[0], []
     for k in order:
-        test = tests.get(frozenset((leader, rules[k])))
-        found.append(_standing(rules[k], cells, full, table[k], rank[k], excess[k], not test or test.p >= CHANCE))
+        test = tests.get(frozenset((rules[leader], rules[k])))
+        worse = test is not None and test.p < CHANCE and excess[k].mean > excess[leader].mean
+        found.append(_standing(rules[k], cells, full, table[k], rank[k], excess[k], not worse))
     return found
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+from fedstale.arena.records import Contest
 from fedstale.arena.scores import Interval, Standing
 
 HEAD = (
@@ -34,6 +35,20 @@ def _row(s: Standing) -> list[str]:
         f"{100 * s.near:.0f} %", s.worst_cell, percent(s.worst_above), share(s.accuracy),
         share(s.accuracy_over_time), share(s.worst_decile), *costs, "; ".join(notes),
     ]  # fmt: skip
+
+
+def results(contest: Contest) -> list[dict[str, object]]:
+    """One row for each evaluation run of each rule in each cell: what the standings are made of."""
+    names = sorted({name for c in contest.cells for e in c.entries.values() for name in e.scores})
+    cells = [(c.name, c.hash, c.entries) for c in contest.cells]
+    cells += [(f"{task}, full", "", {"full": entry}) for task, entry in contest.full.items()]
+    return [
+        {"cell": cell, "hash": of, "rule": rule, "rate": f"{e.rate:.6g}", "seed": seed}
+        | {name: f"{e.scores[name][k]:.6g}" if name in e.scores else "" for name in names}
+        for cell, of, entries in cells
+        for rule, e in entries.items()
+        for k, seed in enumerate(contest.about["seeds"])
+    ]
 
 
 def percent(value: float) -> str:

@@ -24,7 +24,7 @@ from fedstale.experiments.plan import find
 from fedstale.experiments.spec import override
 from fedstale.experiments.sweep import Cell
 from fedstale.registry import import_from
-from fedstale.runs.store import write
+from fedstale.runs.store import write, write_csv
 from fedstale.trackers.writers import Tracker
 
 app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")
@@ -132,6 +132,7 @@ def _report(out: Path, label: str, format: Format) -> None:
     held = read(out)
     found = standings(held.cells, held.full)
     write(out / "page.html", lambda file: file.write(page(held).encode()))
+    write_csv(out / "results.csv", table.results(held))
     write(out / "table.md", lambda file: file.write(table.markdown(found, about(held)).encode()))
     if format == Format.json:
         print_json([s._asdict() for s in found])
