@@ -28,6 +28,8 @@ def test_a_function_is_a_schedule_and_multiplies_the_decay() -> None:
     assert [local.rate(t) for t in (1, 3)] == [0.25, 0.125]
     with pytest.raises(BadInput, match=r"^a schedule's factor must be at least 0 and finite, got nan in round 1$"):
         Local(1.0, schedule=lambda t: float("nan")).rate(1)
+    with pytest.raises(BadInput, match=r"^a schedule's factor must be at least 0 and finite, got None in round 1$"):
+        Local(1.0, schedule=lambda t: None).rate(1)  # type: ignore[arg-type,return-value]
 
 
 def test_work_below_one_step_is_refused() -> None:

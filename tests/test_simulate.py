@@ -27,6 +27,7 @@ from fedstale.core import (
 )
 from fedstale.engines import Serial
 from fedstale.estimators import Intervals, Known
+from fedstale.evaluation import evaluate
 from fedstale.participation import Bernoulli, TwoGroups
 from fedstale.rng import stream
 from fedstale.servers import Adam, Momentum, Sgd
@@ -609,3 +610,34 @@ def test_rounds_that_go_well_print_no_array(monkeypatch, rule):
     next(rounds)
     monkeypatch.setattr("fedstale.core.parts._QUOTE.repr", unwanted)
     assert [s.t for s in rounds] == [2, 3]
+
+
+def test_a_step_of_float64_leaves_the_parameters_float32():
+    class Twice(FedAvg):
+        def aggregate(self, state, r):
+            step, state = super().aggregate(state, r)
+            return step.astype(np.float64), state
+
+    engine = Serial(Quadratic.random(n=3, d=2), Local(lr=0.1))
+    runs = [list(simulate(engine, rule, Bernoulli(0.5), rounds=5, seed=1))[-1] for rule in (FedAvg(), Twice())]
+    assert all(s.params.dtype == s.step.dtype == np.float32 for s in runs)
+    np.testing.assert_array_equal(runs[0].params, runs[1].params)
+
+
+def test_a_change_of_float64_leaves_the_parameters_float32():
+    class Half(Sgd):
+        def apply(self, state, params, step):
+            return 0.5 * step.astype(np.float64), state
+
+    engine = Serial(Quadratic.random(n=3, d=2), Local(lr=0.1))
+    *_, last = simulate(engine, FedAvg(), Bernoulli(0.5), rounds=5, seed=1, server=Half())
+    assert last.params.dtype == np.float32
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_what_is_no_snapshot_is_not_evaluated(swapped):
+    task = Quadratic.random(n=3, d=2)
+    s = next(simulate(Serial(task, Local(lr=0.1)), FedAvg(), Bernoulli(0.5), rounds=1))
+    given = (s, task) if swapped else (task, s.params)
+    with pytest.raises(ValueError, match=r"takes a task and then a snapshot of fs.simulate or its checkpoint, got"):
+        evaluate(*given)

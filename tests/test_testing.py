@@ -187,16 +187,16 @@ def counts(step: Array, state: Any, r: Round) -> Array:
 @pytest.mark.parametrize(
     ("rule", "promise"),
     [
-        (lambda step, state, r: step.astype(np.float64), "step .* must be float32 of shape .*got float64"),
-        (lambda step, state, r: step[:-1], r"step .* must be float32 of shape \(6,\)"),
-        (lambda step, state, r: step.tolist(), r"step .* must be float32 of shape \(6,\)"),
+        (lambda step, state, r: step.astype(np.float16), "step .* must be float32 or float64 of .*got float16"),
+        (lambda step, state, r: step[:-1], r"step .* must be float32 or float64 of shape \(6,\)"),
+        (lambda step, state, r: step.tolist(), r"step .* must be float32 or float64 of shape \(6,\)"),
         (lambda step, state, r: step / np.float32(len(r.clients) > 0 or np.nan), "step of a round of 0 clients"),
         (
             lambda step, state, r: step + r.updates[0],
             "aggregate in a round of 0 clients must work, but raised IndexError",
         ),
         (lambda step, state, r: step + np.nan_to_num(r.updates).sum(axis=0), "did not arrive must not be read"),
-        (lambda step, state, r: step + r.updates.sum(axis=0), "must be float32 .* finite"),
+        (lambda step, state, r: step + r.updates.sum(axis=0), "must be float32 or float64 .* finite"),
         (spoils, "aggregate must not change the round"),
         (weighs, "aggregate must not change the round"),
         (counts, "the same inputs must give the same results, whatever ran before"),
@@ -207,6 +207,11 @@ def counts(step: Array, state: Any, r: Round) -> Array:
 )
 def test_broken_strategies_are_caught(rule: Callable[..., Any], promise: str) -> None:
     caught(testing.check_strategy, aggregating(rule), promise)
+
+
+def test_parts_may_compute_in_float64() -> None:
+    testing.check_strategy(aggregating(lambda step, state, r: step.astype(np.float64)))
+    testing.check_participation(Doubles())
 
 
 class Shared(Strategy):
@@ -334,6 +339,11 @@ class Doubles(Chance):
         return np.full(n, 0.3)
 
 
+class Halves(Chance):
+    def probs(self, n: int) -> Any:
+        return np.full(n, 0.3, np.float16)
+
+
 class Ends(Chance):
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
         return islice(super().rows(n, rng), 100)
@@ -361,8 +371,8 @@ class OneStream(Chance):
     ("broken", "promise"),
     [
         (Rarer(), "probs must say how often it happens; got 0.4 for client"),
-        (Certain(), r"probs must be float32 of shape \(6,\), in its range"),
-        (Doubles(), r"probs must be float32 of shape \(6,\)"),
+        (Certain(), r"probs must be float32 or float64 of shape \(6,\), in its range"),
+        (Halves(), r"probs must be float32 or float64 of shape \(6,\)"),
         (Ends(), "rows must never end; got they did after 100"),
         (Numbers(), r"a row must be bool.* of shape \(6,\)"),
         (Unseeded(), "the same generator must give the same rows"),
@@ -439,7 +449,7 @@ class BeliefLost(Estimator):
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
-        (Overrates(), "probs must be float32 .* in its range"),
+        (Overrates(), "probs must be float32 or float64 .* in its range"),
         (AllForOne(), "probs must be float32"),
         (Erases(), "observe must not change what it is given"),
         (Guesses(), "the same inputs must give the same results"),
@@ -546,7 +556,7 @@ class Server:
 class Wide(Server):
     def apply(self, state: Any, params: Array, step: Array) -> tuple[Any, Any]:
         change, state = super().apply(state, params, step)
-        return change.astype(np.float64), state
+        return change.astype(np.float16), state
 
 
 class Divides(Server):
@@ -580,7 +590,7 @@ class KeepsItself(Server):
     ("broken", "promise"),
     [
         (Wide(), "the change must be float32"),
-        (Divides(), "the change must be float32 .* finite"),
+        (Divides(), "the change must be float32 or float64 .* finite"),
         (InPlace(), "apply must not change what it is given"),
         (MovesParams(), "apply must not change what it is given"),
         (KeepsItself(), "the same inputs must give the same results"),

@@ -365,8 +365,9 @@ def close_round(
     if not np.isfinite(step).all():
         way = "a smaller learning rate may help" if len(r.clients) else "without updates a strategy returns zeros"
         raise Diverged(f"round {r.t}: the step is not finite; {way}")
+    step = np.asarray(step, np.float32)  # of a part of one's own, perhaps float64
     change, momentum = server.apply(now.server, now.params, step)
-    params = now.params + change
+    params = (now.params + change).astype(np.float32, copy=False)
     if not np.isfinite(params).all():
         raise Diverged(f"round {r.t}: the parameters are not finite any more; a smaller learning rate may help")
     present = np.zeros(len(r.weights), np.bool_)

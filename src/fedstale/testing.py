@@ -35,10 +35,11 @@ from fedstale.evaluation import evaluate, per_client
 from fedstale.rng import stream
 
 Copy = Callable[[Any], Any]
+FLOATS = (np.float32, np.float64)  # of steps, changes and probabilities: a round makes float32 of them
 
 
 def check_strategy(strategy: Strategy, *, n: int = 5, d: int = 6, rounds: int = 8, tolerance: float = 1e-5) -> None:
-    """Check a strategy: finite float32 steps that depend only on what arrived, with the same bits in every run.
+    """Check a strategy: finite steps that depend only on what arrived, with the same bits in every run.
 
     `tolerance` is how much the order of the coordinates may matter, relative to the largest of the step:
     by rounding only, unless the rule draws numbers for them.
@@ -64,7 +65,7 @@ def check_participation(participation: Participation, *, n: int = 6, rounds: int
         rows = list(islice(participation.rows(n, stream(0, "check")), rounds))
         twins = [participation.rows(n, stream(0, "check")) for _ in range(2)]  # taking turns
         pairs = list(islice(zip(*twins, strict=False), min(50, rounds)))
-        _array(who, "probs", p, np.float32, [(n,)], (p >= 0) & (p <= 1))
+        _array(who, "probs", p, FLOATS, [(n,)], (p >= 0) & (p <= 1))
         _hold(len(rows) == rounds, who, "rows must never end", f"they did after {len(rows)}")
         for row in rows:
             _array(who, "a row", row, np.bool_, [(n,)])
@@ -84,7 +85,7 @@ def check_estimator(estimator: Estimator, *, n: int = 4, rounds: int = 60) -> No
             belief = estimator.init(n)
             for row in heard:
                 p = estimator.probs(belief).copy()
-                _array(who, "probs", p, np.float32, [(n,)], (p >= 0) & (p <= 1))
+                _array(who, "probs", p, FLOATS, [(n,)], (p >= 0) & (p <= 1))
                 _same(who, [p], [estimator.probs(belief)], "to ask for probs must not change them")
                 given = row.copy()
                 belief = again(estimator.observe(belief, given))
@@ -111,7 +112,7 @@ def check_channel(channel: Channel, *, n: int = 6, d: int = 40, rounds: int = 60
 
 
 def check_server(server: core.Server, *, d: int = 6, rounds: int = 5) -> None:
-    """Check a server: finite float32 changes that depend on parameters and steps only."""
+    """Check a server: finite changes that depend on parameters and steps only."""
     with _judged(server) as who:
         steps = stream(0, "check").standard_normal((rounds, d)).astype(np.float32)
         steps[1] = 0
@@ -121,7 +122,7 @@ def check_server(server: core.Server, *, d: int = 6, rounds: int = 5) -> None:
             for step in steps:
                 given = params.copy(), step.copy()
                 change, state = server.apply(again(state), *given)
-                _array(who, "the change", change, np.float32, [(d,)], np.isfinite(change))
+                _array(who, "the change", change, FLOATS, [(d,)], np.isfinite(change))
                 _same(who, [params, step], given, "apply must not change what it is given")
                 params = params + change
                 yield change.copy()
@@ -270,7 +271,7 @@ def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, St
     given = copy.deepcopy(r)
     with _works(who, f"aggregate in a round of {len(ids)} clients"):
         step, state = strategy.aggregate(state, r)
-    _array(who, f"the step of a round of {len(ids)} clients", step, np.float32, [(d,)], np.isfinite(step))
+    _array(who, f"the step of a round of {len(ids)} clients", step, FLOATS, [(d,)], np.isfinite(step))
     _same(who, r, given, "aggregate must not change the round it is given")
     return step.copy(), state
 
@@ -349,9 +350,11 @@ def _repeatable(who: str, play: Callable[[Copy], list[Any]]) -> list[Any]:
     return first
 
 
-def _array(who: str, name: str, x: Any, dtype: type, shapes: list[tuple[Any, ...]], good: Any = np.True_) -> None:
-    ok = isinstance(x, np.ndarray) and x.dtype == dtype and x.shape in shapes and bool(np.all(good))
-    wanted = f"{dtype.__name__} of shape {' or '.join(map(str, shapes))}, in its range and finite"
+def _array(who: str, name: str, x: Any, dtype: Any, shapes: list[tuple[Any, ...]], good: Any = np.True_) -> None:
+    kinds = dtype if isinstance(dtype, tuple) else (dtype,)
+    ok = isinstance(x, np.ndarray) and x.dtype in kinds and x.shape in shapes and bool(np.all(good))
+    names, sizes = (" or ".join(words) for words in ([kind.__name__ for kind in kinds], map(str, shapes)))
+    wanted = f"{names} of shape {sizes}, in its range and finite"
     _hold(ok, who, f"{name} must be {wanted}", _shown(x))
 
 

@@ -23,3 +23,11 @@ def test_the_beginning_of_several_runs_is_not_called_unknown(tmp_path: Path) -> 
         (tmp_path / name / "config.json").write_text("{}")
     with pytest.raises(BadInput, match="the run 'fedavg' must be one, got the beginning of 2: fedavg-s1-a"):
         show.find("fedavg", tmp_path)
+
+
+def test_a_folder_of_runs_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "fedstale-store.json").write_text("{}")
+    with pytest.raises(
+        BadInput, match=r"^\S+ is a folder of runs: name one of them; `fedstale list runs --out \S+` lists"
+    ):
+        show.find(str(tmp_path), Path("runs"))

@@ -152,6 +152,12 @@ def test_by_writer_goes_by_the_writers_of_the_pool():
     [
         ({"n": 101}, "101 clients need at least as many samples, got 100"),
         ({"n": 101, "partition": Own()}, "101 clients need at least as many samples, got 100"),
+        (
+            {"partition": "dirichlet"},
+            r"partition must be an object such as fs.data.Dirichlet\(0.5\), got 'dirichlet'",
+        ),
+        ({"partition": IID}, "partition must be an object such as .*, got <class"),
+        ({"dataset": "digits"}, r"dataset must be a Dataset, such as fs.data.load\(.digits.\), got 'digits'"),
         ({"n": 0}, "the number of clients must be at least 1, got 0"),
         ({"n": 60, "fraction": 0.5}, "60 clients need at least as many samples, got 50"),
         ({"fraction": 0.0}, "fraction must be above 0 and at most 1, got 0.0"),
@@ -166,9 +172,14 @@ def test_by_writer_goes_by_the_writers_of_the_pool():
     ],
 )
 def test_what_cannot_be_divided_is_refused(given, says):
-    settings = {"partition": IID(), "n": 2, "seed": 0} | given
+    settings = {"dataset": numbered(100), "partition": IID(), "n": 2, "seed": 0} | given
     with pytest.raises(BadInput, match=says):
-        federate(numbered(100), **settings)
+        federate(**settings)
+
+
+def test_clients_and_datasets_are_printed_in_one_line():
+    assert repr(numbered(100)) == "Dataset('numbered', x=uint8[100, 1, 2, 2], n_train=100)"
+    assert repr(federate(numbered(100), IID(), 4, seed=0)) == "Federated('numbered', n=4, 80 training samples)"
 
 
 def test_a_users_own_rule_is_used():

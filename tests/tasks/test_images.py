@@ -65,3 +65,8 @@ def test_a_function_that_makes_a_module_is_a_model_too(federated):
 def test_a_model_for_other_images_is_refused(federated):
     with pytest.raises(BadInput, match=r"mnist-cnn takes \(1, 28, 28\) images, got \(3, 8, 8\)"):
         image_task(federated, MnistCNN())
+
+
+def test_clients_that_are_not_federated_are_refused():
+    with pytest.raises(BadInput, match=r"image_task takes what fs.data.federate returns, got \[1, 2\]; Supervised"):
+        image_task([1, 2], Linear())

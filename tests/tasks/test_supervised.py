@@ -56,6 +56,13 @@ def task():
     return Supervised(mlp, pairs(SIZES), pairs((9, 0, 4), seed=1))
 
 
+@pytest.mark.parametrize("call", ["evaluate", "per_client", "model"])
+def test_parameters_of_another_size_are_refused(task, call):
+    for wrong in (np.zeros(3, np.float32), (1, 2)):
+        with pytest.raises(BadInput, match=r"^params must be an array \(57,\), such as s.params, got"):
+            getattr(task, call)(wrong)
+
+
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("model", [mlp, partial(CNN((4,), 3, (6,)).build, (2, 5, 5), 3)], ids=["mlp", "cnn"])
 def test_gradient_is_autograds(model, ridge):
@@ -416,5 +423,5 @@ def test_a_model_has_the_parameters_and_nobody_else_s_memory() -> None:
     params[:] = 0
     task.evaluate(params)
     assert torch.equal(model(x), before)
-    with pytest.raises(BadInput, match=r"params must be \(19,\), got \(3,\)"):
+    with pytest.raises(BadInput, match=r"params must be an array \(19,\), such as s.params, got \(3,\)"):
         task.model(params[:3])

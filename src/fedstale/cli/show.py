@@ -53,6 +53,8 @@ def find(run: str, out: Path) -> store.RunFolder:
     for path in (Path(run), out / run):
         if (path / "config.json").exists():
             return store.RunFolder(path)
+    one = not (Path(run) / store.MARKER).exists()
+    require(one, f"{run} is a folder of runs: name one of them; `fedstale list runs --out {run}` lists them")
     names = {r.path.name: r for r in store.runs(out)}
     matches = [name for name in names if name.startswith(run)]
     require(

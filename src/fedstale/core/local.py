@@ -143,9 +143,8 @@ class Local:
         if self.schedule is None:
             return rate
         factor = self.schedule.factor(t) if isinstance(self.schedule, Schedule) else self.schedule(t)
-        require(
-            0 <= factor < math.inf, f"a schedule's factor must be at least 0 and finite, got {factor} in round {t}"
-        )
+        ok = isinstance(factor, int | float | np.number) and 0 <= factor < math.inf
+        require(ok, f"a schedule's factor must be at least 0 and finite, got {factor!r} in round {t}")
         return rate * float(factor)
 
     def alone(self, client: int, t: int, rng: np.random.Generator) -> "Local":

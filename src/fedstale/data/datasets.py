@@ -34,6 +34,9 @@ class Dataset(NamedTuple):
     scale: float = 255.0  # the pixel value that stands for 1
     writers: Ids | None = None  # (M,) who wrote each sample, where known
 
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, x={self.x.dtype}{[*self.x.shape]}, n_train={self.n_train})"
+
     def at_resolution(self, height: int) -> "Dataset":
         """Smaller images of that height: each pixel is the mean of a square of pixels; mean and std stay."""
         require(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Ids, Mask, known, part, require
+from fedstale.core import BadInput, Ids, Mask, known, part, require, shown
 from fedstale.data.datasets import Dataset
 from fedstale.data.partition import NeedsWriters, Partition, check
 from fedstale.data.swap import Swap
@@ -49,6 +49,9 @@ class Federated:
     central_test: Group | None = None
     validation: Group | None = None  # of the n clients
     held_out: Group | None = None  # of clients that never train, which are not among the n
+
+    def __repr__(self) -> str:
+        return f"Federated({self.name!r}, n={self.n}, {len(self.y)} training samples)"
 
     @property
     def n(self) -> int:
@@ -103,6 +106,7 @@ def federate(
     numbered anew. With `drop_empty`, clients without samples are left out, with a warning that names them.
     `resolution` makes images smaller, by means over squares of pixels: 14 for 14 × 14 instead of 28 × 28.
     """
+    _check_parts(dataset, partition)
     dataset = dataset if resolution is None else dataset.at_resolution(resolution)
     require(0 < fraction <= 1, f"fraction must be above 0 and at most 1, got {fraction}")
     require(0 < test_share < 1, f"test_share must be above 0 and below 1, got {test_share}")
@@ -123,6 +127,13 @@ def federate(
     chosen, trains = _cut(trains, validation)
     more = {"central_test": [central], "validation": chosen, "held_out": others}
     return _assemble(dataset, y, trains, tests, more)
+
+
+def _check_parts(dataset: object, partition: object) -> None:
+    ok = isinstance(dataset, Dataset)
+    require(ok, f'dataset must be a Dataset, such as fs.data.load("digits"), got {shown(dataset)}')
+    ok = isinstance(partition, Partition) and not isinstance(partition, str | type)
+    require(ok, f"partition must be an object such as fs.data.Dirichlet(0.5), got {shown(partition)}")
 
 
 def _official(dataset: Dataset, pool: Ids) -> tuple[Ids, Ids]:

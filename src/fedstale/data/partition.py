@@ -13,6 +13,7 @@ from fedstale.core import BadInput, Ids, part, require
 DRAWS = 1000  # of proportions, before a minimum of samples is given up
 
 
+@runtime_checkable
 class Partition(Protocol):
     """A rule that divides samples among clients. Optional ability: NeedsWriters."""
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from fedstale.core import require, shown
 from fedstale.data.federated import Federated
 from fedstale.tasks.evaluation import Metric
 from fedstale.tasks.losses import Loss, cross_entropy
@@ -35,6 +36,10 @@ def image_task(
     Pixels are kept as float32: 38 MB for the 12,000 images of a fifth of MNIST, 737 MB for all of
     CIFAR-10. Scaling bytes anew in every step would take a quarter of that, and more time.
     """
+    ok = isinstance(federated, Federated)
+    require(
+        ok, f"image_task takes what fs.data.federate returns, got {shown(federated)}; Supervised takes pairs (x, y)"
+    )
     train, test = splits(federated)
     central, validation, held_out = (
         None if group is None else Split.of(_scaled(group.x, federated), group.y, group.offsets)

@@ -158,10 +158,16 @@ class Supervised:
 
         With personal parts it is that of a client with this `state`, such as `s.checkpoint.clients[0]`.
         """
-        require(np.shape(params) == (self.d,), f"params must be ({self.d},), got {np.shape(params)}")
+        self._check(params)
         own: State = {"personal": params[:0], "buffers": np.zeros(0)}
         own = self._own_part(state) if self.keeps_own else own
         return self._filled(joined(params, own), self._given(buffers), own["buffers"]).eval()
+
+    def _check(self, params: Array) -> None:
+        size = params.shape if isinstance(params, np.ndarray) else None
+        require(
+            size == (self.d,), f"params must be an array ({self.d},), such as s.params, got {size or shown(params)}"
+        )
 
     def _filled(self, whole: Array, averaged: Floats, own: Floats) -> nn.Module:
         """A fresh copy of the model with a client's whole vector, the buffers that are sent, and its own."""
@@ -348,6 +354,7 @@ class Supervised:
 
     def _evaluation(self, params: Array, buffers: Floats | None, states: Clients | None) -> Evaluation:
         """That of the model with these parameters and buffers, and with what clients keep of it."""
+        self._check(params)
         every = partial(self._of_client, params, states or Clients()) if self.keeps_own else params
         return Evaluation(self, every, partial(self._answers, every, buffers))
 
