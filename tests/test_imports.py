@@ -77,7 +77,7 @@ HOMES = {
     "matplotlib": {"plots", "papers"},
     "plotly": {"report"},
     "starlette": {"ui"},
-    "uvicorn": {"ui"},
+    "uvicorn": {"ui", "federation"},  # Flower's link is served by it
     "tensorboardX": {"trackers"},
     "wandb": {"trackers"},
     "mlflow": {"trackers"},
