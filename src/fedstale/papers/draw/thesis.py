@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from fedstale.papers.draw.style import About, Drawing, by, learning_curves, points, series, subplots
 from fedstale.papers.rates import Row
 from fedstale.plots import raster
+from fedstale.plots.comparison import logarithmic
 from fedstale.plots.palette import STYLE, look, looks
 from fedstale.runs.query import AWAY, HEARD, NOT_SELECTED, recorded_presence
 
@@ -40,16 +41,15 @@ def importance(rows: Sequence[Row], about: About) -> Figure:
 
 def _importance(axes: Any, rows: Sequence[Row]) -> None:
     groups = by(rows, "algorithm")
-    drawn = looks([label for (label,) in groups])
+    drawn, width = looks([label for (label,) in groups]), 0.85 / len(groups)  # of a bar; the classes are 1 apart
     for k, ((label,), group) in enumerate(groups.items()):
         runs = [row.run.metrics()[-1] for row in group if not row.diverged]
         if runs:
             weights = np.mean([line["weights"] for line in runs], axis=0)  # (n,) mean realised weight
             quarters = np.array_split(weights * len(weights), 4)
             bars = [np.concatenate(quarters[:2]).mean(), quarters[2].mean(), quarters[3].mean()]
-            axes.bar(
-                np.arange(3) + (k - len(groups) / 2) * 0.16, bars, 0.15, label=label, color=drawn[label].colour
-            )
+            places = np.arange(3) + (k + 0.5 - len(groups) / 2) * width
+            axes.bar(places, bars, width, color=drawn[label].colour)
     axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(3), CLASSES)
     axes.set(ylabel="weight / target", title=f"{rows[0].place.get('panel', '')}: mean realised weight")
@@ -99,7 +99,8 @@ def estimates(rows: Sequence[Row], about: About) -> Figure:
         groups = by(rows, "warmup_rounds").items()
         at = {key: np.mean([row.values[column] for row in some]) for (key,), some in groups}
         above.plot(list(at), list(at.values()), label=label, marker="os"[k], markersize=3, **look(k).line)
-    above.set(xlabel="warm-up rounds", ylabel="mean absolute error", xscale="log", yscale="log")
+    above.set(xlabel="warm-up rounds", ylabel="mean absolute error", xscale="log")
+    logarithmic(above)
     above.grid(alpha=0.25)
     above.legend()
     points(below, rows, lambda row: row.place["warmup_rounds"], "accuracy_last10")
