@@ -94,14 +94,36 @@ def test_honest_norms_may_fall_a_hundredfold_and_differ():
     assert np.mean([reason != "" for reason in reasons]) < 0.01
 
 
+def test_a_client_may_be_as_long_as_clients_were_in_the_beginning():
+    """Where frequent clients have learned their labels, one that comes late with others is as long as they were."""
+    short = [0.9**t for t in range(40)]
+    found = judged(
+        Defence(), [[x] * 8 for x in short] + [[short[-1]] * 8 + [1.0]], [[*range(8)]] * 40 + [[*range(9)]]
+    )
+    assert [reason for row in found for reason in row if reason] == []
+    assert 1 / short[-1] > 60
+    found = judged(Defence(), [[1.0] * 8, [0.1] * 8 + [7.0]], [[*range(8)], [*range(9)]])
+    assert [bool(reason) for reason in found[1]] == [False] * 8 + [True]
+
+
+def amplified(cosines: list[float], influence: float | None = 6.0, inverse: bool = True) -> list[float]:
+    """What the updates of four clients are multiplied by, all of norm 2, the last with p = 0.01 and a / p = 25."""
+    defence, ones = Defence(influence=influence), np.ones(4, np.float32)
+    watch, probs = defence.init(4, 2), np.array([1, 1, 1, 0.01], np.float32)
+    watch.cosines[:], watch.counts[:] = cosines, 1
+    updates, none = np.array([[2, 0]] * 4, np.float32), np.zeros(2, np.float32)
+    r = fs.Round(2, none, np.arange(4), updates, np.ones((4, 1), bool), 0 * ones, ones / 4, probs)
+    return defence.judge(watch, r, inverse).scales.tolist()
+
+
 def test_the_reach_of_a_rare_client_is_bounded():
-    updates, probs = np.eye(4, 2, dtype=np.float32) + 1, np.array([1, 1, 1, 0.01], np.float32)
-    none, quarter = np.zeros(4, np.float32), np.full(4, 0.25, np.float32)
-    r = fs.Round(1, none[:2], np.arange(4), updates, np.ones((4, 1), bool), none, quarter, probs)
-    usual = np.linalg.norm(r.updates[2])
-    scales = Defence(influence=3.0).judge(Defence().init(4, 2), r, inverse=True).scales
-    assert scales.tolist() == pytest.approx([1, 1, 1, 3 * usual / (25 * usual)], rel=1e-5)
-    assert Defence(influence=None).judge(Defence().init(4, 2), r, inverse=True).scales.tolist() == [1] * 4
+    assert amplified([-0.3] * 4) == pytest.approx([1, 1, 1, 6 / 25])
+    assert amplified([-0.3] * 4, influence=None) == [1] * 4
+    assert amplified([-0.3] * 4, inverse=False) == [1] * 4
+
+
+def test_a_client_is_not_amplified_before_it_has_shown_that_it_goes_down_a_loss():
+    assert amplified([-0.3, 0.0, 0.1, 0.0]) == pytest.approx([1, 1, 1, 0.01])
 
 
 def test_what_a_refused_client_left_in_the_memory_is_forgotten():

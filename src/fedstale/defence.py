@@ -3,12 +3,13 @@
 Three questions are asked of an update. As long as liars are a minority of the clients, however many messages they
 send, they cannot turn the answers:
 
-* Is it about as long as the others? One number per client counts, the norm of its last update, in log scale.
+* Is it about as long as the others? One number per client counts, and of these the largest that liars cannot raise.
 * Does it go down a loss? Where the parameters have moved by δ since a client trained before, its update has changed
   against δ if it is honest, ⟨Δ' - Δ, δ⟩ < 0, because gradients grow along the way that they point; with its sign
   flipped it has changed along δ. The client's own past is all that this needs, however much the data differ. Single
   rounds are noisy, so the cosines are summed up: a CUSUM (Page, Continuous Inspection Schemes, Biometrika 1954).
-* How far does it push? What a_i / p_i makes of it is limited to a few times a usual update.
+* How far does it push? What a_i / p_i makes of it is limited to a few times a usual update; and 1 / p_i amplifies
+  only clients that have shown that they go down a loss.
 """
 
 import math
@@ -35,11 +36,11 @@ from fedstale.rng import stream
 
 SKETCH = 512  # numbers that are kept of an update: cosines are right within about 1 / √SKETCH
 SLACK = 2  # so many more liars than their share may be among the first clients that are heard
-DEVIATIONS = 3.0  # median deviations of log norms, where these differ so much that `loud` would refuse honest ones
+FADING = 0.97  # a client's longest norm, with each of its updates: norms fall as training goes on
 ALLOWANCE = 0.1  # a cosine that raises no alarm: losses are not convex everywhere
 MOST = 10  # alarms: an honest client that was refused by mistake is accepted again after some rounds
 LARGEST = 0.5  # a cosine that counts
-PACE = 0.3  # of the running means that an update and its parameters are compared with
+PACE = 0.5  # of the running means that an update and its parameters are compared with
 HEAVY = 10.0  # times the usual weight is the most that a client can give itself
 TINY, HUGE = 1e-300, 1e38
 
@@ -48,6 +49,7 @@ class Watch(NamedTuple):
     """What is known of each client from all its updates, those that were refused included."""
 
     norms: Floats  # (n,) of its last update; 0 before the first
+    longest: Floats  # (n,) of all its updates, fading
     counts: Ids  # (n,) updates so far
     updates: Array  # (n, k) running mean of their sketches
     params: Array  # (n, k) the same of the parameters that they were trained from
@@ -75,17 +77,18 @@ class Screened(NamedTuple):
 class Defence:
     """Refuses updates of clients that lie, forgets what they have left in the memory, and bounds the others.
 
-    `liars` is the largest share of the clients that may lie. An update is refused if its norm is more than `loud`
-    times or less than 1 / `quiet` of the usual one, the median of the clients' last norms, or if the doubt about
-    its client is above `alarm`; a smaller doubt shrinks it. `influence` bounds (a_i / p_i) ‖Δ_i‖ to so many usual
-    norms (None: no bound). Until more clients than could lie were heard, nothing is compared, and all is refused.
+    `liars` is the largest share of the clients that may lie. An update is refused if it is more than `loud` times
+    as long as the usual longest one, or less than 1 / `quiet` of the usual last one, or if the doubt about its
+    client is above `alarm`; a smaller doubt shrinks it. (a_i / p_i) ‖Δ_i‖ is bounded to `influence` usual longest
+    norms, and where a rule divides by p_i, to a_i usual last norms before a client has shown that it goes down a
+    loss (None: no bounds). Until more clients than could lie were heard, all is refused.
     """
 
     liars: float = 0.3
     loud: float = 6.0
     quiet: float = 1000.0
     alarm: float = 0.4
-    influence: float | None = 3.0
+    influence: float | None = 6.0
 
     def __post_init__(self) -> None:
         require(0 <= self.liars < 0.5, f"liars must be a share of at least 0 and below 0.5, got {self.liars}")
@@ -98,7 +101,7 @@ class Defence:
     def init(self, n: int, d: int) -> Watch:
         """The state before round 1, for n clients and d parameters."""
         updates, params = np.zeros((2, n, min(d, SKETCH)), np.float32)
-        return Watch(np.zeros(n), np.zeros(n, np.int64), updates, params, np.zeros(n), np.zeros(n))
+        return Watch(np.zeros(n), np.zeros(n), np.zeros(n, np.int64), updates, params, np.zeros(n), np.zeros(n))
 
     def judge(self, watch: Watch, r: Round, inverse: bool, descends: bool = True) -> Verdict:
         """The verdict on a round, which `watch` learns from; `inverse` says that the strategy divides by p_i.
@@ -107,13 +110,17 @@ class Defence:
         """
         norms = np.sqrt([np.einsum("i,i", row, row, dtype=np.float64) for row in r.received()])  # (m,)
         self._learn(watch, r, norms)
-        doubt, (usual, low, high) = watch.doubt[r.clients] * descends, self._limits(watch)
-        reasons = tuple(self._reason(*pair, low, high) for pair in zip(norms.tolist(), doubt.tolist(), strict=True))
+        doubt, (last, longest) = watch.doubt[r.clients] * descends, self._usual(watch)
+        pairs = zip(norms.tolist(), doubt.tolist(), strict=True)
+        reasons = tuple(self._reason(*pair, last / self.quiet, self.loud * longest) for pair in pairs)
         scales = np.clip(1 - doubt / self.alarm, 0, 1)
-        if self.influence is not None and usual > 0:
+        if self.influence is not None and longest > 0:
             a = r.weights[r.clients].astype(np.float64)
-            reach = (r.inverse() if inverse else a / max(a.sum(), TINY)) * norms
-            scales = np.minimum(scales, self.influence * usual / np.maximum(reach, TINY))
+            plain = a if inverse else a / max(a.sum(), TINY)
+            shown = ((watch.cosines[r.clients] < 0) & (doubt == 0)) | (not (inverse and descends))
+            most = np.where(shown, self.influence * longest, plain * last)
+            reach = (r.inverse() if inverse else plain) * norms
+            scales = np.minimum(scales, most / np.maximum(reach, TINY))
         return Verdict(scales.astype(np.float32), reasons)
 
     def _reason(self, norm: float, doubt: float, low: float, high: float) -> str:
@@ -132,9 +139,10 @@ class Defence:
         known &= sizes > 0
         cosines = np.einsum("mk,mk->m", change, way) / np.where(known, sizes, 1)
         w.norms[at], w.cosines[at] = norms, np.where(known, cosines, w.cosines[at])
+        w.longest[at] = np.maximum(norms, FADING * w.longest[at])
         w.counts[at] += 1
         told = np.sort(w.cosines[(w.counts > 1) & (w.norms > 0)])
-        k = self._rank(w, len(told))
+        k = min((len(told) + 1) // 2, self._rank(w, len(told)))
         common = max(0.0, told[k - 1]) if k > 0 else 0.0  # where the loss is not convex, it is so for most
         allowed = np.where(w.doubt[at] > self.alarm, 0, ALLOWANCE + common)
         step = np.clip(cosines, -LARGEST, LARGEST) - allowed
@@ -143,26 +151,21 @@ class Defence:
         w.updates[at] += (pace * change).astype(np.float32)
         w.params[at] += (pace * way).astype(np.float32)
 
-    def _limits(self, w: Watch) -> tuple[float, float, float]:
-        """The usual norm, the smallest and the largest that are accepted; the largest is below 0 if none is."""
-        logs = np.sort(np.log(w.norms[w.norms > 0]))
-        k = self._rank(w, len(logs))
-        if len(logs) == 0:  # all updates are zero
-            return 0.0, 0.0, math.inf
-        if k < 1:
-            return 0.0, 0.0, -1.0
-        usual = logs[k - 1]
-        spread = DEVIATIONS * np.sort(np.abs(logs - usual))[k - 1]
-        low, high = usual - max(math.log(self.quiet), spread), usual + max(math.log(self.loud), spread)
-        return math.exp(usual), math.exp(low), math.exp(min(high, 700.0))
+    def _usual(self, w: Watch) -> tuple[float, float]:
+        """The usual last norm and the usual longest one, which is below 0 if there are too few to tell."""
+        last, longest = (np.sort(norms[w.norms > 0]) for norms in (w.norms, w.longest))
+        k = self._rank(w, len(last))
+        if len(last) == 0:  # all updates are zero
+            return 0.0, 0.0
+        return (float(last[k - 1]), float(longest[k - 1])) if k > 0 else (0.0, -1.0)
 
     def _rank(self, w: Watch, m: int) -> int:
-        """Of m sorted numbers, one for each client, the place of the median, or lower where liars could be there.
+        """Of m sorted numbers, one for each client, the place of the largest that liars cannot raise.
 
         Clients that send zeros have shown themselves: there are so many fewer liars among the others.
         """
         empty = int(np.count_nonzero((w.counts > 0) & (w.norms == 0)))
-        return min((m + 1) // 2, m - max(self._lying(len(w.norms), m) - empty, 0))
+        return m - max(self._lying(len(w.norms), m) - empty, 0)
 
     def _lying(self, n: int, m: int) -> int:
         """How many of m clients that were heard may be liars, of n that there are."""

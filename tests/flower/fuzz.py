@@ -22,7 +22,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fedstale.core import require
-from fedstale.defence import Defence
 from fedstale.flower import FedStale
 from tests.flower.direct import Direct, away, reply
 
@@ -206,7 +205,7 @@ class Clients:
 def fuzz(replies: int, seed: int) -> dict[str, Any]:
     """At least so many hostile replies; raises if anything that must hold does not."""
     clients, reasons = Clients(seed), Counter[str]()
-    grid, strategy = Direct(HONEST + LIARS, clients), FedStale("auto", defence=Defence())
+    grid, strategy = Direct(HONEST + LIARS, clients), FedStale("auto")
     arrays, t = ArrayRecord({name: Array(a) for name, a in MODEL.items()}), 0
     grid.online = [*range(HONEST, HONEST + LIARS), *range(HONEST)]  # liars answer first
     while sum(clients.sent.values()) < replies:

@@ -86,7 +86,7 @@ def test_small_steps_add_up_in_half_precision():
 
 
 def test_an_array_that_leaves_the_range_of_its_type_stops_training():
-    strategy = Uneven("unbiased", fraction_evaluate=0.0, estimator=fs.Known([0.1] * 3))
+    strategy = Uneven("unbiased", fraction_evaluate=0.0, estimator=fs.Known([0.1] * 3), defence=None)
     with pytest.raises(Diverged, match="'w' does not fit into float16"):
         after(strategy, {"w": np.full(1, 6e4, np.float16)}, adding([4e3] * 3))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import BadInput, require
+from fedstale.defence import Defence
 from fedstale.flower.arrays import Layout, Slot, Values
 from fedstale.flower.population import Clients, Population, Rules
 from fedstale.flower.training import Training
@@ -59,7 +60,7 @@ def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) ->
 
 def _described(rules: Rules) -> str:
     """The parts without the settings that have their default: a later version may have more of them."""
-    own = () if rules.defence is None else (rules.defence,)  # came later, and is off by default
+    own = () if rules.defence == Defence() else (rules.defence or "no defence",)  # came later, and is on by default
     return ", ".join(map(_settings, (rules.strategy, rules.estimator.estimator, rules.server, *own)))
 
 

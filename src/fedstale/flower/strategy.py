@@ -48,7 +48,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     trained; they are averaged, as arrays of whole numbers are. `loss_key` and `steps_key` are the metrics with a
     client's training loss, by which CA-Fed selects, and with its local steps, which FedNova needs. A client that
     was not online for `forget_after` rounds is forgotten; by default none is. A `defence` judges every update, so
-    that clients that lie are refused; by default none does. The server calculates in float32, and every array keeps
+    that clients that lie are refused; None turns it off. The server calculates in float32, and every array keeps
     its dtype.
     """
 
@@ -59,7 +59,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         train_metrics_aggr_fn: Aggregate | None = None, evaluate_metrics_aggr_fn: Aggregate | None = None, *,
         estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
         loss_key: str = "train_loss", steps_key: str = "num-steps", forget_after: int | None = None,
-        defence: Defence | None = None,
+        defence: Defence | None = Defence(),
     ) -> None:  # fmt: skip
         super().__init__(
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
