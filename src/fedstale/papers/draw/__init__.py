@@ -17,6 +17,7 @@ PAPERS = {
     "thesis": thesis.DRAW | thesis_tables.DRAW,
     "amplified": amplified.DRAW,
     "auto": auto.DRAW,
+    "fedawe": thesis_tables.DRAW,
 }
 
 

@@ -17,13 +17,16 @@ Cells = Mapping[tuple[str, str], Floats]  # (line, column) → the values over t
 
 
 def served(rows: Sequence[Row], about: About) -> Figure:
-    """Tables 5.1 to 5.4 and D.2: a block for each dataset, a line for each weighting, a column for each mix."""
+    """Tables 5.1 to 5.4 and D.2: a block for each dataset, a line for each weighting, a column for each mix.
+
+    A panel is called `DATASET COLUMN`; `axes.unit` of the figure says what the numbers and the columns are.
+    """
     blocks: dict[str, dict[tuple[str, str], Floats]] = {}
     for (panel, line), group in by(rows, "panel", "algorithm").items():
         dataset, _, mix = str(panel).partition(" ")
         blocks.setdefault(dataset, {})[line, mix] = 100 * np.array(ends(group, "accuracy_last10"))
     unit = "accuracy of what is served (%), mean ± deviation over seeds;\ncolumns: share (%) served by exits 1-2-3"
-    return _draw(blocks, unit, best=True)
+    return _draw(blocks, about.get("axes", {}).get("unit", unit), best=True)
 
 
 def variances(rows: Sequence[Row], about: About) -> Figure:
