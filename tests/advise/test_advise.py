@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from fedstale.advise import rules, text, trial
 from fedstale.advise.evidence import of_probs, of_run, of_table
+from fedstale.advise.lessons import FEATURES, Lesson, features
 from fedstale.advise.measures import cycle, independent_weights, measure
 from fedstale.cli.advise import advise
 from fedstale.core import BadInput
@@ -87,7 +88,7 @@ def test_the_numbers_of_three_probabilities_by_hand() -> None:
 def test_people_read_the_same_numbers() -> None:
     text = told("--probs", "1,0.5,0.1")
     for part in (
-        "Use auto",
+        "Use ",
         "1/p_var = 3.33",
         "client 2: 90% of it",
         "33.3% → 71.7%",
@@ -167,14 +168,8 @@ def test_advice_goes_into_an_experiment(quadratic: Path) -> None:
         algorithm(entry, configuration.check(raw), "algorithms.0")
 
 
-def entry_of(p: list[float]) -> dict[str, Any]:
-    return rules.advise(measure(of_probs(np.array(p), None)), known=True).entry
-
-
-def test_which_rule() -> None:
-    assert entry_of([1, 1, 1]) == {"kind": "fedavg"}
-    assert entry_of([0.3] * 8) == {"kind": "fedavg"}
-    assert entry_of([1, 1, 0.05, 0.05]) == {"kind": "auto"}
+def test_who_always_comes_needs_no_evidence() -> None:
+    assert rules.advise(measure(of_probs(np.ones(3), None)), known=True).entry == {"kind": "fedavg"}
 
 
 def rows(process: Any, n: int, rounds: int) -> Any:
@@ -184,27 +179,11 @@ def rows(process: Any, n: int, rounds: int) -> Any:
 def test_turns_are_found_and_chains_are_not() -> None:
     turns = rows(Cyclic(groups=4, on=5, off=15), 8, 200)
     assert cycle(turns) == 20
-    advice = rules.advise(measure(of_table("turns", turns, None)), known=True)
-    amplified = {"kind": "amplified", "period": 20, "factor": 2.0}
-    assert (advice.rule, advice.entry, advice.also[-1].entry) == ("turns", {"kind": "auto"}, amplified)
-    large = rules.advise(measure(of_table("turns", turns, None)._replace(d=10**10)), known=True)
-    assert large.entry == amplified  # no room for a memory
     chains = rows(Markov(0.3, 0.9), 40, 1000)
     assert cycle(chains) is None
     m = measure(of_table("chains", chains, None))
     assert m.mixing == pytest.approx(0.9, abs=0.03)
     assert m.effective_share == pytest.approx((1 - m.mixing) / (1 + m.mixing))
-
-
-def test_long_absences_speak_for_ca_fed(quadratic: Path) -> None:
-    stretches = 'participation={ kind = "markov", availability = [0.9, 0.9, 0.9, 0.1, 0.1, 0.1], eigenvalue = 0.9 }'
-    advice = found(quadratic, "-c", stretches)["advice"]
-    assert (advice["entry"]["kind"], advice["also"][-1]["entry"]["kind"]) == ("auto", "ca-fed")
-    hundreds = found(quadratic, "-c", stretches, "-c", "rounds=200")  # 20 visits, in one stretch or two
-    assert hundreds["advice"]["also"][-1]["entry"]["kind"] == "ca-fed"
-    assert "ca-fed" not in [
-        hint["entry"]["kind"] for hint in found(quadratic, "-c", stretches, "-c", "rounds=4000")["advice"]["also"]
-    ]
 
 
 def test_lossy_links(quadratic: Path) -> None:
@@ -219,7 +198,7 @@ def test_lossy_links(quadratic: Path) -> None:
     assert answer["advice"]["entry"] == {"kind": "upga-pl"}
     assert answer["measures"]["inflation"] == pytest.approx(0.5 * 9)
     both = found(*words, "-c", "participation.p_min=0.1")  # rarely there as well: not only the links
-    assert both["advice"]["entry"]["kind"] == "auto"
+    assert both["advice"]["rule"] == "as in the arena"
     assert both["measures"]["rarest"]["value"] == pytest.approx(0.01, abs=1e-6)
 
 
@@ -230,7 +209,8 @@ def test_memory_that_does_not_fit_is_written_smaller() -> None:
         "kind": "int8",
         "folder": "memory",
     }
-    lines = list(text.entry(rules.advise(m, known=False).entry))
+    lesson = Lesson("only", np.zeros(len(FEATURES)), {"auto": 0.0})
+    lines = list(text.entry(rules.advise(m, False, [lesson]).entry))
     assert max(map(len, lines)) <= 100
     assert tomllib.loads("\n".join(lines))["algorithms"][0]["memory"] == {"kind": "float16"}
 
@@ -279,14 +259,14 @@ def test_the_shortlist_is_tried_and_ranked(quadratic: Path, tmp_path: Path) -> N
     assert first == again
     assert first == found(*words, "--out", tmp_path / "a")["simulation"]  # nothing is computed twice
     names = [row["rule"] for row in first["ranking"]]
-    assert {*trial.SHORTLIST} < {*names}
+    assert {*trial.SHORTLIST} <= {*names}
     objectives = [row["objective"] for row in first["ranking"]]
     assert objectives == sorted(objectives)
     assert [row["place"] for row in first["ranking"]] == sorted(row["place"] for row in first["ranking"])
     assert (first["engine"], first["rounds"]) == ("auto", 12)
     assert "not 10" in first["cautions"][0]
     text = told(*words, "--out", tmp_path / "a")
-    assert "auto*" in text
+    assert f"{first['advised']}*" in text
     assert first["verdict"] in text
     assert max(map(len, text.splitlines())) <= 100
 
@@ -386,7 +366,7 @@ def test_a_short_recording_is_not_taken_for_uneven() -> None:
     here = np.random.default_rng(1).random((60, 20)) < 0.3
     m = measure(of_table("short", here, None))
     assert 0.02 < m.bias < 1.5 * m.chance
-    assert rules.advise(m, known=True).entry == {"kind": "fedavg"}
+    assert features(m, True)[0] == 0
     drawn = [measure(of_table("", np.random.default_rng(k).random((400, 50)) < 0.3, None)) for k in range(20)]
     assert np.mean([m.bias for m in drawn]) == pytest.approx(np.mean([m.chance for m in drawn]), rel=0.2)
 
@@ -395,6 +375,5 @@ def test_sampling_of_equals_is_even(quadratic: Path) -> None:
     answer = found(
         quadratic, "-c", 'participation={ kind = "sampling", size = 2, base = { kind = "bernoulli", p = 0.5 } }'
     )
-    assert answer["advice"]["rule"] == "even participation"
     assert answer["measures"]["bias"] < 0.02
     assert answer["measures"]["rounds"] is None  # drawn, not recorded

@@ -1,21 +1,18 @@
-"""The decision table: the first of RULES that applies is recommended, then what else may be worth a try.
+"""Which rule follows from the measures, why, and what else may be worth a try.
 
-Every threshold is here, with what it rests on beside it; the runs behind the remarks are in docs/advise.md.
+Two cases need no evidence; in all others the arena decides (`lessons`). The thresholds are here.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from fedstale.advise.lessons import Expected, Lesson, expected, features, likeness, plain, read
 from fedstale.advise.measures import VISITS, Measures
 from fedstale.core import divides
 from fedstale.memory import KeepsMemory
 from fedstale.registry import recipe
 
 ALWAYS = 0.01  # 1 / p_var below which everybody is as good as always there
-EVEN = 0.02  # bias below which plain averaging is right enough
-LUCK = 1.5  # times the bias that chance alone shows in a recording, up to which it may be that
-TURNS = 0.1  # bias below which turns still visit everybody about equally often
-ALTERNATING = 0.25  # how far the clients of a round are from those of a cycle, for turns to matter
 SENDING = 0.5  # availability from which only the links are to blame for what is missing
 STRETCHES = 0.5  # λ from which visits come in stretches
 AMPLIFY = 2.0  # larger factors overshoot unless the local rate is cut as well
@@ -24,11 +21,11 @@ LEARNT = {"kind": "beta-bernoulli", "n0": 1.0, "m0": 0.0}  # p̂_i = (visits + 1
 
 
 class Rule(NamedTuple):
-    """One row of the decision table."""
+    """A case that needs no evidence."""
 
     name: str
     applies: Callable[[Measures], bool]
-    use: Callable[[Measures], dict[str, Any]]  # as an entry of `algorithms`
+    use: str  # a recipe
     why: Callable[[Measures], str]
     basis: str  # what it rests on
 
@@ -40,21 +37,12 @@ class Hint(NamedTuple):
     when: str
 
 
-def turns(m: Measures) -> bool:
-    """Whether the clients of a round change in a rhythm that visits all about equally often."""
-    return m.cycle is not None and m.bias <= TURNS and m.round_distance >= ALTERNATING
-
-
-def amplified(m: Measures) -> dict[str, Any]:
-    """Amplified FedAvg with the period of the measured cycle."""
-    return {"kind": "amplified", "period": m.cycle, "factor": AMPLIFY}
-
-
+OR_AUTO = Hint({"kind": "auto"}, "if the data of the clients differ and N × d numbers have room")
 RULES: Sequence[Rule] = (
     Rule(
         "everybody comes",
         lambda m: m.inflation < ALWAYS,
-        lambda m: {"kind": "fedavg"},
+        "fedavg",
         lambda m: (
             "Everybody who comes at all is there practically every round: all rules make nearly the same step, "
             "and FedAvg is the simplest."
@@ -64,54 +52,12 @@ RULES: Sequence[Rule] = (
     Rule(
         "lossy links",
         lambda m: m.arrival is not None and m.availability >= SENDING,
-        lambda m: {"kind": "upga-pl"},
+        "upga-pl",
         lambda m: (
             f"The clients are there, the links lose {1 - (m.arrival or 0):.0%} of the updates: "
             "dividing each update by its chance to arrive puts the weights right and needs no memory."
         ),
         "thesis, chapter 4: UPGA-PL reaches lossless FedAvg",
-    ),
-    Rule(
-        "turns, and no room for a memory",
-        lambda m: turns(m) and m.memory is not None and m.memory["int8"] > ROOM,
-        amplified,
-        lambda m: (
-            f"Groups of clients take turns: the same ones are back after {m.cycle} rounds, and plain averaging "
-            "swings from group to group. Amplifying the progress of whole cycles follows what all of them want, "
-            "without the N × d numbers that a memory would take."
-        ),
-        "Wang and Ji 2022: a period that covers a cycle",
-    ),
-    Rule(
-        "turns",
-        turns,
-        lambda m: {"kind": "auto"},
-        lambda m: (
-            f"Groups of clients take turns: the same ones are back after {m.cycle} rounds, and plain averaging "
-            "swings from group to group. A memory keeps the absent groups in every step."
-        ),
-        "the simulations of docs/advise.md, where it is well ahead of amplified FedAvg",
-    ),
-    Rule(
-        "even participation",
-        lambda m: m.bias <= max(EVEN, LUCK * m.chance),
-        lambda m: {"kind": "fedavg"},
-        lambda m: (
-            f"All come about equally often: plain averaging misplaces only {m.bias:.1%} of the weight"
-            + ("." if m.bias <= EVEN else ", no more than so few rounds do by chance.")
-        ),
-        "thesis, section 2.3: the bias of FedAvg vanishes with the total variation",
-    ),
-    Rule(
-        "uneven participation",
-        lambda m: True,
-        lambda m: {"kind": "auto"},
-        lambda m: (
-            f"Some clients come rarely: plain averaging gives {m.bias:.0%} of the weight to the wrong clients, "
-            f"and dividing by p_i alone makes noisy steps (1/p_var = {m.inflation:.3g}). auto corrects the "
-            "weights, its memory takes out most of the noise, and it learns β itself."
-        ),
-        "FedStale, Theorem 1 and docs/auto.md",
     ),
 )
 
@@ -127,16 +73,54 @@ class Advice(NamedTuple):
     warnings: list[str]
 
 
-def advise(m: Measures, known: bool) -> Advice:
+def advise(m: Measures, known: bool, lessons: Sequence[Lesson] | None = None) -> Advice:
     """The recommendation for these measures; `known` says whether training is given the p_i or learns them."""
-    rule = next(r for r in RULES if r.applies(m))
-    entry = rule.use(m)
-    strategy = recipe(entry["kind"]).strategy
-    if divides(strategy) and not known:
+    for rule in RULES:
+        if rule.applies(m):
+            also = [OR_AUTO] if rule.use == "upga-pl" else []
+            return Advice(rule.name, _entry(rule.use, m, known), rule.why(m), rule.basis, also, warnings(m))
+    return _learnt(m, known, read() if lessons is None else lessons)
+
+
+def _learnt(m: Measures, known: bool, lessons: Sequence[Lesson]) -> Advice:
+    """The rule that is expected to be nearest to the best one, by what the arena taught."""
+    x, names = features(m, known), [name for name in lessons[0].above if name != "amplified" or m.cycle]
+    ranked = expected(lessons, x, plain(names))
+    first, near = ranked[0], lessons[int(likeness(lessons, x).argmax())]
+    why = (
+        f"In {len(lessons)} cells of the arena, weighted by how alike their participation is, {first.rule} ended "
+        f"{first.above:.1%} above the best rule of the cell; in the one that is most alike ({near.cell}) it was "
+        f"{first.alike:.1%}."
+    )
+    also = _also(ranked, expected(lessons, x, names), m)
+    return Advice("as in the arena", _entry(first.rule, m, known), why, "docs/advise.md", also, warnings(m))
+
+
+def _entry(name: str, m: Measures, known: bool) -> dict[str, Any]:
+    """A rule as an entry of `algorithms`, with what it needs for these clients."""
+    entry: dict[str, Any] = {"kind": name}
+    if name == "amplified":
+        entry |= {"period": m.cycle, "factor": AMPLIFY}
+    strategy = recipe(name).strategy
+    if divides(strategy) and not known and not recipe(name).estimator_spec:
         entry["estimator"] = dict(LEARNT)
     if isinstance(strategy, KeepsMemory) and (rows := memory(m)):
         entry["memory"] = rows
-    return Advice(rule.name, entry, rule.why(m), rule.basis, hints(m, entry["kind"]), warnings(m))
+    return entry
+
+
+def _also(ranked: Sequence[Expected], everybody: Sequence[Expected], m: Measures) -> list[Hint]:
+    """The next rule, the best one without a memory, and one that asks more of the clients, if it is better."""
+    first, found = ranked[0], dict[str, str]()
+    for other in ranked[1:2]:
+        found[other.rule] = f"expected {other.above:.1%} above the best"
+    if lean := [e for e in ranked if e.rule in plain([e.rule], memory=False)]:
+        found[lean[0].rule] = f"if there is no room for N × d numbers; expected {lean[0].above:.1%} above the best"
+    if everybody[0].above < first.above:
+        found[everybody[0].rule] = (
+            f"asks more of the clients than to train and send; expected {everybody[0].above:.1%} above the best"
+        )
+    return [Hint(_entry(name, m, known=True), when) for name, when in found.items() if name != first.rule]
 
 
 def memory(m: Measures) -> dict[str, Any] | None:
@@ -147,38 +131,10 @@ def memory(m: Measures) -> dict[str, Any] | None:
     return {"kind": fits[0]} if fits else {"kind": "int8", "folder": "memory"}
 
 
-def hints(m: Measures, chosen: str) -> list[Hint]:
-    """Other rules, each with when it is the better one."""
-    found = []
-    if chosen == "auto":
-        found.append(Hint({"kind": "mifa"}, "needs no p_i and is calm, often as good; biased by long absences"))
-        if m.mixing < STRETCHES:  # without the clip, a rare client that stays for a while carries the model away
-            found.append(Hint({"kind": "auto-unbiased"}, "the same without its small bias; noisier"))
-        spare = amplified(m) if turns(m) else {"kind": "fedau"}
-        found.append(Hint(spare, "if there is no room for N × d numbers; farther from the best"))
-    if chosen == "upga-pl" or (chosen == "fedavg" and m.inflation >= 1):
-        found.append(Hint({"kind": "auto"}, "if the data of the clients differ and N × d numbers have room"))
-    if absent_too_long(m):
-        when = "leaves out clients that stay away for too long; behind in our own simulations, so simulate first"
-        found.append(Hint({"kind": "ca-fed"}, when))
-    return found
-
-
 def listed(clients: list[int], most: int = 5) -> str:
     """`3 clients (0, 4, 7)`."""
     names = ", ".join(map(str, clients[:most])) + (", …" if len(clients) > most else "")
     return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names})"
-
-
-def absent_too_long(m: Measures) -> bool:
-    """Visits come in stretches, and the training is too short to see the rarest client in enough of them."""
-    rounds = m.planned or m.rounds
-    return (
-        m.cycle is None
-        and m.mixing >= STRETCHES
-        and rounds is not None
-        and rounds * m.effective_share < m.enough_rounds
-    )
 
 
 def warnings(m: Measures) -> list[str]:

@@ -1,22 +1,21 @@
 """The recommendation as text of at most 100 columns: the rule first, then the numbers behind it."""
 
 import json
+import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedstale.advise.evidence import Evidence
+from fedstale.advise.lessons import Lesson, held_out
 from fedstale.advise.measures import VISITS, Extreme, Measures
 from fedstale.advise.rules import STRETCHES, Advice
+from fedstale.registry import RECIPES
 
 WIDTH = 100
 LABEL = 16
-DESCRIPTIONS = {
-    "fedavg": "plain averaging",
-    "upga-pl": "unbiased averaging over lossy links",
-    "amplified": "plain averaging, its progress amplified",
-    "auto": "FedStale that tunes itself",
-}
 
 
 def lines(e: Evidence, m: Measures, a: Advice) -> Iterator[str]:
@@ -24,7 +23,8 @@ def lines(e: Evidence, m: Measures, a: Advice) -> Iterator[str]:
     rounds = f", {m.rounds} rounds recorded" if m.rounds else ""
     yield f"{e.source}: {m.clients} clients{rounds}"
     yield ""
-    yield f"Use {a.entry['kind']}: {DESCRIPTIONS[a.entry['kind']]}."
+    about = next(about for name, _, about in RECIPES.rows() if name == a.entry["kind"])
+    yield from textwrap.wrap(f"Use {a.entry['kind']}: {about}", WIDTH, subsequent_indent="  ")
     yield from textwrap.wrap(a.why, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
     yield ""
     yield from entry(a.entry)
@@ -123,6 +123,29 @@ def ranking_lines(found: dict[str, Any]) -> Iterator[str]:
     for caution in found["cautions"]:
         yield f"  {caution}"
     yield found["verdict"]
+
+
+def held_out_lines(lessons: Sequence[Lesson]) -> Iterator[str]:
+    """The test of the advice as Markdown: every cell advised from the others, and one rule for all cells."""
+    found = held_out(lessons)
+    yield from ("| cell | advised from the others | above the best | best rule |", "|---|---|---|---|")
+    for a in found:
+        yield f"| {a.cell} | {a.advised} | {a.above:.1%} | {a.best} |"
+    yield ""
+    yield from (
+        "| in all of these cells | above the best, mean | median | worst | within 10 % |",
+        "|---|---|---|---|---|",
+    )
+    rules = {r: [lesson.above[r] for lesson in lessons] for r in lessons[0].above}
+    yield _summary("the advice", [math.log1p(a.above) for a in found])
+    for rule in sorted(rules, key=lambda r: float(np.mean(rules[r]))):
+        yield _summary(f"always `{rule}`", rules[rule])
+
+
+def _summary(name: str, logs: Sequence[float]) -> str:
+    mean, median, worst = (abs(math.expm1(float(f(logs)))) for f in (np.mean, np.median, np.max))
+    near = sum(x <= math.log(1.1) for x in logs)
+    return f"| {name} | {mean:.1%} | {median:.1%} | {worst:.1%} | {near} of {len(logs)} |"
 
 
 def _toml(value: Any) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.advise import evidence, text, trial
+from fedstale.advise import evidence, lessons, text, trial
 from fedstale.advise.evidence import Evidence, read_numbers, with_task
 from fedstale.advise.measures import Measures, measure, plain
 from fedstale.advise.rules import Advice
@@ -44,6 +44,14 @@ def advise(
         int | None, typer.Option(help="Rounds to simulate (default: the experiment's, at most 200).")
     ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated seeds of the simulation.")] = "1,2,3",
+    arena: Annotated[
+        Path | None,
+        typer.Option(help="Learn from this table of `arena report --advice`, not from the packaged one."),
+    ] = None,
+    held_out: Annotated[
+        bool,
+        typer.Option("--held-out", help="Test the advice: every cell of the arena is advised from the others."),
+    ] = False,
     out: Store = Path("runs"),
     format: AsFormat = Format.text,
 ) -> None:
@@ -51,11 +59,15 @@ def advise(
 
     -c overrides a setting of the trace if there is one, else of the experiment.
     """
+    learnt = lessons.read(arena)
+    if held_out:
+        print("\n".join(text.held_out_lines(learnt)))
+        return
     named = None if experiment_file is None else find(experiment_file)
     e, experiment = gather(source, probs, named, weights, config or [], clients_first)
     require(experiment is not None or not simulate, "--simulate needs an experiment: add --experiment FILE.toml")
     m = measure(e)
-    a = decide(m, e.known)
+    a = decide(m, e.known, learnt)
     tried = None
     if experiment is not None and simulate:
         tried = trial.shortlisted(experiment, e, a, rounds, parse_seeds(seeds))

@@ -10,10 +10,13 @@ from typing import Annotated
 
 import typer
 
+from fedstale.advise import lessons
+from fedstale.advise.evidence import of_experiment
+from fedstale.advise.measures import measure
 from fedstale.arena import table
 from fedstale.arena.page import about, page
-from fedstale.arena.records import read
-from fedstale.arena.scores import standings
+from fedstale.arena.records import Contest, read
+from fedstale.arena.scores import logs, standings
 from fedstale.cli.console import AsFormat, Config, Format, Resume, out_option, print_json, print_table, say
 from fedstale.cli.log import Log, logging
 from fedstale.cli.results import command_line
@@ -21,9 +24,10 @@ from fedstale.experiments import contest, suite
 from fedstale.experiments.estimate import estimate
 from fedstale.experiments.executors import Executor, compute, waiting
 from fedstale.experiments.plan import find
+from fedstale.experiments.schema import check
 from fedstale.experiments.spec import override
 from fedstale.experiments.sweep import Cell
-from fedstale.registry import import_from
+from fedstale.registry import RECIPES, import_from
 from fedstale.runs.store import write, write_csv
 from fedstale.trackers.writers import Tracker
 
@@ -102,10 +106,26 @@ def add(
 @app.command()
 def report(
     out: Folder = Path("arena"),
+    advice: Annotated[
+        Path | None, typer.Option(help="Also write the table that `fedstale advise` learns from to this file.")
+    ] = None,
     format: AsFormat = Format.text,
 ) -> None:
     """Write the page and the Markdown table of a contest from its stored runs."""
     _report(out, "", format)
+    if advice is not None:
+        write_csv(advice, lessons.table(_lessons(read(out), contest.entered(out))))
+
+
+def _lessons(held: Contest, found: suite.Suite) -> list[lessons.Lesson]:
+    """What `advise` learns from every cell: its participation, and how far the recipes were from the best."""
+    rules, learnt = list(held.cells[0].entries), []
+    for cell, above in zip(held.cells, logs(held.cells, rules).mean(axis=2).T, strict=True):
+        place = suite.Place(cell.task, cell.participation, cell.belief)
+        e = of_experiment(check(suite.table(found, place, found.seeds, ["fedavg"], 1.0)), None)
+        named = {rule: float(x) for rule, x in zip(rules, above, strict=True) if rule in RECIPES}
+        learnt.append(lessons.Lesson(cell.name, lessons.features(measure(e), e.known), named))
+    return learnt
 
 
 def _work(out: Path, jobs: int, executor: Executor, resume: bool, log: list[Tracker] | None) -> contest.Compute:
