@@ -108,7 +108,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_contest_becomes_a_table(tmp_path: Path) -> None:
     record = finished(tmp_path / "contest")
-    report(tmp_path / "contest", tmp_path / "t.csv")
+    report(tmp_path / "contest", advice=tmp_path / "t.csv")
     found = read(tmp_path / "t.csv")
     assert [f.cell for f in found] == [c["name"] for c in record["cells"] if c["participation"] != "full"]
     assert {*found[0].above} == {"fedavg", "unbiased"}, "a label that is no recipe is left out"

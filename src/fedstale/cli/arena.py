@@ -106,10 +106,10 @@ def add(
 @app.command()
 def report(
     out: Folder = Path("arena"),
+    format: AsFormat = Format.text,
     advice: Annotated[
         Path | None, typer.Option(help="Also write the table that `fedstale advise` learns from to this file.")
     ] = None,
-    format: AsFormat = Format.text,
 ) -> None:
     """Write the page and the Markdown table of a contest from its stored runs."""
     _report(out, "", format)
