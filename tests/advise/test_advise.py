@@ -108,7 +108,10 @@ def test_the_weights_of_plain_averaging_are_exact(clients: list[tuple[float, flo
 def test_a_trace_is_measured_not_assumed(tmp_path: Path) -> None:
     here = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]])  # client 3 never
     np.savetxt(tmp_path / "who.csv", here, fmt="%d", delimiter=",")
-    answer = found(tmp_path / "who.csv")
+    (tmp_path / "cells.csv").write_text(
+        f"cell,{','.join(FEATURES)},auto\na,0,0,0,0,0,0,0\n"
+    )  # auto is all it knows
+    answer = found(tmp_path / "who.csv", "--arena", tmp_path / "cells.csv")
     m = answer["measures"]
     assert (m["rounds"], m["clients"], m["never"], m["lost"]) == (4, 4, [3], 0.25)
     b = np.array([0.5 + 1 + 0.5 + 0.5, 0.5 + 0.5, 0.5, 0]) / 4

@@ -32,6 +32,13 @@ CELLS = [
 ]
 
 
+def test_a_distance_beyond_a_factor_of_two_makes_no_difference() -> None:
+    cells = [lesson("near zero", 0.0, fedavg=3.0, mifa=0.8), lesson("usual", 0.0, fedavg=0.0, mifa=0.1)]
+    found = expected(cells, cells[0].features, ["fedavg", "mifa"])
+    assert [e.rule for e in found] == ["fedavg", "mifa"]
+    assert found[0].above == pytest.approx(math.sqrt(2) - 1)
+
+
 def test_cells_that_are_alike_count_more() -> None:
     x = CELLS[0].features
     far = np.array([0.0, 0.1, 0.9, 1.0]) / np.std([0.0, 0.1, 0.9, 1.0])

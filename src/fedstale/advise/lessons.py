@@ -34,6 +34,9 @@ from fedstale.registry import RECIPES, recipe
 FEATURES = ("bias", "noise", "stretches", "turns", "visits", "known")
 LUCK = 1.5  # times the bias that chance alone shows in a recording, up to which it may be that
 WIDTH = 1.0  # of the weights, in deviations of a feature over the cells
+FAR = math.log(
+    2
+)  # a distance from the best beyond which more makes no difference: objectives near 0 have any ratio
 LEAST = 0.01  # of 1 / p_var and of the rarest client's visits: below it, less makes no difference
 
 
@@ -74,7 +77,7 @@ def expected(lessons: Sequence[Lesson], x: Floats, rules: Iterable[str]) -> list
     """These rules, the one that is expected to be nearest to the best first."""
     weights = likeness(lessons, x)
     near = lessons[int(weights.argmax())]
-    means = {r: float(weights @ [lesson.above[r] for lesson in lessons]) for r in rules}
+    means = {r: float(weights @ [min(lesson.above[r], FAR) for lesson in lessons]) for r in rules}
     found = [Expected(r, math.expm1(mean), math.expm1(near.above[r])) for r, mean in means.items()]
     return sorted(found, key=lambda e: e.above)
 
