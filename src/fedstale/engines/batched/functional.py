@@ -19,7 +19,8 @@ class Functional:
 
     Rows do not share a convolution with their samples, and a small chunk repeats its rows up to FEWEST:
     otherwise the bits of a row would depend on how many others are computed with it. Batches are not
-    padded, because a module may mix the samples of its batch.
+    padded, because a module may mix the samples of its batch; with one sample, products of a matrix and a vector
+    have other bits in other places of a stack on some processors, so that such rows are computed one by one.
     """
 
     def __init__(self, task: Supervised) -> None:
@@ -45,11 +46,16 @@ class Functional:
         return max(1, MEMORY // (4 * floats))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
-        """Train the rows of a chunk, or only compute their losses; repeated rows are written twice alike."""
-        R, device = len(chunk.rows), self.train.y.device
-        which = np.arange(max(R, FEWEST)) % R
-        index = torch.from_numpy(chunk.rows[which]).to(device)
-        samples = torch.from_numpy(chunk.samples()[:, which // chunk.sharers]).to(device)  # (steps, R, b)
+        """Train the rows of a chunk, or only compute their losses."""
+        R, samples = len(chunk.rows), chunk.samples()
+        single = samples.shape[-1] == 1
+        for which in [np.full(FEWEST, k) for k in range(R)] if single else [np.arange(max(R, FEWEST)) % R]:
+            index, drawn = chunk.rows[which], samples[:, which // chunk.sharers]
+            self._run(torch.from_numpy(index), torch.from_numpy(drawn), rows, training)
+
+    def _run(self, index: Tensor, samples: Tensor, rows: Rows, training: bool) -> None:
+        """The rows (R,) with their samples (steps, R, b); repeated rows are written twice alike."""
+        index, samples = index.to(self.train.y.device), samples.to(self.train.y.device)
         decay, shift, rate = rows.decay(index), rows.shift(index), rows.rate[index, None]
         sent = rows.params[rows.job[index]]
         w, momentum = sent.clone(), None if rows.momentum is None else rows.momentum[index, None]
