@@ -147,11 +147,11 @@ def test_a_run_appears_grows_and_survives_a_new_server(browser: Any, serve: Any,
 
 
 def test_a_run_is_stopped_and_resumed_from_the_page(browser: Any, serve: Any, tmp_path: Path) -> None:
-    store = tmp_path / "runs"
+    store = open_store(tmp_path / "runs")  # before the run, which would make it at the same time
     (tmp_path / "try.toml").write_text(RUN)
     command = [sys.executable, "-m", "fedstale", "run", "try.toml"]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    server = serve(open_store(store), 0, "--control")
+    server = serve(store, 0, "--control")
     strange, view = View(browser, server.url), View(browser, server.url, address=server.address)
     view.page.wait_for_selector("tbody .state.running", timeout=120_000)
     assert "token" not in view.page.url

@@ -92,7 +92,9 @@ def test_every_plot_is_there(view: View) -> None:
         "[...document.querySelectorAll('.plot')].map(d => [d.querySelectorAll('svg.main-svg').length,"
         " d.querySelectorAll('.trace, .heatmaplayer image, .points path, g.box').length])"
     )
-    assert len(counts) == 17  # a map of β; curves, clients, weights, β, raster, weight heard, staleness of both
+    assert (
+        len(counts) == 19
+    )  # a map of β; curves, clients, visits, weights, β, raster, weight heard, staleness of both
     assert all(svgs >= 2 and drawn >= 1 for svgs, drawn in counts), counts
 
 

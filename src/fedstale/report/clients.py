@@ -129,9 +129,7 @@ def visited(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
         f"{label} {ACCURACY.text(float(np.nanmean(v)))}" for label, v in rare.items() if np.isfinite(v).any()
     )
     percent = {"tickformat": ".2~%"}
-    axes = layout(
-        "share of the rounds in which a client was heard", "its test accuracy", xaxis=percent, yaxis=percent
-    )
+    axes = layout("share of rounds heard", "its test accuracy", xaxis=percent, yaxis=percent)
     said = f"Test accuracy of each client against how often it was heard from. The rarer half, on average: {told}."
     table, keys = (
         Table(["algorithm", "client", "heard from", "accuracy"], rows),
