@@ -112,7 +112,7 @@ def replay(s: settings.Settings, trace: Path, engine: str) -> str:
 def of(rounds: int) -> settings.Settings:
     """The settings of the federation that this example makes."""
     text = template.federation(
-        name="f", rounds=rounds, strategy=STRATEGY, app="app", deadline=60.0, host="", port=9100, tls=False
+        name="f", rounds=rounds, strategy=STRATEGY, app="app", deadline=60.0, host="127.0.0.1", port=9100, tls=False
     )
     return settings.parse(HERE, text)
 
