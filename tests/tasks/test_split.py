@@ -91,6 +91,17 @@ def test_bad_offsets_are_refused(offsets):
         Split.of(np.zeros((2, 1)), np.zeros(2), offsets)
 
 
+def test_missing_values_are_refused():
+    gaps = np.array([[1.0], [np.nan]])
+    for x, y in (
+        (gaps, np.zeros(2)),
+        ({"a": np.ones((2, 1)), "b": gaps}, np.zeros(2)),
+        (np.ones((2, 1)), [0.0, np.inf]),
+    ):
+        with pytest.raises(BadInput, match="finite numbers, got nan or inf: fill in what is missing"):
+            Split.of(x, y, [0, 2])
+
+
 def test_inputs_without_targets_are_refused():
     with pytest.raises(BadInput, match="x and y must have a row for each sample, got 3 and 2"):
         Split.of(np.zeros((3, 1)), np.zeros(2), [0, 3])

@@ -48,6 +48,8 @@ class Split(NamedTuple):
         require(len(split.y) == m, f"x and y must have a row for each sample, got {m} and {len(split.y)}")
         ok = cuts.ndim == 1 and len(cuts) >= 2 and cuts[0] == 0 and cuts[-1] == m and bool((split.sizes >= 0).all())
         require(ok, f"offsets must rise from 0 to {m}, the number of samples, got {cuts}")
+        ok = all(bool(v.isfinite().all()) for v in (*leaves(split.x), split.y) if v.is_floating_point())
+        require(ok, "samples must be finite numbers, got nan or inf: fill in what is missing, or leave it out")
         return split
 
     @classmethod
