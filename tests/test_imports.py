@@ -37,8 +37,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "engines": BASE | {"tasks", "data", "kernels"},
     "evaluation": BASE,
     "defence": BASE,
-    "liars": BASE,
-    "simulate": BASE | {"channels", "estimators", "servers", "defence", "liars"},  # the defaults
+    "simulate": BASE | {"channels", "estimators", "servers", "defence"},  # the defaults
     "testing": BASE | {"engines", "evaluation"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
     "runs": BASE,
@@ -49,7 +48,7 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "arena": BASE | {"runs", "plots"},
     "experiments": PARTS
     | {"registry", "evaluation", "simulate", "runs", "engines", "tasks", "data", "fed_cis"}
-    | {"defence", "liars"},
+    | {"defence"},
     "papers": BASE | {"experiments", "simulate", "runs", "plots", "engines"},
     "advise": BASE | {"experiments", "registry", "runs", "participation", "theory", "engines", "memory"},
     "federation": BASE | {"defence", "memory", "registry", "simulate", "runs", "experiments", "engines", "tasks"},
@@ -59,7 +58,6 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "comparisons": {
         "core",
         "defence",
-        "liars",
         "simulate",
         "registry",
         "engines",

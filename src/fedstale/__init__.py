@@ -17,13 +17,12 @@ from fedstale import channels, data, fed_cis, participation, registry, strategie
 from fedstale.channels import *  # noqa: F403
 from fedstale.core import protocols
 from fedstale.core.protocols import *  # noqa: F403
-from fedstale.defence import Defence
+from fedstale.defence import Defence, Liars
 from fedstale.engines import Serial
 from fedstale.engines import make as engine
 from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
 from fedstale.evaluation import evaluate
 from fedstale.fed_cis.sampling import ExitSampling
-from fedstale.liars import Liars
 from fedstale.memory import Float16, Float32, Int8, Memory
 from fedstale.participation import *  # noqa: F403
 from fedstale.registry import Recipe, recipe

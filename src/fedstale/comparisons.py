@@ -12,14 +12,13 @@ from fedstale.cli.console import say, screen, talk
 from fedstale.cli.progress import follow
 from fedstale.cli.results import table, title, write_files
 from fedstale.core import Engine, Local, Participation, Strategy, Task, known, require, shown
-from fedstale.defence import Defence
+from fedstale.defence import Defence, Liars
 from fedstale.engines import MODULES
 from fedstale.experiments import schema
 from fedstale.experiments.build import make_participation
 from fedstale.experiments.execute import Progress, Stop, execute
 from fedstale.experiments.plan import Planned, plan_parts
 from fedstale.experiments.spec import Algorithm, Spec, Table, algorithm, describe, settings_in
-from fedstale.liars import Liars
 from fedstale.registry import ENGINES, PARTICIPATION, STRATEGIES, Recipe
 from fedstale.runs import store
 from fedstale.simulate import Interrupted, Run, checked, require_kind

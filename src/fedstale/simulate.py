@@ -50,9 +50,8 @@ from fedstale.core import (
     trains_unheard,
     weighted_sum,
 )
-from fedstale.defence import Defence, screened
+from fedstale.defence import Defence, Liars, screened
 from fedstale.estimators import Known
-from fedstale.liars import Liars
 from fedstale.rng import stream
 from fedstale.servers import Sgd
 

@@ -12,7 +12,6 @@ import httpx
 
 from fedstale.federation.client.trouble import refusal, unreachable
 
-
 NOW = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
 
 

@@ -13,8 +13,7 @@ import numpy as np
 from fedstale import core, registry
 from fedstale.core import BadInput, Local, check_types, known, require, shown
 from fedstale.core.local import OURS
-from fedstale.defence import Defence
-from fedstale.liars import Liars
+from fedstale.defence import Defence, Liars
 from fedstale.memory import Coding
 from fedstale.participation.profiles import Profile
 

@@ -7,7 +7,8 @@ import pytest
 
 import fedstale as fs
 from fedstale.core import BadInput
-from fedstale.defence import SKETCH, Defence, screened, sketch
+from fedstale.defence import Defence, screened
+from fedstale.defence.judge import SKETCH, sketch
 
 N, D = 10, 20
 TASK = fs.Quadratic.random(N, D, spread=1.0, noise=0.1)
