@@ -43,9 +43,9 @@ class Row(NamedTuple):
             "contender": self.contender,
             "ms": 1000 * self.seconds,
             "median": 1000 * self.median,
-            "× ours": self.slower,
-            "GFLOP/s": self.gflops,
-            "% of peak": 100 * self.peak,
+            "× ours": round(self.slower, 2),
+            "GFLOP/s": round(self.gflops, 1),
+            "% of peak": round(100 * self.peak),
         }
 
 
