@@ -244,7 +244,6 @@ def test_a_run_that_diverges_stops_with_a_sentence() -> None:
         next(snapshots)
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered in add")
 def test_parameters_that_overflow_stop_the_run() -> None:
     """A step that is finite may still be too large for what it is added to."""
 

@@ -348,6 +348,7 @@ def _job(now: Checkpoint, clients: Ids, seed: int, t: int, local: Local, drift: 
     return Job(now.params, clients, seed, t, local, drift, now.buffers, states)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a run that diverges ends with a sentence, without warnings
 def close_round(
     strategy: Strategy, server: Server, estimator: Estimator, now: Checkpoint, r: Round, idle: Ids,
     buffers: Floats | None = None,
