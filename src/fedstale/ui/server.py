@@ -35,7 +35,7 @@ STATIC = {  # address → where the file is
     **dict.fromkeys(("report.css", "figures.js"), "fedstale.report"),
 }
 STRANGER = "the token is not that of this server: open the address that `fedstale ui --control` has printed"
-SHARE = 50 / min(os.cpu_count() or 1, 4)  # of the time that a page took is waited: 2 % of the machine, at most
+SHARE = 100 / min(os.cpu_count() or 1, 4)  # times what a page or a look took is waited: 1 % of the machine for each
 LONGEST = 15.0  # seconds that it waits
 TICK = 0.5  # seconds from one look at the store to the next, at least
 
@@ -106,8 +106,9 @@ class Page:
         """The answer, with how long the page waits before it asks again."""
         began, version = time.thread_time(), self.index.version
         found = finite(make(request))
+        text = json.dumps(found | {"version": version}, allow_nan=False, default=str)
         pause = min(SHARE * (time.thread_time() - began), LONGEST)
-        return json.dumps(found | {"version": version, "pause": pause}, allow_nan=False, default=str)
+        return f'{text[:-1]}, "pause": {pause:.3f}}}'
 
     async def page(self, request: Request) -> Response:
         text = (files("fedstale.ui") / "page.html").read_text()
