@@ -231,6 +231,7 @@ def test_private_keys_are_for_their_owner_only(federation):
 
 def test_what_the_link_writes_is_for_its_owner_only(federation):
     """The database holds clients' updates while they are on their way, and logs name the clients."""
+    control.flwr(federation, "list", launcher.CONNECTION)  # writes the token for commands
     secrets = ("homes/link", "homes/link/secret", "flwr", "flwr/credentials.yaml")
     for name in ("link.sqlite", "link.sqlite-wal", "logs", "logs/link.log", *secrets):
         assert (federation.folder / name).stat().st_mode & 0o077 == 0, name
