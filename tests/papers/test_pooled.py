@@ -120,9 +120,15 @@ def test_a_run_that_diverged_leaves_nothing_to_test():
         assert (told.verdict, told.p) == (claims.NOISE, 1.0)
 
 
-def test_what_cannot_be_tested_is_refused():
+def test_a_slope_over_one_cell_is_not_tested():
+    rows = made(lambda p, n, s: (1.0 + 0.5 * s) * (n == "a"), PLACES[:1])
+    claim = {"text": "", "first": "a", "second": "b", "along": "x"}
+    slope, lead = claims.judge([claim | {"check": "lead_slope"}, claim | {"check": "mean_lead"}], rows)
+    assert (slope.verdict, slope.p) == (claims.UNTESTED, None)
+    assert lead.p == judged(rows, check="mean_lead", first="a", second="b").p, "it counts as no test of the figure"
+
+
+def test_an_unknown_scale_is_refused():
     rows = made(lambda p, n, s: 1.0, PLACES[:1])
-    with pytest.raises(BadInput, match="needs at least two cells"):
-        judged(rows, check="lead_slope", first="a", second="b", along="x")
     with pytest.raises(BadInput, match="scale"):
         judged(rows, check="lead_slope", first="a", second="b", along="x", scale="cubic")

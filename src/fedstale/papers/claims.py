@@ -58,11 +58,12 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
 
 def _pooled(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
     """Verdicts from one number per seed, over all cells; Holm's correction is over all that can be tested."""
-    values = [OF_FIGURES[c["check"]](found, c) for c in claims if (found := _found(c, rows))]
-    for_it, against = (holm([p_value(sign * v) for v in values]).tolist() for sign in (1, -1))
-    tested = iter(zip(values, for_it, against, strict=True))
+    values = [OF_FIGURES[c["check"]](_found(c, rows), c) for c in claims]
+    tested = [v for v in values if len(v)]
+    for_it, against = (iter(holm([p_value(sign * v) for v in tested]).tolist()) for sign in (1, -1))
     return [
-        _told(c, *next(tested)) if _found(c, rows) else Verdict(c["text"], UNTESTED, 0, 0, 0, "") for c in claims
+        _told(c, v, next(for_it), next(against)) if len(v) else Verdict(c["text"], UNTESTED, 0, 0, 0, "")
+        for c, v in zip(claims, values, strict=True)
     ]
 
 
