@@ -20,7 +20,7 @@ from torch import nn
 
 import fedstale as fs
 
-DATA_SEED, SEED = 12345, 12  # of the division of the data, and of the training
+DATA_SEED, SEED = 12345, 12  # of the division of the data; of the start and the minibatches
 RULES = {
     "fedavg": fs.Unbiased(),
     "fedstale": fs.FedStale(0.5, skip_empty_rounds=True),
@@ -104,20 +104,19 @@ def task_of(n, alpha, available, batches):
 def published(folder):
     """{(availability, alpha): {algorithm: its test accuracy before the first round and after each}}."""
     found = {}
-    with (folder / "published.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["metric"] == "test_accuracy":
-                curve = [float(value) for key, value in row.items() if key.isdigit() and value]
-                found.setdefault((row["availability"], float(row["alpha"])), {})[row["algorithm"]] = curve
+    for row in csv.DictReader((folder / "published.csv").read_text().splitlines()):
+        if row["metric"] == "test_accuracy":
+            curve = [float(value) for key, value in row.items() if key.isdigit() and value]
+            found.setdefault((row["availability"], float(row["alpha"])), {})[row["algorithm"]] = curve
     return found
 
 
 def draw(axes, curves, runs, title):
-    """The published curves, dashed, and ours."""
+    """The published curves, and ours as dots."""
     for k, (name, curve) in enumerate(curves.items()):
         ours = {line["round"]: 100 * line["accuracy"] for line in runs[name].metrics() if "accuracy" in line}
-        axes.plot(100 * np.array(curve), "--", color=f"C{k}", alpha=0.6, label=f"{name}, published")
-        axes.plot(*zip(*ours.items(), strict=True), color=f"C{k}", label=f"{name}, here")
+        axes.plot(100 * np.array(curve), color=f"C{k}", lw=0.8, alpha=0.7, label=f"{name}, published")
+        axes.plot(*zip(*ours.items(), strict=True), "o", color=f"C{k}", ms=3.5, label=f"{name}, here")
     axes.set(title=title, xlabel="round", ylabel="test accuracy (%)")
     axes.legend(fontsize=7)
 
@@ -127,6 +126,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--batches", choices=("own", "torch"), default="own")
+    parser.add_argument("--seed", type=int, default=SEED, help="of minibatches of our own")
     settings = published((asked := parser.parse_args()).folder)
     figure, places = plt.subplots(1, len(settings), figsize=(10, 4), squeeze=False, layout="constrained")
     print("availability, algorithm: published, here, gap in points after the last round")
@@ -135,7 +135,7 @@ def main():
         available = process.recording()  # (rounds, n)
         task = task_of(available.shape[1], alpha, available, asked.batches)
         found = fs.compare(
-            task, {name: RULES[name] for name in curves}, process, rounds=len(available), seeds=(SEED,),
+            task, {name: RULES[name] for name in curves}, process, rounds=len(available), seeds=(asked.seed,),
             local=LOCAL, server=SERVER, evaluate="test", evaluate_every=5, resume=True, name=availability,
         )  # fmt: skip
         runs = dict(zip(curves, found.runs, strict=True))
