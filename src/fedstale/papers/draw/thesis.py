@@ -84,10 +84,12 @@ def _best(axes: Any, rows: Sequence[Row], k: int, label: str) -> None:
 def over(rows: Sequence[Row], about: About) -> Figure:
     """Figure 2.3: test accuracy over data heterogeneity."""
     along, name = next(iter(about["axes"].items()))
-    figure, (axes,), legend = _stack(1, len(by(rows, "algorithm")), height=2.6)
-    points(axes, rows, lambda row: row.place[along], "accuracy_last10")
-    axes.set_xlabel(name)
-    _shared(legend, axes)
+    panels = by(rows, "panel")
+    figure, axes, legend = _stack(len(panels), len(by(rows, "algorithm")), height=2.6)
+    for place, ((panel,), group) in zip(axes, panels.items(), strict=True):
+        points(place, group, lambda row: row.place[along], "accuracy_last10")
+        place.set(xlabel=name, title=panel)
+    _shared(legend, axes[0])
     return figure
 
 
