@@ -65,7 +65,7 @@ def test_the_top_table_counts_the_verdicts_of_the_pages() -> None:
         counts = [int(n) for n in numbers.replace("|", " ").split()]
         counted[page] += Counter(dict(zip(SUPPORT, counts, strict=True)))
     due = {page: Counter(row[1] for rows in tables.values() for row in rows) for page, tables in ON_PAGES.items()}
-    assert counted == due
+    assert counted == {page: counts for page, counts in due.items() if counts}
 
 
 def test_no_page_guesses() -> None:
