@@ -161,7 +161,7 @@ FORMS = {  # the same samples in every form of inputs
 
 
 @pytest.mark.parametrize("form", [name for name in FORMS if name != "plain"])
-@pytest.mark.parametrize("engine", [Serial, Pool, Batched])
+@pytest.mark.parametrize("engine", [Serial, partial(Pool, workers=1), Batched], ids=["Serial", "Pool", "Batched"])
 def test_the_same_samples_give_the_same_numbers_in_every_form(form, engine):
     def result(name, engine):
         inputs, model = FORMS[name]
