@@ -15,7 +15,7 @@ from fedstale.engines.processes.pool import Pool
 from fedstale.participation import Bernoulli
 from fedstale.rng import stream
 from fedstale.schedules import UniformSteps
-from fedstale.simulate import simulate
+from fedstale.simulate import Run, play, simulate, together
 from fedstale.strategies import FedAvg, Scaffold
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.tasks.supervised import Supervised
@@ -101,12 +101,11 @@ def test_fedavg_equals_a_loop_in_pytorch_bit_for_bit(name: str) -> None:
     np.testing.assert_array_equal(last.params, fedavg(local, optimizer))
 
 
-@pytest.mark.parametrize("name", ["momentum", "adam"])
-def test_a_pool_equals_the_loop_too(name: str) -> None:
-    local, optimizer = SETTINGS[name]
-    with Pool(task_of(), local, workers=2) as pool:
-        *_, last = simulate(pool, FedAvg(), Bernoulli(1.0), rounds=2)
-    np.testing.assert_array_equal(last.params, fedavg(local, optimizer, rounds=2))
+def test_a_pool_equals_the_loop_too() -> None:
+    with Pool(task_of(), PROTOCOL, workers=2) as pool:
+        for local, optimizer in (SETTINGS["momentum"], SETTINGS["adam"]):
+            *_, ends = together(pool, [play(Run(pool, FedAvg(), Bernoulli(1.0), 2, local=local))])
+            np.testing.assert_array_equal(ends[0].params, fedavg(local, optimizer, rounds=2))  # type: ignore[union-attr]
 
 
 def test_quadratics_train_with_momentum_in_every_engine() -> None:
@@ -146,8 +145,8 @@ def test_batched_runs_with_and_without_momentum_do_not_change_each_other() -> No
     task, plain, fast = task_of(line), Local(0.1, steps=4, batch=8), Local(0.1, steps=4, batch=8, momentum=0.9)
     engine, all_of_them = Batched(task, plain), np.arange(3)
     jobs = [Job(task.init(0), all_of_them, 0, 1, local) for local in (plain, fast, plain)]
-    for together, job in zip(engine.train(jobs), jobs, strict=True):
-        np.testing.assert_array_equal(together.updates, engine.train([job])[0].updates)
+    for reply, job in zip(engine.train(jobs), jobs, strict=True):
+        np.testing.assert_array_equal(reply.updates, engine.train([job])[0].updates)
 
 
 REFUSED = [
