@@ -86,22 +86,29 @@ def test_a_warm_up_is_computed_once_and_everybody_starts_from_its_end(file: Path
         assert all(line["objective"] < begun for line in first.values())
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
-def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, tmp_path: Path, how: int) -> None:
+def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, tmp_path: Path) -> None:
     words = ["run", file, "-c", "rounds=600", "--seeds", "1", "--checkpoint", "0.05", "--engine", "serial"]
-    whole, broken, rng = tmp_path / "whole", tmp_path / "broken", random.Random(5)
+    whole = tmp_path / "whole"
     assert fedstale(*words, "--out", whole).returncode == 0
-    for share in sorted(rng.uniform(0.05, 0.9) for _ in range(4)):  # of all metrics that are to be written
+    for how in (signal.SIGINT, signal.SIGKILL):
+        broken = tmp_path / how.name
+        _stopped_again_and_again(words, broken, how, _metrics(whole))
+        assert run_files(broken) == run_files(whole), how
+
+
+def _stopped_again_and_again(words: list[Any], broken: Path, how: signal.Signals, most: int) -> None:
+    """At random shares of the metrics that are to be written, and then not any more."""
+    rng = random.Random(5)
+    for share in sorted(rng.uniform(0.05, 0.9) for _ in range(4)):
         process = subprocess.Popen(
             [*COMMAND, *map(str, words), "--out", str(broken), "--resume"], stderr=subprocess.PIPE, text=True
         )
-        while process.poll() is None and _metrics(broken) < share * _metrics(whole):
+        while process.poll() is None and _metrics(broken) < share * most:
             time.sleep(0.002)
         process.send_signal(how)
         _, said = process.communicate(timeout=60)
         assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), said
     assert fedstale(*words, "--out", broken, "--resume").returncode == 0
-    assert run_files(broken) == run_files(whole)
 
 
 def _metrics(out: Path) -> int:
