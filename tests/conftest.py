@@ -1,10 +1,27 @@
 """What all tests share: they are deterministic, and numbers do not depend on the machine's threads."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("fedstale", derandomize=True, deadline=None)
 settings.load_profile("fedstale")
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """In a fresh clone, have the compiled loops made once, or every worker would make them all."""
+    if not any(ROOT.glob("src/fedstale/kernels/__pycache__/*.nbi")):
+        command = [sys.executable, "-m", "tests.kernels.compiled"]
+        halves = (["convolutional"], ["rows", "linear"])  # as long as each other; linear finds parts of the other
+        made = [subprocess.Popen([*command, *half], cwd=ROOT, stderr=subprocess.DEVNULL) for half in halves]
+        for process in made:
+            process.wait()
