@@ -17,6 +17,7 @@ from fedstale.experiments.execute import execute
 from fedstale.experiments.plan import plan
 from fedstale.registry import TABLES
 from fedstale.runs import metrics, pairing, query, store
+from tests.cli.commands import fedstale
 
 QUADRATIC: dict[str, Any] = {
     "name": "try",
@@ -169,11 +170,6 @@ def test_what_cannot_be_paired_is_said(runs: Path, tmp_path: Path) -> None:
         (run.path / "result.json").unlink()
     with pytest.raises(BadInput, match="has no finished run"):
         pairing.sides(str(other))
-
-
-def fedstale(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedstale", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
 
 
 def test_the_command_prints_tables_and_json(runs: Path) -> None:

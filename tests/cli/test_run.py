@@ -98,16 +98,21 @@ def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, 
 
 def _stopped_again_and_again(words: list[Any], broken: Path, how: signal.Signals, most: int) -> None:
     """At random shares of the metrics that are to be written, and then not any more."""
-    rng = random.Random(5)
+    rng, stops = random.Random(5), 0
     for share in sorted(rng.uniform(0.05, 0.9) for _ in range(4)):
+        begun = _metrics(broken)
         process = subprocess.Popen(
             [*COMMAND, *map(str, words), "--out", str(broken), "--resume"], stderr=subprocess.PIPE, text=True
         )
-        while process.poll() is None and _metrics(broken) < share * most:
+        while process.poll() is None and _metrics(broken) <= max(share * most, begun):
             time.sleep(0.002)
         process.send_signal(how)
         _, said = process.communicate(timeout=60)
+        if process.returncode == 0:
+            break  # on a busy machine it was at its end before it was stopped
+        stops += 1
         assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), said
+    assert stops >= 2
     assert fedstale(*words, "--out", broken, "--resume").returncode == 0
 
 

@@ -20,6 +20,7 @@ from fedstale.report.markup import data
 from fedstale.report.trace import recorded
 from fedstale.runs import metrics, query, store
 from fedstale.runs.metrics import WINDOWS
+from tests.cli.commands import fedstale
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")
 
@@ -405,11 +406,6 @@ def test_a_recorded_participation(tmp_path: Path) -> None:
     path.write_text("nonsense\n1\n")
     with pytest.raises(BadInput, match="is not what `fedstale inspect` writes"):
         recorded(path)
-
-
-def fedstale(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedstale", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
 
 
 def test_the_command_writes_one_file(runs: Path, tmp_path: Path) -> None:
