@@ -215,6 +215,13 @@ def test_a_reply_that_is_too_large_is_not_even_fetched_whole():
     assert (arrival.fault, arrival.reason) == (Fault.rejected, "too large")
 
 
+def test_the_part_that_is_fetched_last_counts_as_well():
+    fetch = grid._limited(lambda name: bytes(10), 15)
+    assert fetch("first") == bytes(10)
+    with pytest.raises(grid.TooLarge):
+        fetch("last")
+
+
 def test_a_reply_whose_parts_never_come_is_absent():
     fake = FakeGrid(range(N))
     fake._object = lambda request: SimpleNamespace(object_found=True, object_available=False, object_content=b"")

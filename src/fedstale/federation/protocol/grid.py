@@ -158,10 +158,11 @@ def _limited(pull: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
     total = [0]
 
     def limited(name: str) -> bytes:
+        if total[0] <= most:
+            content = pull(name)
+            total[0] += len(content)
         if total[0] > most:
             raise TooLarge
-        content = pull(name)
-        total[0] += len(content)
         return content
 
     return limited
