@@ -61,7 +61,7 @@ federation: $(FLOWER)/.ready-$(LOCK)
 	$(FLOWER)/bin/python examples/federation/main.py $(FEDERATION)
 
 test-flower: $(FLOWER)/.ready-$(LOCK)
-	$(FLOWER)/bin/pytest tests/federation tests/flower -rs $(TESTS)
+	$(FLOWER)/bin/pytest tests/flower -rs $(TESTS)
 
 $(RAY)/.ready-$(LOCK):
 	test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
@@ -81,14 +81,14 @@ chromium:  # Debian's; without it, and without the right to install it, tests/br
 	echo "Chromium is missing and cannot be installed here: tests/browser will be skipped"
 
 test-browser: $(VENV)/.browser-$(LOCK) chromium
-	$(BIN)/pytest tests/browser tests/ui -rs $(TESTS)
+	$(BIN)/pytest tests/browser tests/view/live -rs $(TESTS)
 
 $(VENV)/.trackers-$(LOCK): $(VENV)/.ready-$(LOCK)
 	$(BIN)/$(INSTALL) '.[tensorboard,wandb,mlflow,parquet]'
 	touch $@
 
 test-trackers: $(VENV)/.trackers-$(LOCK)
-	$(BIN)/pytest tests/trackers tests/cli/test_export.py -rs $(TESTS)
+	$(BIN)/pytest tests/view/trackers tests/cli/test_export.py -rs $(TESTS)
 
 test-wheel: setup
 	$(BIN)/pytest -m wheel tests/packaging -rs $(TESTS)

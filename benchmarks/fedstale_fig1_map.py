@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import fedstale as fs
 from fedstale.core import Floats
-from fedstale.plots.palette import look
+from fedstale.view.plots.palette import look
 
 PAIRS, SEEDS = 150, (1, 2, 3)
 BETAS = (0.0, 0.5, 0.8, 1.0)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedstale as fs
-from fedstale.experiments.build import make_task
+from fedstale.lab.build import make_task
 
 ROUNDS, GROUPS = 80, {"frequent": (0, 1, 2), "rare": (9, 8, 7)}
 RULES = {

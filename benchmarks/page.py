@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.runs.store import open_store, run_name
+from fedstale.lab.runs.store import open_store, run_name
 
 SCORES = ("accuracy", "loss", "objective")
 

@@ -24,11 +24,11 @@ from rich.table import Table
 import fedstale.memory.update as passes
 from fedstale.core import Array, Ids, Job, Local, Round
 from fedstale.engines import Serial
+from fedstale.lab.runs.store import RunFolder
 from fedstale.memory import Coding, Float16, Float32, Int8
 from fedstale.participation import TwoGroups
 from fedstale.registry import RECIPES
 from fedstale.rng import stream
-from fedstale.runs.store import RunFolder
 from fedstale.simulate import simulate
 from fedstale.strategies import FedStale, Unbiased
 from fedstale.tasks.quadratic import Quadratic

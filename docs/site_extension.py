@@ -25,8 +25,8 @@ from pydantic_core import PydanticUndefined
 import fedstale
 from fedstale.cli.app import command as command_line
 from fedstale.core import Local
-from fedstale.experiments import schema
 from fedstale.flower import HOMES
+from fedstale.lab import schema
 from fedstale.registry import TABLES
 
 ROOMS = {  # room → heading on the API page; the names of a room come from fedstale.__all__

@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
     """In a fresh clone, have the compiled loops made once, or every worker would make them all."""
-    if not any(ROOT.glob("src/fedstale/kernels/__pycache__/*.nbi")):
-        command = [sys.executable, "-m", "tests.kernels.compiled"]
+    if not any(ROOT.glob("src/fedstale/engines/kernels/__pycache__/*.nbi")):
+        command = [sys.executable, "-m", "tests.engines.kernels.compiled"]
         halves = (["convolutional"], ["rows", "linear"])  # as long as each other; linear finds parts of the other
         made = [subprocess.Popen([*command, *half], cwd=ROOT, stderr=subprocess.DEVNULL) for half in halves]
         for process in made:

@@ -19,12 +19,12 @@ import pytest
 import fedstale as fs
 from fedstale import registry as recipes
 from fedstale import theory
-from fedstale.advise import lessons
-from fedstale.advise.rules import RULES
-from fedstale.advise.text import held_out_lines
 from fedstale.cli.app import command as command_line
-from fedstale.experiments import schema, sweep
-from fedstale.experiments.plan import plan
+from fedstale.lab import schema, sweep
+from fedstale.lab.advise import lessons
+from fedstale.lab.advise.rules import RULES
+from fedstale.lab.advise.text import held_out_lines
+from fedstale.lab.plan import plan
 from fedstale.registry import DATASETS, ENGINES, MODELS, PARTITIONS, SWAPS
 
 ROOT = Path(__file__).parents[1]

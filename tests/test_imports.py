@@ -19,12 +19,13 @@ HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plo
 
 BASE = {"core", "rng"}
 PARTS = BASE | {"strategies", "participation", "estimators", "channels", "schedules", "servers", "memory"}
-ALLOWED = {  # what a room may import besides itself; every room is here
+PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "evaluation", "defence"}
+ALLOWED = {  # what a room may import besides itself, from the lowest to the highest; every room is here
     "core": set(),
     "rng": set(),
-    "kernels": set(),
+    "engines/kernels": set(),
     "theory": BASE,
-    "memory": BASE | {"kernels"},
+    "memory": BASE | {"engines/kernels"},
     "strategies": BASE | {"memory"},
     "participation": BASE,
     "estimators": BASE,
@@ -32,53 +33,46 @@ ALLOWED = {  # what a room may import besides itself; every room is here
     "servers": BASE,
     "schedules": BASE,
     "data": BASE,
-    "tasks": BASE | {"data", "kernels"},
+    "tasks": BASE | {"data", "engines/kernels"},
     "fed_cis": BASE | {"data", "tasks"},
-    "engines": BASE | {"tasks", "data", "kernels"},
+    "engines": BASE | {"tasks", "data", "engines/kernels"},
     "evaluation": BASE,
     "defence": BASE,
     "simulate": BASE | {"channels", "estimators", "servers", "defence"},  # the defaults
     "testing": BASE | {"engines", "evaluation"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
-    "runs": BASE,
-    "plots": BASE | {"runs"},
-    "trackers": BASE | {"runs"},
-    "report": BASE | {"runs", "plots"},
-    "ui": BASE | {"runs", "plots", "report", "arena"},
-    "arena": BASE | {"runs", "plots"},
-    "experiments": PARTS
-    | {"registry", "evaluation", "simulate", "runs", "engines", "tasks", "data", "fed_cis"}
-    | {"defence"},
-    "papers": BASE | {"experiments", "simulate", "runs", "plots", "engines"},
-    "advise": BASE | {"experiments", "registry", "runs", "participation", "theory", "engines", "memory"},
-    "federation": BASE | {"defence", "memory", "registry", "simulate", "runs", "experiments", "engines", "tasks"},
-    "flower": PARTS | {"defence", "federation", "registry", "simulate", "runs"},
-    "cli": {"core", "simulate", "registry", "experiments", "papers", "plots", "report", "advise", "federation"}
-    | {"runs", "theory", "trackers", "ui", "arena"},
-    "comparisons": {
-        "core",
-        "defence",
-        "simulate",
-        "registry",
-        "engines",
-        "experiments",
-        "runs",
-        "tasks",
-        "cli",
-    },
+    # the laboratory and the views: runs are stored below both
+    "lab/runs": BASE,
+    "view": set(),
+    "view/plots": BASE | {"lab/runs"},
+    "view/trackers": BASE | {"lab/runs"},
+    "lab": PARTS | PLAY | {"lab/runs"},
+    "view/terminal": BASE | {"lab", "lab/runs", "view/plots", "view/trackers"},
+    "lab/compare": BASE | PLAY | {"lab", "lab/runs", "view/terminal"},
+    "lab/arena": BASE | PLAY | {"lab", "lab/runs", "view/plots"},
+    "lab/papers": BASE | {"lab", "simulate", "lab/runs", "view/plots", "engines"},
+    "lab/advise": BASE
+    | {"lab", "registry", "lab/runs", "participation", "theory", "engines", "memory", "lab/arena"},
+    "view/page": BASE | {"lab/runs", "view/plots"},
+    "view/live": BASE | {"lab/runs", "view/plots", "view/page", "lab/arena"},
+    # Flower
+    "flower/federation": BASE | PLAY | {"memory", "lab", "lab/runs"},
+    "flower": PARTS | {"defence", "flower/federation", "registry", "simulate", "lab/runs"},
+    "cli": {"core", "simulate", "registry", "theory", "lab", "lab/runs", "lab/papers", "lab/advise", "lab/arena"}
+    | {"view/plots", "view/page", "view/live", "view/terminal", "view/trackers", "flower/federation"},
     "__main__": {"cli"},
 }
 HOMES = {
     "torch": {"tasks", "engines", "fed_cis"},
-    "flwr": {"federation", "flower"},
+    "flwr": {"flower", "flower/federation"},
     "ray": {"engines"},
-    "matplotlib": {"plots", "papers"},
-    "plotly": {"report"},
-    "starlette": {"ui"},
-    "uvicorn": {"ui", "federation"},  # Flower's link is served by it
-    "tensorboardX": {"trackers"},
-    "wandb": {"trackers"},
-    "mlflow": {"trackers"},
+    "matplotlib": {"view/plots", "lab/papers"},
+    "plotly": {"view/page"},
+    "starlette": {"view/live"},
+    "uvicorn": {"view/live", "flower/federation"},  # Flower's link is served by it
+    "tensorboardX": {"view/trackers"},
+    "wandb": {"view/trackers"},
+    "mlflow": {"view/trackers"},
 }
 
 
@@ -96,30 +90,36 @@ def test_a_run_loads_no_other_command() -> None:
     """Reading what `fedstale run` does takes the rooms that it loads, and no more."""
     code = "import sys; sys.argv[1:] = ['run', 'demo', '-c', 'rounds=1', '--seeds', '1', '-o', 'runs']\n"
     code += "import fedstale.cli.app as cli\ntry: cli.main()\nexcept SystemExit: pass\n"
-    code += "print(*{name.split('.')[1] for name in sys.modules if name.startswith('fedstale.')}, file=sys.stderr)"
+    code += "print(*(name for name in sys.modules if name.startswith('fedstale.')), file=sys.stderr)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, cwd=folder, capture_output=True, text=True, check=True
         )
-    rooms = {*done.stderr.split("\n")[-2].split()}
-    assert "experiments" in rooms
-    assert not rooms & {"papers", "report", "ui", "advise", "federation", "flower"}
+    rooms = {room(name) for name in done.stderr.split("\n")[-2].split()}
+    assert "lab" in rooms
+    assert not rooms & {"lab/papers", "lab/advise", "lab/arena", "view/page", "view/live", "flower"}
 
 
-def layer(path: Path) -> str:
-    """rng for rng.py, strategies for strategies/fedavg.py, nothing for the package's own __init__."""
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+def room(name: str) -> str:
+    """The room of a module: strategies for fedstale.strategies.fedavg, lab/runs for fedstale.lab.runs.store."""
+    first, *rest = name.split(".")[1:]
+    inner = f"{first}/{rest[0]}" if rest else first
+    return inner if inner in ALLOWED else first
 
 
-def layers_imported(path: Path) -> set[str]:
-    names = (name.split(".") for name in imported(path))
-    return {parts[1] for parts in names if parts[0] == "fedstale" and len(parts) > 1} - {layer(path)}
+def home(path: Path) -> str:
+    """The room of a file."""
+    parts = ("fedstale", *path.relative_to(ROOT).with_suffix("").parts)
+    return room(".".join(part for part in parts if part != "__init__"))
 
 
-inside = pytest.mark.parametrize(
-    "path", [p for p in FILES if p != ROOT / "__init__.py"], ids=lambda p: str(p.relative_to(ROOT))
-)
+def rooms_imported(path: Path) -> set[str]:
+    names = (name for name in imported(path) if name.startswith("fedstale."))
+    return {room(name) for name in names} - {home(path)}
+
+
+INSIDE = [path for path in FILES if path != ROOT / "__init__.py"]
 
 
 def test_the_package_imports_numpy_only() -> None:
@@ -131,61 +131,39 @@ def test_the_package_imports_numpy_only() -> None:
     assert done.stdout.strip() == "[] True"
 
 
-@inside
-def test_a_layer_imports_only_what_is_below_it(path: Path) -> None:
-    above = layers_imported(path) - ALLOWED[layer(path)]
-    assert not above, f"{path.name} imports {above}; {layer(path)} may import {ALLOWED[layer(path)]}"
-
-
-def test_layers_do_not_import_in_a_circle() -> None:
+def test_a_room_imports_only_what_is_below_it_and_in_no_circle() -> None:
     graph: dict[str, set[str]] = {}
-    for path in FILES:
-        if path != ROOT / "__init__.py":
-            graph.setdefault(layer(path), set()).update(layers_imported(path))
+    for path in INSIDE:  # `from fedstale import FedAvg` inside the package would load all of it: no room FedAvg
+        above = rooms_imported(path) - ALLOWED[home(path)]
+        assert not above, f"{path.relative_to(ROOT)} imports {above}; {home(path)} may import {ALLOWED[home(path)]}"
+        graph.setdefault(home(path), set()).update(rooms_imported(path))
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        pytest.fail(f"layers import each other: {' ← '.join(error.args[1])}")
+        pytest.fail(f"rooms import each other: {' ← '.join(error.args[1])}")
 
 
-@inside
-def test_every_layer_exists(path: Path) -> None:
-    """`from fedstale import FedAvg` inside the package would load all of it."""
-    known = {layer(p) for p in FILES}
-    assert layers_imported(path) <= known, f"{path.name} imports {layers_imported(path) - known} from the package"
+def test_strategies_do_not_import_each_other() -> None:
+    for path in (ROOT / "strategies").glob("[!_]*.py"):
+        assert not [name for name in imported(path) if name.startswith("fedstale.strategies")], path.name
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "strategies").glob("[!_]*.py")), ids=lambda p: p.stem)
-def test_strategies_do_not_import_each_other(path: Path) -> None:
-    assert not [name for name in imported(path) if name.startswith("fedstale.strategies")]
-
-
-@inside
-def test_heavy_libraries_stay_at_home(path: Path) -> None:
-    for name in imported(path):
-        homes = HOMES.get(name.split(".")[0])
-        assert homes is None or layer(path) in homes, f"{path.name} imports {name}, which belongs in {homes}"
-
-
-def test_ray_is_in_one_file() -> None:
+def test_heavy_libraries_stay_at_home() -> None:
+    for path in INSIDE:
+        for name in imported(path):
+            homes = HOMES.get(name.split(".")[0])
+            assert homes is None or home(path) in homes, f"{path.name} imports {name}, which belongs in {homes}"
     assert len([p for p in FILES if any(name.split(".")[0] == "ray" for name in imported(p))]) <= 1
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_module_has_a_name_of_its_own(path: Path) -> None:
+def test_every_module_has_a_name_of_its_own_and_no_ability_is_probed_by_name() -> None:
     empty = {"utils", "util", "common", "helpers", "helper", "manager", "factory", "misc"}
-    words = {word for part in path.relative_to(ROOT).with_suffix("").parts for word in part.split("_")}
-    assert not words & empty, f"{path}: say what is in it"
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_abilities_are_protocols_and_not_probed_by_name(path: Path) -> None:
     system = {"sched_getaffinity", "memfd_create", "MADV_HUGEPAGE", "MAP_NORESERVE", "_fields", "_is_protocol"}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("getattr", "hasattr")
-        ):
-            name = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
-            assert name in {"", *system}, f"{path.name}, line {node.lineno}: ask for {name!r} by a protocol"
+    for path in FILES:
+        words = {word for part in path.relative_to(ROOT).with_suffix("").parts for word in part.split("_")}
+        assert not words & empty, f"{path}: say what is in it"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                probes = node.func.id in ("getattr", "hasattr")
+                name = node.args[1].value if probes and isinstance(node.args[1], ast.Constant) else ""
+                assert name in {"", *system}, f"{path.name}, line {node.lineno}: ask for {name!r} by a protocol"

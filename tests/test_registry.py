@@ -10,9 +10,9 @@ import fedstale as fs
 from fedstale import registry
 from fedstale.cli.app import command
 from fedstale.core import BadInput, Round
-from fedstale.experiments.build import divide, make_task
-from fedstale.experiments.plan import plan
-from fedstale.experiments.schema import check, read
+from fedstale.lab.build import divide, make_task
+from fedstale.lab.plan import plan
+from fedstale.lab.schema import check, read
 
 OWN = '''
 import dataclasses

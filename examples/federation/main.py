@@ -21,10 +21,10 @@ import torch
 import fedstale as fs
 from fedstale.cli import federation as cli
 from fedstale.engines import ENGINES
-from fedstale.federation import settings
-from fedstale.federation.ops import launcher, processes, runner, template
-from fedstale.federation.state.manifest import read_metrics
-from fedstale.runs.store import fingerprint
+from fedstale.flower.federation import settings
+from fedstale.flower.federation.ops import launcher, processes, runner, template
+from fedstale.flower.federation.state.manifest import read_metrics
+from fedstale.lab.runs.store import fingerprint
 
 HERE = Path(__file__).parent
 CLIENTS = 6

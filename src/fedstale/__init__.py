@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedstale import channels, data, fed_cis, participation, registry, strategies, testing, theory
 from fedstale.channels import *  # noqa: F403
-from fedstale.core import protocols
+from fedstale.core import moved, protocols
 from fedstale.core.protocols import *  # noqa: F403
 from fedstale.defence import Defence, Liars
 from fedstale.engines import Serial
@@ -23,11 +23,11 @@ from fedstale.engines import make as engine
 from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
 from fedstale.evaluation import evaluate
 from fedstale.fed_cis.sampling import ExitSampling
+from fedstale.lab.runs.frames import metrics, runs
 from fedstale.memory import Float16, Float32, Int8, Memory
 from fedstale.participation import *  # noqa: F403
 from fedstale.registry import Recipe, recipe
 from fedstale.rng import stream
-from fedstale.runs.frames import metrics, runs
 from fedstale.schedules import Cosine, StepDecay, UniformSteps, Warmup
 from fedstale.servers import Adam, Momentum, Projection, Sgd, Yogi
 from fedstale.simulate import Diverged, Run, play, simulate, together
@@ -43,49 +43,50 @@ from fedstale.core import (  # isort: skip
 )  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
-    from fedstale.comparisons import Comparison, compare, record
     from fedstale.engines.auto import Auto
     from fedstale.engines.batched.engine import Batched
     from fedstale.engines.processes.pool import Pool
     from fedstale.engines.ray.engine import Ray
-    from fedstale.experiments.execute import execute
-    from fedstale.experiments.plan import plan
-    from fedstale.experiments.schema import read as read_experiment
     from fedstale.fed_cis.networks import EarlyExit, ExitCNN, ExitResNet18
     from fedstale.fed_cis.task import early_exit_task
-    from fedstale.plots.comparison import plot
-    from fedstale.runs.store import RunFolder
+    from fedstale.lab.compare import Comparison, compare, record
+    from fedstale.lab.execute import execute
+    from fedstale.lab.plan import plan
+    from fedstale.lab.runs.store import RunFolder
+    from fedstale.lab.schema import read as read_experiment
     from fedstale.tasks import models
     from fedstale.tasks.images import image_task
     from fedstale.tasks.split import Split
     from fedstale.tasks.supervised import Supervised
     from fedstale.tasks.synthetic import synthetic
-    from fedstale.trackers.follow import log_runs
+    from fedstale.view.plots.comparison import plot
+    from fedstale.view.trackers.follow import log_runs
 
 __version__ = "0.1.0"
+moved.keep_old_names()
 
 ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic or another large package
     "Auto": "fedstale.engines.auto:Auto",
-    "Comparison": "fedstale.comparisons:Comparison",
+    "Comparison": "fedstale.lab.compare:Comparison",
     "Batched": "fedstale.engines.batched.engine:Batched",
     "EarlyExit": "fedstale.fed_cis.networks:EarlyExit",
     "ExitCNN": "fedstale.fed_cis.networks:ExitCNN",
     "ExitResNet18": "fedstale.fed_cis.networks:ExitResNet18",
     "Pool": "fedstale.engines.processes.pool:Pool",
     "Ray": "fedstale.engines.ray.engine:Ray",
-    "RunFolder": "fedstale.runs.store:RunFolder",
+    "RunFolder": "fedstale.lab.runs.store:RunFolder",
     "Split": "fedstale.tasks.split:Split",
     "Supervised": "fedstale.tasks.supervised:Supervised",
-    "compare": "fedstale.comparisons:compare",
+    "compare": "fedstale.lab.compare:compare",
     "early_exit_task": "fedstale.fed_cis.task:early_exit_task",
-    "execute": "fedstale.experiments.execute:execute",
+    "execute": "fedstale.lab.execute:execute",
     "image_task": "fedstale.tasks.images:image_task",
-    "log_runs": "fedstale.trackers.follow:log_runs",
+    "log_runs": "fedstale.view.trackers.follow:log_runs",
     "models": "fedstale.tasks.models",
-    "plan": "fedstale.experiments.plan:plan",
-    "plot": "fedstale.plots.comparison:plot",
-    "record": "fedstale.comparisons:record",
-    "read_experiment": "fedstale.experiments.schema:read",
+    "plan": "fedstale.lab.plan:plan",
+    "plot": "fedstale.view.plots.comparison:plot",
+    "record": "fedstale.lab.compare:record",
+    "read_experiment": "fedstale.lab.schema:read",
     "synthetic": "fedstale.tasks.synthetic:synthetic",
 }
 

@@ -12,7 +12,7 @@ WEIGHTINGS, ENGINES. TABLES holds them all.
     import_from(folder)                                 own parts are looked for in this folder as well
     sources(config)                                     {own name: hash of its source file} for a run's key
 
-`fedstale.experiments.spec` goes on from here: it builds a part, or the parts of an algorithm, from their settings.
+`fedstale.lab.spec` goes on from here: it builds a part, or the parts of an algorithm, from their settings.
 """
 
 import dataclasses

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fedstale.runs.store import open_store
-from tests.ui.stores import computed
+from fedstale.lab.runs.store import open_store
+from tests.view.live.stores import computed
 
 pytest.importorskip("plotly", reason="the page needs the extra `ui`")
 pytest.importorskip("starlette", reason="the page needs the extra `ui`")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fedstale.experiments import schema as configuration
-from fedstale.experiments.execute import execute
-from fedstale.experiments.plan import plan
-from fedstale.report import page
-from fedstale.runs import query, store
+from fedstale.lab import schema as configuration
+from fedstale.lab.execute import execute
+from fedstale.lab.plan import plan
+from fedstale.lab.runs import query, store
+from fedstale.view.page import page
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")
 pytestmark = pytest.mark.xdist_group("browser")

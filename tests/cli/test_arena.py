@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from fedstale.cli.arena import Size, add, report, run
-from fedstale.cli.console import Format
 from fedstale.core import BadInput
-from fedstale.trackers.writers import Tracker
-from tests.arena.small_suite import TOML, finished
+from fedstale.view.terminal.console import Format
+from fedstale.view.trackers.writers import Tracker
 from tests.cli.commands import COMMAND
+from tests.lab.arena.small_suite import TOML, finished
 
 RULE = """
 import fedstale as fs

@@ -12,11 +12,11 @@ import pytest
 
 from fedstale.cli import compare as comparing
 from fedstale.core import BadInput
-from fedstale.experiments import schema as configuration
-from fedstale.experiments.execute import execute
-from fedstale.experiments.plan import plan
+from fedstale.lab import schema as configuration
+from fedstale.lab.execute import execute
+from fedstale.lab.plan import plan
+from fedstale.lab.runs import metrics, pairing, query, store
 from fedstale.registry import TABLES
-from fedstale.runs import metrics, pairing, query, store
 from tests.cli.commands import fedstale
 
 QUADRATIC: dict[str, Any] = {

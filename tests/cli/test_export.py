@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fedstale.cli.export import export
-from fedstale.runs.store import RunFolder
-from tests.ui.stores import computed
+from fedstale.lab.runs.store import RunFolder
+from tests.view.live.stores import computed
 
 
 @pytest.fixture(scope="module")

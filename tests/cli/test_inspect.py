@@ -10,10 +10,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedstale.advise.evidence import read_numbers, read_trace
 from fedstale.cli.inspect import inspect
 from fedstale.core import BadInput
-from fedstale.plots.trace import _at_least
+from fedstale.lab.advise.evidence import read_numbers, read_trace
+from fedstale.view.plots.trace import _at_least
 
 app = typer.Typer()
 app.command()(inspect)

@@ -13,14 +13,14 @@ import pytest
 
 from fedstale.cli.reproduce import listing, reproduce
 from fedstale.core import BadInput
-from fedstale.experiments import executors
-from fedstale.experiments import plan as planning
-from fedstale.experiments.recorder import packages
-from fedstale.experiments.sweep import Cell, planned
-from fedstale.papers import results
-from fedstale.papers.figure import Figure, Scale, cells, figures, read
-from fedstale.runs import store
-from tests.papers.small_figure import small_figure
+from fedstale.lab import executors
+from fedstale.lab import plan as planning
+from fedstale.lab.papers import results
+from fedstale.lab.papers.figure import Figure, Scale, cells, figures, read
+from fedstale.lab.recorder import packages
+from fedstale.lab.runs import store
+from fedstale.lab.sweep import Cell, planned
+from tests.lab.papers.small_figure import small_figure
 
 FILES = figures()
 COMMAND = [sys.executable, "-c", "import typer; from fedstale.cli.reproduce import reproduce; typer.run(reproduce)"]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedstale.cli.run import run
-from fedstale.experiments import plan as planning
+from fedstale.lab import plan as planning
 from tests.cli.commands import COMMAND, fedstale
 
 

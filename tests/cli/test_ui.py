@@ -6,7 +6,7 @@ import pytest
 
 from fedstale.cli.ui import store_of
 from fedstale.core import BadInput
-from fedstale.runs.store import MARKER, open_store
+from fedstale.lab.runs.store import MARKER, open_store
 
 
 def test_a_store_the_output_of_a_figure_or_what_becomes_one_is_shown(tmp_path: Path) -> None:

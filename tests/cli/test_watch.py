@@ -6,8 +6,8 @@ from pathlib import Path
 from rich.console import Console
 
 from fedstale.cli import watch
-from fedstale.runs.store import RunFolder
-from fedstale.ui.index import Row
+from fedstale.lab.runs.store import RunFolder
+from fedstale.view.live.index import Row
 
 
 def row(k: int, state: str, left: float | None = None) -> Row:

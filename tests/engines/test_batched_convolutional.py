@@ -15,7 +15,7 @@ from fedstale.engines.batched import engine as batched
 from fedstale.engines.batched.convolutional import Convolutional
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.batched.functional import Functional
-from fedstale.kernels import load
+from fedstale.engines.kernels import load
 from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import stream
 from fedstale.schedules import UniformSteps

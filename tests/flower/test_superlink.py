@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedstale.cli import federation as cli
-from fedstale.federation import settings
-from fedstale.federation.ops import control, launcher, processes
-from fedstale.federation.ops.processes import BIN
+from fedstale.flower.federation import settings
+from fedstale.flower.federation.ops import control, launcher, processes
+from fedstale.flower.federation.ops.processes import BIN
 
 pytestmark = pytest.mark.slow
 APP = Path(__file__).parents[2] / "examples" / "flower-quickstart"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedstale.memory.update as passes
-from fedstale import kernels
 from fedstale.core import BadInput, Round
+from fedstale.engines import kernels
 from fedstale.memory import Coding, Float16, Float32, Int8, Memory
 from fedstale.memory.codings import keys
 from fedstale.strategies import MIFA, FedStale, FedVARP

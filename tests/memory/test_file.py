@@ -19,10 +19,10 @@ import fedstale.memory.file as files
 import fedstale.memory.ram as ram
 from fedstale.core import BadInput, Checkpoint, Local, Snapshot
 from fedstale.engines import Serial
+from fedstale.lab.runs import store
+from fedstale.lab.runs.store import RunFolder
 from fedstale.memory import Coding, Float16, Float32, Int8, Memory
 from fedstale.participation import Bernoulli
-from fedstale.runs import store
-from fedstale.runs.store import RunFolder
 from fedstale.simulate import Run, checked, first, simulate
 from fedstale.strategies import MIFA, FedStale, FedVARP
 from fedstale.tasks.quadratic import Quadratic

@@ -82,7 +82,7 @@ def test_it_holds_the_data_and_no_test_or_benchmark(wheel: Path) -> None:
     }
     wanted = {name for name in tree if name.endswith((".toml", ".npz", ".css", ".js", ".html", "py.typed", ".py"))}
     assert wanted - {*names} == set()
-    assert {"fedstale/experiments/demo.toml", "fedstale/papers/fedstale-fig1.toml"} < wanted
+    assert {"fedstale/lab/experiments/demo.toml", "fedstale/lab/papers/fedstale-fig1.toml"} < wanted
     assert [name for name in names if any(part in name for part in LEFT_OUT)] == []
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedstale.core import BadInput
-from fedstale.runs.codec import pack, unpack
+from fedstale.lab.runs.codec import pack, unpack
 from fedstale.tasks.client_state import restored, stored
 
 

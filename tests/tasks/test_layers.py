@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedstale.kernels.stages import Stage
+from fedstale.engines.kernels.stages import Stage
 from fedstale.tasks.flat import slots
 from fedstale.tasks.layers import dense_sizes, stages
 from fedstale.tasks.models import CNN, MLP, CifarCNN, FashionCNN, MnistCNN, PaddedCifarCNN

@@ -14,9 +14,9 @@ from fedstale.core import BadInput, Job, Local, part
 from fedstale.engines import Serial, make
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
+from fedstale.lab.runs.store import RunFolder
 from fedstale.participation import Bernoulli
 from fedstale.rng import stream
-from fedstale.runs.store import RunFolder
 from fedstale.simulate import simulate
 from fedstale.strategies import CAFed, FedAvg, Scaffold
 from fedstale.tasks.quadratic import Quadratic

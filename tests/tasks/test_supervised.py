@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fedstale.core import BadInput, Job, Local, buffered
 from fedstale.engines import Serial
-from fedstale.kernels import load
+from fedstale.engines.kernels import load
 from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import stream
 from fedstale.simulate import simulate

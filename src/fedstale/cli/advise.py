@@ -5,20 +5,30 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.advise import evidence, lessons, text, trial
-from fedstale.advise.evidence import Evidence, read_numbers, with_task
-from fedstale.advise.measures import Measures, measure, plain
-from fedstale.advise.rules import Advice
-from fedstale.advise.rules import advise as decide
-from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, Store, parse_seeds, print_json, say, talk
-from fedstale.cli.progress import follow
 from fedstale.core import BadInput, Floats, require
-from fedstale.experiments import schema
-from fedstale.experiments.execute import Stop, execute
-from fedstale.experiments.plan import find, packaged, plan
-from fedstale.experiments.schema import Experiment
-from fedstale.runs import store
+from fedstale.lab import schema
+from fedstale.lab.advise import evidence, lessons, text, trial
+from fedstale.lab.advise.evidence import Evidence, read_numbers, with_task
+from fedstale.lab.advise.measures import Measures, measure, plain
+from fedstale.lab.advise.rules import Advice
+from fedstale.lab.advise.rules import advise as decide
+from fedstale.lab.execute import Stop, execute
+from fedstale.lab.plan import find, packaged, plan
+from fedstale.lab.runs import store
+from fedstale.lab.schema import Experiment
 from fedstale.simulate import Diverged, Interrupted
+from fedstale.view.terminal.console import (
+    AsFormat,
+    ClientsFirst,
+    Config,
+    Format,
+    Store,
+    parse_seeds,
+    print_json,
+    say,
+    talk,
+)
+from fedstale.view.terminal.progress import follow
 
 SOURCES = "a trace, a run's folder or an experiment, or --probs"
 

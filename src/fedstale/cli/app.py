@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import say
 from fedstale.core import BadInput
 from fedstale.simulate import Diverged, Interrupted
+from fedstale.view.terminal.console import say
 
 COMMANDS = {  # name → module in this folder and its function, or its Typer app
     "run": "run:run",

@@ -10,29 +10,37 @@ from typing import Annotated
 
 import typer
 
-from fedstale.advise import lessons
-from fedstale.advise.evidence import of_experiment
-from fedstale.advise.measures import measure
-from fedstale.arena import table
-from fedstale.arena.page import about, page
-from fedstale.arena.records import Contest, read
-from fedstale.arena.scores import logs, standings
-from fedstale.cli.console import AsFormat, Config, Format, Resume, out_option, print_json, print_table, say
-from fedstale.cli.log import Log, logging
-from fedstale.cli.results import command_line
-from fedstale.experiments import contest, suite
-from fedstale.experiments.estimate import estimate
-from fedstale.experiments.executors import Executor, compute, waiting
-from fedstale.experiments.plan import find
-from fedstale.experiments.schema import check
-from fedstale.experiments.spec import override
-from fedstale.experiments.sweep import Cell
+from fedstale.lab.advise import lessons
+from fedstale.lab.advise.evidence import of_experiment
+from fedstale.lab.advise.measures import measure
+from fedstale.lab.arena import contest, suite, table
+from fedstale.lab.arena.estimate import estimate
+from fedstale.lab.arena.page import about, page
+from fedstale.lab.arena.records import Contest, read
+from fedstale.lab.arena.scores import logs, standings
+from fedstale.lab.executors import Executor, compute, waiting
+from fedstale.lab.plan import find
+from fedstale.lab.runs.store import write, write_csv
+from fedstale.lab.schema import check
+from fedstale.lab.spec import override
+from fedstale.lab.sweep import Cell
 from fedstale.registry import RECIPES, import_from
-from fedstale.runs.store import write, write_csv
-from fedstale.trackers.writers import Tracker
+from fedstale.view.terminal.console import (
+    AsFormat,
+    Config,
+    Format,
+    Resume,
+    out_option,
+    print_json,
+    print_table,
+    say,
+)
+from fedstale.view.terminal.log import Log, logging
+from fedstale.view.terminal.results import command_line
+from fedstale.view.trackers.writers import Tracker
 
 app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")
-SUITES = Path(__file__).parents[1] / "arena" / "suites"
+SUITES = Path(__file__).parents[1] / "lab" / "arena" / "suites"
 Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, each with one thread.")]
 On = Annotated[Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")]
 Folder = Annotated[Path, out_option("Folder of the contest: runs, record, page.")]

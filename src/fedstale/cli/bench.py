@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import AsFormat, Format, print_json, print_table
 from fedstale.core import require
+from fedstale.view.terminal.console import AsFormat, Format, print_json, print_table
 
 CHECKOUT = Path(__file__).parents[3]
 

@@ -9,12 +9,12 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedstale.cli.console import AsFormat, Format, print_json, screen
-from fedstale.runs.metrics import WINDOWS, metric
-from fedstale.runs.paired import result
-from fedstale.runs.pairing import Pair, matched, sides
-from fedstale.runs.query import flat
-from fedstale.runs.store import RunFolder
+from fedstale.lab.runs.metrics import WINDOWS, metric
+from fedstale.lab.runs.paired import result
+from fedstale.lab.runs.pairing import Pair, matched, sides
+from fedstale.lab.runs.query import flat
+from fedstale.lab.runs.store import RunFolder
+from fedstale.view.terminal.console import AsFormat, Format, print_json, screen
 
 SIDE = "A run, a folder of runs, or FOLDER:NAME for one algorithm of it, by its label or kind."
 

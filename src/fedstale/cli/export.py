@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from fedstale.cli.console import Store
 from fedstale.cli.show import find
 from fedstale.core import BadInput
-from fedstale.runs import frames
-from fedstale.runs.models import export as write_model
-from fedstale.runs.store import write_csv
-from fedstale.trackers.follow import log_runs
-from fedstale.trackers.writers import Tracker
+from fedstale.lab.runs import frames
+from fedstale.lab.runs.models import export as write_model
+from fedstale.lab.runs.store import write_csv
+from fedstale.view.terminal.console import Store
+from fedstale.view.trackers.follow import log_runs
+from fedstale.view.trackers.writers import Tracker
 
 TABLES = ("csv", "parquet")
 

@@ -8,14 +8,12 @@ from typing import Annotated
 import typer
 
 from fedstale.cli import upkeep
-from fedstale.cli.console import AsFormat, Format, print_json, print_table, say
-from fedstale.cli.log import Log
 from fedstale.cli.members import add, join, leave, need_flower, new_key, remove
 from fedstale.cli.upkeep import Folder
 from fedstale.core import require
-from fedstale.federation import settings
-from fedstale.federation.ops import control, launcher, processes, runner, template
-from fedstale.federation.server.diagnostics import (
+from fedstale.flower.federation import settings
+from fedstale.flower.federation.ops import control, launcher, processes, runner, template
+from fedstale.flower.federation.server.diagnostics import (
     evaluation,
     heard_weight,
     in_words,
@@ -23,11 +21,13 @@ from fedstale.federation.server.diagnostics import (
     scores_in_words,
     write_trace,
 )
-from fedstale.federation.state import roster
-from fedstale.federation.state.manifest import read_line, read_metrics
-from fedstale.runs.query import SILENT, mute
-from fedstale.runs.store import RunFolder
-from fedstale.trackers.follow import following
+from fedstale.flower.federation.state import roster
+from fedstale.flower.federation.state.manifest import read_line, read_metrics
+from fedstale.lab.runs.query import SILENT, mute
+from fedstale.lab.runs.store import RunFolder
+from fedstale.view.terminal.console import AsFormat, Format, print_json, print_table, say
+from fedstale.view.terminal.log import Log
+from fedstale.view.trackers.follow import following
 
 TOO_FEW = 5  # exit status of `run`: trained, but too little of the objective was heard
 app = typer.Typer(
@@ -169,7 +169,7 @@ def _host_names(given: str) -> list[str]:
 def _write_roster(folder: Path, clients: int, hosts: list[str]) -> None:
     """The first roster, with a key for each client; a certificate authority if there are hosts to certify."""
     if hosts:
-        from fedstale.federation.ops.keys import make_authority
+        from fedstale.flower.federation.ops.keys import make_authority
 
         make_authority(folder / "keys", [*hosts, "localhost", "127.0.0.1"])
     members = roster.Roster(0, 0, ())

@@ -10,10 +10,19 @@ import typer
 from rich.table import Table
 
 from fedstale import theory
-from fedstale.advise.evidence import read_numbers, read_trace
-from fedstale.cli.console import AsFormat, ClientsFirst, Config, Format, out_option, print_json, print_table, screen
 from fedstale.core import Floats, Mask, normalised
-from fedstale.runs.store import write_csv
+from fedstale.lab.advise.evidence import read_numbers, read_trace
+from fedstale.lab.runs.store import write_csv
+from fedstale.view.terminal.console import (
+    AsFormat,
+    ClientsFirst,
+    Config,
+    Format,
+    out_option,
+    print_json,
+    print_table,
+    screen,
+)
 
 WATCHED = 5
 
@@ -45,7 +54,7 @@ def inspect(
     out.mkdir(parents=True, exist_ok=True)
     write_csv(numbers, clients)
 
-    from fedstale.plots import trace as plot  # matplotlib is slow to load
+    from fedstale.view.plots import trace as plot  # matplotlib is slow to load
 
     counts = (seen.on.histogram, seen.off.histogram, seen.staleness.histogram)
     title = f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds"

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import AsFormat, Format, Store, print_json, print_table
 from fedstale.core import known
-from fedstale.experiments.plan import packaged
+from fedstale.lab.plan import packaged
+from fedstale.lab.runs import store
+from fedstale.lab.runs.query import run_row
 from fedstale.registry import TABLES
-from fedstale.runs import store
-from fedstale.runs.query import run_row
+from fedstale.view.terminal.console import AsFormat, Format, Store, print_json, print_table
 
 
 def list_names(

@@ -10,9 +10,9 @@ import typer
 
 from fedstale.cli.upkeep import Folder
 from fedstale.core import require
-from fedstale.federation import settings
-from fedstale.federation.ops import control, launcher, processes
-from fedstale.federation.state import roster
+from fedstale.flower.federation import settings
+from fedstale.flower.federation.ops import control, launcher, processes
+from fedstale.flower.federation.state import roster
 
 
 def join(
@@ -79,7 +79,7 @@ def need_flower() -> None:
 
 def _serve(s: settings.Settings, client: int) -> None:
     """Be a client, in this process, until it is stopped."""
-    from fedstale.federation.client.warm import serve
+    from fedstale.flower.federation.client.warm import serve
 
     name = f"client-{client}"
     os.environ |= processes.environment(processes.home(s, name))
@@ -92,6 +92,6 @@ def new_key(folder: Path, client: int, tls: bool) -> str:
     """Make the key of a client; its hash, by which the roster knows it."""
     if not tls:
         return roster.key_of(client)
-    from fedstale.federation.ops.keys import make_node_key
+    from fedstale.flower.federation.ops.keys import make_node_key
 
     return make_node_key(folder / "keys" / f"client-{client}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedstale.core import require
-from fedstale.runs.store import write
+from fedstale.lab.runs.store import write
 
 
 def report(
@@ -20,8 +20,8 @@ def report(
     most: Annotated[int, typer.Option("--settings", min=1, help="Draw at most so many settings.")] = 6,
 ) -> None:
     """One HTML page of curves, tables and who took part; it needs no network."""
-    from fedstale.report import page
-    from fedstale.runs import query
+    from fedstale.lab.runs import query
+    from fedstale.view.page import page
 
     kinds = (".html", ".htm")
     require(out.suffix.lower() in kinds, f"--out must end in {' or '.join(kinds)}, got {out}")

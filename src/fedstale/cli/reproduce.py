@@ -8,14 +8,23 @@ from typing import Annotated
 
 import typer
 
-from fedstale.cli.console import Again, Config, Resume, Seeds, out_option, print_table, say, seeds_override
-from fedstale.cli.log import Log, logging
-from fedstale.cli.results import command_line
-from fedstale.experiments.executors import Executor, compute
-from fedstale.experiments.sweep import cost, planned
-from fedstale.papers import results
-from fedstale.papers.figure import Scale, cells, figures, read
-from fedstale.runs import store
+from fedstale.lab.executors import Executor, compute
+from fedstale.lab.papers import results
+from fedstale.lab.papers.figure import Scale, cells, figures, read
+from fedstale.lab.runs import store
+from fedstale.lab.sweep import cost, planned
+from fedstale.view.terminal.console import (
+    Again,
+    Config,
+    Resume,
+    Seeds,
+    out_option,
+    print_table,
+    say,
+    seeds_override,
+)
+from fedstale.view.terminal.log import Log, logging
+from fedstale.view.terminal.results import command_line
 
 
 class Picture(StrEnum):

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fedstale.cli import console, results, sweeps
-from fedstale.cli.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say
-from fedstale.cli.log import Log, logging
-from fedstale.cli.progress import follow
-from fedstale.experiments import schema, sweep
-from fedstale.experiments.execute import Progress, Stop, ended, execute, require_resumable
-from fedstale.experiments.plan import find
-from fedstale.runs import store
+from fedstale.lab import schema, sweep
+from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumable
+from fedstale.lab.plan import find
+from fedstale.lab.runs import store
 from fedstale.simulate import Diverged
+from fedstale.view.terminal import console, results, sweeps
+from fedstale.view.terminal.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say
+from fedstale.view.terminal.log import Log, logging
+from fedstale.view.terminal.progress import follow
 
 
 def run(

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.cli.console import AsFormat, Format, Store, in_words, print_json, screen
 from fedstale.core import known, require
-from fedstale.runs import store
+from fedstale.lab.runs import store
+from fedstale.view.terminal.console import AsFormat, Format, Store, in_words, print_json, screen
 
 
 def show(
@@ -25,7 +25,7 @@ def show(
     if decisions:
         kinds = (".png", ".pdf", ".svg")
         require(decisions.suffix in kinds, f"--decisions must end in {', '.join(kinds)}, got {decisions}")
-        from fedstale.plots.decisions import decisions as draw  # matplotlib is slow to load
+        from fedstale.view.plots.decisions import decisions as draw  # matplotlib is slow to load
 
         draw(folder, decisions)
     result, metrics = folder.result() if folder.finished else None, folder.metrics()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fedstale.core import BadInput, require
-from fedstale.runs.store import MARKER
+from fedstale.lab.runs.store import MARKER
 
 
 def ui(
@@ -23,11 +23,11 @@ def ui(
 ) -> None:
     """Show runs in the browser while they are computed; nothing leaves this machine."""
     try:
-        from fedstale.report.page import library
-        from fedstale.ui import loopback, server
-        from fedstale.ui.control import Control
-        from fedstale.ui.federation import is_federation
-        from fedstale.ui.index import Index
+        from fedstale.view.live import loopback, server
+        from fedstale.view.live.control import Control
+        from fedstale.view.live.federation import is_federation
+        from fedstale.view.live.index import Index
+        from fedstale.view.page.page import library
     except ImportError as error:
         raise BadInput(f"the page needs {error.name}: pip install 'fedstale[ui]'") from None
     library()  # say now what is missing

@@ -12,11 +12,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from fedstale.cli.console import say
 from fedstale.cli.ui import store_of
-from fedstale.runs.metrics import metric
-from fedstale.runs.status import duration
-from fedstale.ui.index import Index, Row
+from fedstale.lab.runs.metrics import metric
+from fedstale.lab.runs.status import duration
+from fedstale.view.live.index import Index, Row
+from fedstale.view.terminal.console import say
 
 ROWS = 25  # of the table; the others are counted
 SECONDS, PLAIN_SECONDS = 1.0, 10.0  # from one look to the next, on a terminal and elsewhere

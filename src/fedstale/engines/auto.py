@@ -9,10 +9,10 @@ import numpy as np
 
 from fedstale.core import Array, BadInput, Engine, Job, Local, Reply, StepsTogether, Task
 from fedstale.engines.batched.engine import Batched, require_supported
+from fedstale.engines.kernels import load
 from fedstale.engines.machine import cores
 from fedstale.engines.processes.pool import Pool
 from fedstale.engines.serial import Serial
-from fedstale.kernels import load
 from fedstale.tasks.supervised import Supervised
 
 SMALL = 1 << 13  # parameters below which Batched is faster than Serial for any model; measured on CPUs

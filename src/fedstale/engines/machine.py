@@ -4,7 +4,7 @@ import ctypes
 import os
 
 from fedstale.core import Task
-from fedstale.kernels import cores
+from fedstale.engines.kernels import cores
 
 __all__ = ["cores", "keep_memory", "runs_that_fit"]
 

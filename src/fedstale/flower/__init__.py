@@ -10,20 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers and editors do not see what __getattr__ loads
-    from fedstale.federation.client.app import client_app as client_app
-    from fedstale.federation.client.app import task_app as task_app
-    from fedstale.federation.server.app import of_module as of_module
-    from fedstale.federation.server.app import server_app as server_app
-    from fedstale.federation.server.strategy import FedstaleStrategy as FedstaleStrategy
+    from fedstale.flower.federation.client.app import client_app as client_app
+    from fedstale.flower.federation.client.app import task_app as task_app
+    from fedstale.flower.federation.server.app import of_module as of_module
+    from fedstale.flower.federation.server.app import server_app as server_app
+    from fedstale.flower.federation.server.strategy import FedstaleStrategy as FedstaleStrategy
     from fedstale.flower.strategy import FedStale as FedStale
     from fedstale.flower.strategy import Uneven as Uneven
 
 HOMES = {
-    "client_app": "fedstale.federation.client.app",
-    "task_app": "fedstale.federation.client.app",
-    "server_app": "fedstale.federation.server.app",
-    "of_module": "fedstale.federation.server.app",
-    "FedstaleStrategy": "fedstale.federation.server.strategy",
+    "client_app": "fedstale.flower.federation.client.app",
+    "task_app": "fedstale.flower.federation.client.app",
+    "server_app": "fedstale.flower.federation.server.app",
+    "of_module": "fedstale.flower.federation.server.app",
+    "FedstaleStrategy": "fedstale.flower.federation.server.strategy",
     "FedStale": "fedstale.flower.strategy",
     "Uneven": "fedstale.flower.strategy",
 }

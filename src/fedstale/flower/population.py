@@ -22,8 +22,8 @@ from fedstale.core import (
 )
 from fedstale.defence import Defence
 from fedstale.estimators import Intervals
-from fedstale.federation.state.cohorts import Cohorts
-from fedstale.federation.state.resize import resize
+from fedstale.flower.federation.state.cohorts import Cohorts
+from fedstale.flower.federation.state.resize import resize
 from fedstale.memory.memory import KeepsMemory
 from fedstale.registry import ESTIMATORS, recipe
 from fedstale.simulate import require_kind

@@ -12,7 +12,7 @@ from fedstale.defence import Defence
 from fedstale.flower.arrays import Layout, Slot, Values
 from fedstale.flower.population import Clients, Population, Rules
 from fedstale.flower.training import Training
-from fedstale.runs.codec import pack, unpack
+from fedstale.lab.runs.codec import pack, unpack
 
 FORMAT = 1
 

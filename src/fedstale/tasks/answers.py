@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fedstale.core import Array, Ids
-from fedstale.kernels import load
-from fedstale.kernels.stages import Stage
+from fedstale.engines.kernels import load
+from fedstale.engines.kernels.stages import Stage
 from fedstale.tasks.flat import Flat
 from fedstale.tasks.losses import answer
 from fedstale.tasks.split import Lazy, Split

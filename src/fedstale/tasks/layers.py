@@ -8,7 +8,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from fedstale.kernels.stages import Stage
+from fedstale.engines.kernels.stages import Stage
 from fedstale.tasks.flat import Slot
 from fedstale.tasks.models import ChannelsLast
 

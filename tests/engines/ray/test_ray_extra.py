@@ -7,8 +7,8 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.engines import make
-from fedstale.experiments import executors, sweep
-from fedstale.papers import figure
+from fedstale.lab import executors, sweep
+from fedstale.lab.papers import figure
 from tests.engines.slow_tasks import LOCAL, Slow
 
 WANTED = r'^engine ray needs the extra: pip install "fedstale\[ray\]"$'

@@ -19,13 +19,13 @@ pytest.importorskip(
 )
 
 from fedstale.core import BadInput
-from fedstale.experiments import executors
-from fedstale.experiments.sweep import planned
-from fedstale.papers.figure import cells, read
-from fedstale.papers.results import write
-from fedstale.runs import store
+from fedstale.lab import executors
+from fedstale.lab.papers.figure import cells, read
+from fedstale.lab.papers.results import write
+from fedstale.lab.runs import store
+from fedstale.lab.sweep import planned
 from tests.engines.ray.processes import below, gone, title
-from tests.papers.small_figure import small_figure
+from tests.lab.papers.small_figure import small_figure
 
 FIGURE = small_figure(seeds="[1]", rounds=2000, engine="serial", algorithms='["unbiased", "fedau"]', tune="")
 COMMAND = [sys.executable, "-c", "from fedstale.cli.app import main; main()", "reproduce"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Array, Ids, Job, Local
-from fedstale.kernels import load
+from fedstale.engines.kernels import load
 from fedstale.rng import key, stream
 from fedstale.tasks.local import minibatches, steps_of
 

@@ -16,9 +16,9 @@ from fedstale.engines.batched.dense import Dense
 from fedstale.engines.batched.functional import Functional
 from fedstale.engines.batched.linear import Linear
 from fedstale.engines.batched.rows import Rows
+from fedstale.engines.kernels import load
 from fedstale.engines.machine import runs_that_fit
 from fedstale.engines.serial import Serial, cut
-from fedstale.kernels import load
 from fedstale.tasks.local import one_thread
 from fedstale.tasks.split import Split
 from fedstale.tasks.supervised import Supervised

@@ -5,7 +5,7 @@ import torch
 
 from fedstale.engines.batched.chunks import Chunk
 from fedstale.engines.batched.rows import Rows
-from fedstale.kernels import load
+from fedstale.engines.kernels import load
 from fedstale.tasks.supervised import Supervised
 
 PORTION = 8 << 20  # multiplications of one step of a chunk: enough to be worth a thread

@@ -1,0 +1,70 @@
+"""Modules that have moved: their old names work for one release, with a warning that names the new one."""
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {  # old name → new name, the longest first: a package is moved with all that is in it
+    "fedstale.experiments.contest": "fedstale.lab.arena.contest",
+    "fedstale.experiments.estimate": "fedstale.lab.arena.estimate",
+    "fedstale.experiments.suite": "fedstale.lab.arena.suite",
+    "fedstale.cli.progress": "fedstale.view.terminal.progress",
+    "fedstale.cli.console": "fedstale.view.terminal.console",
+    "fedstale.cli.results": "fedstale.view.terminal.results",
+    "fedstale.comparisons": "fedstale.lab.compare",
+    "fedstale.experiments": "fedstale.lab",
+    "fedstale.federation": "fedstale.flower.federation",
+    "fedstale.trackers": "fedstale.view.trackers",
+    "fedstale.kernels": "fedstale.engines.kernels",
+    "fedstale.advise": "fedstale.lab.advise",
+    "fedstale.papers": "fedstale.lab.papers",
+    "fedstale.report": "fedstale.view.page",
+    "fedstale.arena": "fedstale.lab.arena",
+    "fedstale.plots": "fedstale.view.plots",
+    "fedstale.runs": "fedstale.lab.runs",
+    "fedstale.ui": "fedstale.view.live",
+}
+
+
+class OldNames(MetaPathFinder, Loader):
+    """Finds a moved module under its old name and gives the module itself, not a copy."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if new_name(name) else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        new = new_name(spec.name)
+        assert new is not None
+        warnings.warn(
+            f"{spec.name} has moved to {new}; the old name goes with the next release",
+            FutureWarning,
+            stacklevel=2,
+        )
+        module = import_module(new)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own spec back: it was executed under its new name."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+def new_name(name: str) -> str | None:
+    """The name that a moved module has now; None if it has not moved."""
+    for old, new in MOVED.items():
+        if name == old or name.startswith(old + "."):
+            return new + name[len(old) :]
+    return None
+
+
+def keep_old_names() -> None:
+    """Answer imports of old names, before others find a moved package's files under them."""
+    if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
+        sys.meta_path.insert(0, OldNames())

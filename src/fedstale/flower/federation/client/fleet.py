@@ -1,0 +1,196 @@
+"""The connection of one client to the SuperLink, over Flower's own Fleet interface.
+
+A call that does not reach the link is repeated for ever, with pauses that grow from half a second to ten. What the
+link refuses is said in a sentence that names the remedy: Flower itself only says 401.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+from flwr.app import Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import fab_from_proto, message_from_proto, message_to_proto, run_from_proto
+from flwr.proto.fab_pb2 import GetFabRequest
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+    RegisterNodeFleetRequest,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.node_pb2 import Node
+from flwr.proto.run_pb2 import GetRunRequest
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectPushError,
+    inflate_object_from_contents,
+    pull_objects,
+    push_objects,
+)
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from fedstale.flower.federation.client.notes import Notes
+from fedstale.flower.federation.client.trouble import refusal, unreachable
+from fedstale.flower.federation.ops.keys import certificate, private_key
+
+PAUSES = (0.5, 10.0)  # seconds before a call is repeated: at first, and at most
+INTERVAL = 15.0  # the link considers a client offline two intervals after its last heartbeat
+TIMEOUT = 15.0  # seconds without any sign of the link after which a call is repeated
+BEAT = 5.0  # seconds between heartbeats, so that some may be lost
+
+
+class Refused(Exception):
+    """The link does not admit this client; the text says why and what to do."""
+
+
+class Ended(Exception):
+    """Nobody waits for this message any more: its run has ended, or it is gone from the link."""
+
+
+class Fleet:
+    """Signs a client in, keeps it online with heartbeats, and carries its messages."""
+
+    def __init__(self, address: str, authority: Path | None, key: Path, notes: Notes) -> None:
+        """`authority` is the certificate that the link's is checked against; None is a link without TLS."""
+        private = private_key(key)
+        self.address, self.notes, self.public = address, notes, public_key_to_bytes(private.public_key())
+        self.proven, self.node, self._over = authority is not None, Node(), threading.Event()
+        self.client = FleetHttpClient.from_server_address(
+            address, authority is None, certificate(authority) if authority else None,
+            [
+                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+                NodeAuthHttpInterceptor(private, private.public_key()),
+            ],
+        )  # fmt: skip
+        self.client._client.timeout = TIMEOUT  # pinned version: 30 s, long for a cable that was pulled
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def sign_in(self) -> None:
+        """Come online under the node number of this key; raises Refused."""
+        known = self.notes.node
+        if known is not None:  # killed or cut off: the link may still consider it online, and would refuse
+            with suppress(Refused, Ended):
+                beat = SendNodeHeartbeatRequest(node=Node(node_id=known), heartbeat_interval=INTERVAL)
+                if self._call(self.client.SendNodeHeartbeat, beat).success:
+                    self._signed_in(known)
+                    return
+        if not self.proven:
+            with suppress(Refused, Ended):  # this key is registered already
+                self._call(self.client.RegisterNode, RegisterNodeFleetRequest(public_key=self.public))
+        activate = ActivateNodeRequest(public_key=self.public, heartbeat_interval=INTERVAL)
+        self._signed_in(int(self._call(self.client.ActivateNode, activate).node_id))
+
+    def _signed_in(self, node: int) -> None:
+        self.node = Node(node_id=node)
+        self.notes.signed_in(node)
+
+    def close(self) -> None:
+        """Go offline, and say so to the link."""
+        self._over.set()
+        if self.node.node_id:
+            with suppress(httpx.HTTPError, RuntimeError):
+                self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
+        self.client.close()
+
+    def receive(self) -> tuple[Message, Any] | None:
+        """The next message for this client, without its content, and the tree of its parts."""
+        answer = self._call(self.client.PullMessages, PullMessagesRequest(node=self.node))
+        if not answer.messages_list:
+            return None
+        return message_from_proto(answer.messages_list[0]), answer.message_object_trees[0]
+
+    def with_content(self, run: int, tree: Any) -> Message:
+        """The message with its content."""
+        pull = make_pull_object_fn_protobuf(
+            lambda request: self._call(self.client.PullObject, request), self.node, run
+        )
+        parts = [part.object_id for part in iterate_object_tree(tree)]
+        try:
+            contents = pull_objects(parts, pull, initial_backoff=0.05, backoff_cap=1.0)
+        except ObjectPullError as error:
+            raise Ended(str(error)) from None
+        confirm = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=tree.object_id)
+        self._call(self.client.ConfirmMessageReceived, confirm)
+        message = inflate_object_from_contents(tree.object_id, contents)
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        assert isinstance(message, Message), "the link hands out messages"
+        return message
+
+    def app(self, run: int) -> tuple[Any, Any]:
+        """The run with this number, and its app in Flower's format."""
+        found = run_from_proto(self._call(self.client.GetRun, GetRunRequest(node=self.node, run_id=run)).run)
+        request = GetFabRequest(node=self.node, hash_str=found.fab_hash, run_id=run)
+        return found, fab_from_proto(self._call(self.client.GetFab, request).fab)
+
+    def send(self, reply: Message, seconds: float) -> None:
+        """Send a reply, which took so many seconds to make."""
+        run = reply.metadata.run_id
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        with no_object_id_recompute():
+            bare = remove_content_from_message(reply) if reply.has_content() else reply
+            answer = self._call(
+                self.client.PushMessages,
+                PushMessagesRequest(
+                    node=self.node, messages_list=[message_to_proto(bare)],
+                    message_object_trees=[get_object_tree(reply)], clientapp_runtime_list=[seconds],
+                ),
+            )  # fmt: skip
+            push = make_push_object_fn_protobuf(
+                lambda request: self._call(self.client.PushObject, request), self.node, run, answer.session_id
+            )
+            try:
+                push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(answer.objects_to_push))
+            except ObjectPushError as error:
+                raise Ended(str(error)) from None
+
+    def _beat(self) -> None:
+        """Heartbeats in a thread of their own, also while the client trains."""
+        while not self._over.wait(BEAT):
+            if self.node.node_id:
+                with suppress(httpx.HTTPError, RuntimeError):
+                    beat = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=INTERVAL)
+                    self.client.SendNodeHeartbeat(beat)
+
+    def _call(self, method: Callable[[Any], Any], request: Any) -> Any:
+        """The answer to a request, repeated until the link can be reached; raises Refused or Ended."""
+        pause, longest = PAUSES
+        while True:
+            try:
+                answer = method(request)
+                self.notes.tell("online" if self.node.node_id else "signing in")
+                return answer
+            except httpx.TransportError as error:
+                self.notes.tell(unreachable(self.address, error))
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code in (401, 412):
+                    raise Refused(refusal(error.response)) from None
+                if error.response.status_code < 500 and error.response.status_code != 429:
+                    raise Ended(
+                        f"the link answers {error.response.status_code}: {error.response.text[:200]}"
+                    ) from None
+                self.notes.tell(
+                    f"the link at {self.address} is in trouble: it answers {error.response.status_code}"
+                )
+            time.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(2 * pause, longest)

@@ -1,0 +1,171 @@
+"""Commands to the SuperLink: register clients, start, watch and stop runs."""
+
+import json
+import os
+import subprocess
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import IO, Any
+
+from fedstale.core import BadInput
+from fedstale.flower.federation.ops import launcher, processes
+from fedstale.flower.federation.ops.gate import control_token
+from fedstale.flower.federation.settings import Settings
+from fedstale.flower.federation.state import roster
+from fedstale.lab.runs.store import write
+
+
+class Refused(BadInput):
+    """The SuperLink refused a command, or cannot be reached."""
+
+
+def flwr(s: Settings, *arguments: str, patience: float = 60.0) -> dict[str, Any]:
+    """Run one `flwr` command against this federation's link and return its JSON answer."""
+    home = s.folder / "flwr"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write(home / "config.toml", lambda file: file.write(_connection(s).encode()))
+    write(home / "credentials.yaml", partial(_write_credentials, s))
+    command = [str(processes.BIN / "flwr"), *arguments, "--format", "json"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=processes.environment(home), timeout=patience,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise Refused(f"flwr {arguments[0]} did not end within {patience:g} s") from None
+    answer = _json(done.stdout)
+    if done.returncode or not answer.get("success", True):
+        why = answer.get("error-message") or done.stderr.strip() or done.stdout.strip()
+        raise Refused(f"flwr {' '.join(arguments[:2])}: {str(why)[-500:]}")
+    return answer
+
+
+def _json(text: str) -> dict[str, Any]:
+    start = text.find("{")
+    try:
+        return dict(json.loads(text[start:])) if start >= 0 else {}
+    except ValueError:
+        return {}
+
+
+def _connection(s: Settings) -> str:
+    link = s.file.link
+    trust = f'root-certificates = "{(s.folder / "keys" / "ca.pem").resolve()}"' if link.tls else "insecure = true"
+    name = launcher.CONNECTION
+    return f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "{link.host}:{link.port}"\n{trust}\n'
+
+
+def _write_credentials(s: Settings, file: IO[bytes]) -> None:
+    """The token for commands, as `flwr` keeps the tokens of accounts, for its owner only; JSON is YAML, too."""
+    os.fchmod(file.fileno(), 0o600)
+    found = {"authn-type": "oidc", "oidc-access-token": control_token(s.folder), "oidc-refresh-token": "none"}
+    account = f"flower.account-auth.{s.file.link.host}:{s.file.link.port}"
+    coded = {f"{account}.{name}": b64encode(value.encode()).decode() for name, value in found.items()}
+    file.write(json.dumps(coded).encode())
+
+
+class Signed:
+    """Puts the token for commands into every request of Flower's client."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    def intercept(self, context: Any, call_next: Any) -> Any:
+        """What Flower calls with a request that is about to be sent."""
+        context.request.headers["authorization"] = f"Bearer {self.token}"
+        return call_next(context)
+
+
+@contextmanager
+def _connected(s: Settings) -> Iterator[Any]:
+    """Flower's client of the link's control interface; raises Refused for all that goes wrong with it."""
+    import httpx
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    from fedstale.flower.federation.ops.keys import certificate
+
+    link = s.file.link
+    authority = certificate(s.folder / "keys" / "ca.pem") if link.tls else None
+    marks = [RuntimeVersionHttpInterceptor(component_name="flwr CLI"), Signed(control_token(s.folder))]
+    try:
+        with ControlHttpClient.from_server_address(
+            f"{link.host}:{link.port}", not link.tls, authority, marks
+        ) as client:
+            yield client
+    except httpx.HTTPStatusError as error:
+        raise Refused(f"the link answers {error.response.status_code}: {error.response.text[:500]}") from None
+    except httpx.HTTPError as error:
+        raise Refused(f"the link at {link.host}:{link.port} cannot be reached: {error}") from None
+
+
+def register(s: Settings) -> int:
+    """Register the keys of the roster with the link, over one connection; returns how many were new."""
+    if not s.file.link.tls:
+        return 0
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+
+    from fedstale.flower.federation.ops.keys import public_pem
+
+    new = 0
+    with _connected(s) as client:
+        for member in roster.read(s.roster).members:
+            pem = public_pem(s.folder / "keys" / f"client-{member.id}.pub")
+            new += _unless_known(client.RegisterNode, RegisterNodeRequest(public_key=pem))
+    return new
+
+
+def _unless_known(register_node: Any, request: Any) -> int:
+    """1 if the link takes this key, 0 if it knows it already."""
+    import httpx
+
+    try:
+        register_node(request)
+    except httpx.HTTPStatusError as error:
+        if "already in use" not in error.response.text:
+            raise
+        return 0
+    return 1
+
+
+def submit(s: Settings) -> int:
+    """Start the server's app; returns the number of the run."""
+    where = json.dumps(str(s.folder.resolve()))
+    answer = flwr(s, "run", str(s.app), launcher.CONNECTION, "--run-config", f"federation={where}")
+    return int(answer["run-id"])
+
+
+def run_state(s: Settings, run: int) -> tuple[str, str]:
+    """The status of a run (pending, starting, running or finished) and how it ended."""
+    from flwr.proto.control_pb2 import ListRunsRequest
+
+    with _connected(s) as client:
+        found = client.ListRuns(ListRunsRequest(run_id=run)).run_dict
+    return (found[run].status.status, found[run].status.sub_status) if run in found else ("finished", "unknown")
+
+
+def halt(s: Settings, run: int) -> None:
+    """Stop a run."""
+    from flwr.proto.control_pb2 import StopRunRequest
+
+    with _connected(s) as client:
+        client.StopRun(StopRunRequest(run_id=run))
+
+
+def wait_until_ready(s: Settings, patience: float = 60.0) -> None:
+    """Wait until the link answers; raises Refused if it does not within `patience` seconds."""
+    from flwr.proto.control_pb2 import ListRunsRequest
+
+    until = time.monotonic() + patience
+    while True:
+        try:
+            with _connected(s) as client:
+                client.ListRuns(ListRunsRequest(limit=1))
+            return
+        except Refused:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)

@@ -1,0 +1,121 @@
+"""The federation's own certificate authority (CA), the server's certificate, and the clients' keys.
+
+Private keys have mode 600. The CA's key is only needed to issue another server certificate: keep it offline.
+"""
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedstale.core import BadInput
+from fedstale.flower.federation.state.roster import key_hash
+
+YEARS = 5
+AUTHORITY = "fedstale federation CA"  # name of the issuer
+
+
+def make_authority(folder: Path, hosts: Sequence[str]) -> None:
+    """Write ca.key, ca.pem, server.key and server.pem; the server's certificate is valid for these hosts."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    ca_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    ca = (
+        _certificate(AUTHORITY, ca_key, is_ca=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA384())
+    )
+    server = (
+        _certificate(hosts[0][:64], server_key, is_ca=False)  # as long as the name of a subject may be
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative(h) for h in hosts]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA384())
+    )
+    for name, key, certificate in (("ca", ca_key, ca), ("server", server_key, server)):
+        _write_private(folder / f"{name}.key", key, serialization.PrivateFormat.PKCS8)
+        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def make_node_key(path: Path) -> str:
+    """Write a client's key pair to `path` and `path`.pub; returns the hash of the public key."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = ec.generate_private_key(ec.SECP384R1())
+    _write_private(path, key, serialization.PrivateFormat.OpenSSH)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    path.with_suffix(".pub").write_bytes(public + b"\n")
+    return public_hash(path.with_suffix(".pub"))
+
+
+def certificate(path: Path) -> bytes:
+    """The certificate of an authority, as the file has it."""
+    content = path.read_bytes()
+    try:
+        x509.load_pem_x509_certificate(content)
+    except ValueError:
+        raise BadInput(f"{path} must hold a certificate in PEM format, and does not") from None
+    return content
+
+
+def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A client's private key, from a file in OpenSSH format."""
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # another format, a passphrase
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInput(f"{path} must hold an EC private key in OpenSSH format, without a passphrase, and does not")
+    return key
+
+
+def public_pem(path: Path) -> bytes:
+    """A public key in OpenSSH format, encoded as Flower hands it to the server."""
+    try:
+        key = serialization.load_ssh_public_key(path.read_bytes())
+    except (ValueError, UnsupportedAlgorithm):
+        raise BadInput(f"{path} must hold a public key in OpenSSH format, and does not") from None
+    pem: bytes = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return pem
+
+
+def public_hash(path: Path) -> str:
+    """The hash of a public key in OpenSSH format, by which the roster names it."""
+    return key_hash(public_pem(path))
+
+
+def _certificate(subject: str, key: ec.EllipticCurvePrivateKey, is_ca: bool) -> x509.CertificateBuilder:
+    """A certificate of the federation's CA, to be signed."""
+    now = datetime.datetime.now(datetime.UTC)
+    usage = x509.KeyUsage(
+        digital_signature=not is_ca, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=is_ca, crl_sign=is_ca, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, AUTHORITY)]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
+        .add_extension(usage, critical=True)
+    )
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))

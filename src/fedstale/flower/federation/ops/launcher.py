@@ -1,0 +1,184 @@
+"""Start the parts of a federation: the link, which clients connect to, and the clients.
+
+DIR/federation.toml, roster.json, app/   written by the user
+DIR/keys/                                CA, server certificate, client keys
+DIR/link.sqlite                          database of Flower's SuperLink
+DIR/state/                               state of the server (state/ledger.py)
+DIR/logs/, pids/, flwr/, homes/          of the processes; only the owner can read them
+"""
+
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedstale.core import BadInput, require
+from fedstale.flower.federation.client.notes import noted
+from fedstale.flower.federation.ops.keeper import ensure
+from fedstale.flower.federation.ops.processes import (
+    BIN,
+    EXECUTOR,
+    home,
+    names,
+    pid_of,
+    reap,
+    spawn,
+    started,
+    stop,
+    wanted,
+)
+from fedstale.flower.federation.settings import Settings
+
+CONNECTION = "fedstale"
+Command = list[str | Path]
+
+
+def start_link(s: Settings) -> int:
+    """Start the SuperLink, with the executor of the server's app, and wait until it listens; returns its pid."""
+    link, keys = s.file.link, s.folder / "keys"
+    command: Command = [
+        sys.executable, "-m", "fedstale.flower.federation.ops.superlink", s.folder.resolve(),
+        "--host", link.host, "--port", str(link.port),
+        "--database", s.folder / "link.sqlite", "--disable-runtime-dependency-installation",
+    ]  # fmt: skip
+    if link.tls:
+        for name, file in (("certfile", "server.pem"), ("keyfile", "server.key"), ("ca-certfile", "ca.pem")):
+            command += [f"--ssl-{name}", keys / file]
+        command.append("--enable-supernode-auth")
+    else:
+        command.append("--insecure")
+    pid = _with_executor(s, "link", command, f"{link.host}:{link.port}", keys / "ca.pem" if link.tls else None)
+    ensure(s)
+    wait_for_port(link.host, link.port, pid)
+    return pid
+
+
+def start_client(s: Settings, client: int, isolated: bool = False) -> int:
+    """Start a client of the roster and return its pid; an isolated one trains in a new process per message."""
+    name, key = f"client-{client}", private_key(s, client)
+    if isolated:
+        pid = _start_supernode(s, client, key)
+    else:
+        join: Command = ["federation", "join", s.folder.resolve(), str(client), "--foreground"]
+        pid = spawn(s, name, [sys.executable, "-m", "fedstale", *join])
+    ensure(s)
+    return pid
+
+
+def start_run(s: Settings) -> int:
+    """Start `fedstale federation run` in the background; keepers start it again until all rounds are committed."""
+    pid = spawn(s, "run", [sys.executable, "-m", "fedstale", "federation", "run", s.folder.resolve()])
+    ensure(s)
+    return pid
+
+
+def _start_supernode(s: Settings, client: int, key: Path) -> int:
+    """Flower's own client, which starts a process for every message."""
+    link, port = s.file.link, str(free_port())
+    command: Command = [
+        BIN / "flower-supernode", "--superlink", f"{link.host}:{link.port}",
+        "--host", "127.0.0.1", "--port", port, "--node-config", f'client={client} own="{s.own(client)}"',
+    ]  # fmt: skip
+    if link.tls:
+        command += ["--root-certificates", s.folder / "keys" / "ca.pem", "--auth-supernode-private-key", key]
+    else:
+        command.append("--insecure")
+    return _with_executor(s, f"client-{client}", command, f"127.0.0.1:{port}", None)
+
+
+def _with_executor(s: Settings, name: str, command: Command, address: str, authority: Path | None) -> int:
+    """Start a process of Flower and, as a process of its own that can be restarted, what it would start itself."""
+    secret: Command = ["--superexec-auth-secret-file", _secret(s, name)]
+    pid = spawn(s, name, [*command, "--isolation", "process", *secret])
+    trust: Command = ["--root-certificates", authority] if authority else ["--insecure"]
+    spawn(s, name + EXECUTOR, [BIN / "flower-superexec", "--runtime-api-address", address, *trust, *secret])
+    return pid
+
+
+def _secret(s: Settings, name: str) -> Path:
+    """A file with a secret that only this process and its executor can read."""
+    file = home(s, name) / "secret"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(secrets.token_bytes(32))
+    return file
+
+
+def private_key(s: Settings, client: int) -> Path:
+    """The file of a client's private key; without TLS one is made here, so that its node number stays."""
+    from fedstale.flower.federation.ops import keys
+
+    if s.file.link.tls:
+        key = s.folder / "keys" / f"client-{client}"
+        require(key.exists(), f"there is no private key {key} for client {client}")
+        keys.private_key(key)
+        return key
+    key = home(s, f"client-{client}") / "key"
+    if not key.exists():
+        keys.make_node_key(key)
+    return key
+
+
+def stop_all(s: Settings, patience: float = 10.0, hard: bool = False) -> dict[str, bool]:
+    """Stop everything that was started from this folder; the link last, so that clients can say good-bye."""
+    rest = [name for name in names(s) if not name.startswith("link")]
+    return stop(s, *rest, patience=patience, hard=hard) | stop(s, "link", patience=patience, hard=hard)
+
+
+def stay(s: Settings, name: str) -> None:
+    """Stay while a process is wanted, and stop it when this one is stopped with SIGTERM or Ctrl-C."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        while wanted(s, name):
+            time.sleep(1)
+    finally:
+        stop(s, name)
+
+
+def client_state(s: Settings, client: int) -> str:
+    """What the process of a client on this machine says of itself: "online", or what is in the way."""
+    name = f"client-{client}"
+    said = noted(home(s, name))
+    return str(said["state"]) if said and said.get("pid") == pid_of(s, name) else "starting"
+
+
+def wait_for_clients(s: Settings, clients: Sequence[int], patience: float = 15.0) -> dict[int, str]:
+    """Wait until the clients are online or say what is in the way; returns what they say."""
+    until = time.monotonic() + patience
+    while True:
+        states = {k: client_state(s, k) for k in clients}
+        if time.monotonic() > until or not {"starting", "signing in"} & {*states.values()}:
+            return states
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def wait_for_port(host: str, port: int, pid: int, patience: float = 60.0) -> None:
+    """Wait until process `pid` listens; raises BadInput if it ends, or does not within `patience` seconds."""
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        reap(pid)
+        require(started(pid) is not None, "the link ended at once; logs/link.log says why")
+        if listens(host, port):
+            return
+        time.sleep(0.2)
+    raise BadInput(f"nothing listens on {host}:{port} after {patience:g} s; logs/link.log says why")

@@ -1,0 +1,69 @@
+"""Flower's SuperLink behind our gate: `python -m fedstale.flower.federation.ops.superlink DIR --host … --port …`.
+
+DIR is the federation's folder; the other arguments are those of `flower-superlink`.
+"""
+
+import binascii
+import datetime
+import logging
+import sqlite3
+import sys
+from base64 import b64decode
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+from flwr.superlink import extensions
+from flwr.superlink.cli.flower_superlink import flower_superlink
+
+from fedstale.flower.federation.client.trouble import AHEAD, BEHIND
+from fedstale.flower.federation.ops.connections import hurry
+from fedstale.flower.federation.ops.gate import Gate, Headers, control_token, reply_limit
+from fedstale.flower.federation.state import roster
+
+SPARE = 64 << 20  # bytes that deleted messages may leave in the database
+
+
+def main() -> None:
+    """Run the link; the gate is the outermost middleware of its app (pinned version: an extension's place)."""
+    folder = Path(sys.argv.pop(1))
+    known = partial(proven, folder) if "--enable-supernode-auth" in sys.argv else lambda headers: True
+    gate = extensions.Middleware(
+        Gate, token=control_token(folder), limit=partial(reply_limit, folder), proven=known
+    )
+    extensions.get_middleware = lambda: (gate,)
+    hurry()
+    logging.getLogger("uvicorn.access").addFilter(lambda record: False)  # a line per poll of each client
+    compact(folder / "link.sqlite")
+    flower_superlink()
+
+
+def proven(folder: Path, headers: Headers) -> bool:
+    """Whether a client of the roster has signed a request, as Flower checks it, but only after reading the body."""
+    try:
+        key, signature = (
+            b64decode(headers[name], validate=True) for name in (b"flwr-public-key", b"flwr-signature")
+        )
+        stamp = headers[b"flwr-timestamp"]
+        age = (
+            datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(stamp.decode())
+        ).total_seconds()
+        known = roster.key_hash(key) in roster.read(folder / "roster.json").by_key()
+        return known and -AHEAD < age < BEHIND and verify_signature(bytes_to_public_key(key), stamp, signature)
+    except (KeyError, ValueError, TypeError, binascii.Error, OSError):  # BadInput is a ValueError
+        return False
+
+
+def compact(database: Path) -> None:
+    """Give back the room of deleted messages, if there is much of it; nobody uses the database yet."""
+    if not database.exists():
+        return
+    with suppress(sqlite3.Error), closing(sqlite3.connect(database)) as opened:  # the link will say what is wrong
+        free, page = (opened.execute(f"PRAGMA {what}").fetchone()[0] for what in ("freelist_count", "page_size"))
+        if free * page > SPARE:
+            opened.execute("VACUUM")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""One exchange of a round: orders go out, replies come in, and each is checked before it counts."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedstale.core import Array
+from fedstale.flower.federation.protocol.link import Arrival, Fault, Link, Order, Void
+from fedstale.flower.federation.protocol.validation import Accepted, Rejected, check
+from fedstale.flower.federation.settings import RoundSection
+
+SHORTEST, SHARE = 0.2, 0.1  # between two pulls: seconds at least, and the share of the time since the orders
+
+
+class Outcome(NamedTuple):
+    """The good replies, and the rejected ones with their reasons; all other clients were absent."""
+
+    accepted: dict[int, Accepted]
+    rejected: dict[int, str]
+
+    def without(self, lies: Mapping[int, str]) -> "Outcome":
+        """The outcome with these clients rejected, too: client → why."""
+        return Outcome({i: a for i, a in self.accepted.items() if i not in lies}, {**self.rejected, **lies})
+
+
+Buffer = Mapping[int, Array]
+
+
+def _buffer(orders: Sequence[Order]) -> Buffer:
+    """A row for the update of each client, by ascending client number, all in one array."""
+    d = max((len(o.params) if o.train else int(o.evaluate) for o in orders), default=0)
+    rows = np.empty((len(orders), d), np.float32)
+    return {client: rows[k] for k, client in enumerate(sorted(o.client for o in orders))}
+
+
+class Exchange:
+    """Sends orders, and pulls replies in small groups until all clients have answered, have left, or time is up."""
+
+    def __init__(self, link: Link, settings: RoundSection) -> None:
+        self.link, self.settings = link, settings
+        self.strays: list[str] = []  # replies that belong to no order
+        self.late: set[int] = set()  # clients that were still waited for when the last exchange ended
+
+    def __call__(self, orders: Sequence[Order], enough: int | None = None) -> Outcome:
+        """What comes of the orders, or of the first `enough` good replies; raises Void if the link fails."""
+        waiting = self._send(orders)
+        sent, answered = list(waiting), dict[str, Order]()
+        try:
+            return self._collect(waiting, answered, _buffer(orders), len(orders) if enough is None else enough)
+        finally:
+            self.late = {order.client for order in waiting.values()}
+            self.link.forget([handle for handle in sent if handle not in answered])
+
+    def _collect(
+        self, waiting: dict[str, Order], answered: dict[str, Order], buffer: Buffer, enough: int
+    ) -> Outcome:
+        outcome, until = Outcome({}, {}), self.link.now() + self.settings.deadline
+        sent = looked = self.link.now()
+        while waiting:
+            came, handles = (
+                0,
+                sorted(waiting, key=lambda handle: waiting[handle].token),
+            )  # random: no client is favoured
+            for k in range(0, len(handles), self.settings.group):
+                if len(outcome.accepted) >= enough:
+                    break
+                for arrival in self.link.pull(handles[k : k + self.settings.group]):
+                    came += self._take(arrival, waiting, answered, outcome, buffer)
+            now = self.link.now()
+            if now >= until or not waiting or len(outcome.accepted) >= enough:
+                break
+            if now - looked >= self.settings.poll:
+                self._drop_offline(waiting)
+                looked = now
+            if not came:  # a reply that came quickly is seen quickly
+                pause = max(SHARE * (now - sent), SHORTEST)
+                self.link.sleep(min(pause, self.settings.poll, until - now))
+        return outcome
+
+    def _send(self, orders: Sequence[Order]) -> dict[str, Order]:
+        waiting: dict[str, Order] = {}
+        for k in range(0, len(orders), self.settings.group):
+            group = orders[k : k + self.settings.group]
+            handles = self.link.send(group, self.settings.deadline)
+            if len(handles) != len(group) or None in handles:
+                raise Void("the link did not take every order")
+            waiting |= {str(handle): order for handle, order in zip(handles, group, strict=True)}
+        return waiting
+
+    def _take(
+        self, a: Arrival, waiting: dict[str, Order], answered: dict[str, Order], out: Outcome, buffer: Buffer
+    ) -> int:
+        """Check an arrival; returns 1 if it settles an order, else 0."""
+        if a.message in answered:  # the first answer stands
+            out.rejected.setdefault(answered[a.message].client, "duplicate")
+            return 0
+        if a.message not in waiting:
+            self.strays.append(a.reason or "not asked for")
+            return 0
+        order = answered[a.message] = waiting.pop(a.message)
+        if a.fault is Fault.infrastructure:
+            raise Void(a.reason or "the link lost a message")
+        if a.fault is not Fault.absent:
+            try:
+                out.accepted[order.client] = _accepted(a, order, buffer[order.client])
+            except Rejected as reason:
+                out.rejected[order.client] = str(reason)
+        return 1
+
+    def _drop_offline(self, waiting: dict[str, Order]) -> None:
+        """Do not wait for clients that have left the network."""
+        online = self.link.online()
+        for handle in [h for h, order in waiting.items() if order.node not in online]:
+            del waiting[handle]
+
+
+def _accepted(a: Arrival, order: Order, row: Array) -> Accepted:
+    """The checked reply in an arrival; raises Rejected."""
+    if a.fault is Fault.rejected:
+        raise Rejected(a.reason or "the client failed")
+    if a.node != order.node:
+        raise Rejected("wrong sender")
+    if a.body is None:
+        raise Rejected("malformed")
+    return check(a.body, order, row)

@@ -1,0 +1,177 @@
+"""Flower's Grid as the link of the round loop.
+
+It adds what Grid does not have: calls end after a while instead of being repeated for ever, a reply that is
+too large is not pulled to its end, and errors are sorted by whether the client or the link caused them.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, inflate_object_from_contents, pull_objects
+
+from fedstale.flower.federation.protocol.link import Arrival, Fault, LinkDown, Order
+from fedstale.flower.federation.protocol.messages import WHO, kind_of, pack_order, unpack_body
+from fedstale.flower.federation.state.roster import key_hash
+
+ROOM = 1 << 20  # bytes of a reply besides its update
+PATIENCE = 20.0  # seconds that a call to the SuperLink is repeated
+UPLOAD = 10.0  # seconds that a reply which is announced may take to be complete
+GROUP = 100  # orders that are given up in one call
+OBJECTS = 10_000  # parts of a reply
+REASONS = {
+    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: (Fault.rejected, "the client's app does not load"),
+    ErrorCode.CLIENT_APP_RAISED_EXCEPTION: (Fault.rejected, "the client's app raised an exception"),
+    ErrorCode.MOD_FAILED_PRECONDITION: (Fault.rejected, "the client's app raised an exception"),
+    ErrorCode.INVALID_FAB: (Fault.rejected, "the client does not trust the app"),
+    ErrorCode.CLIENT_APP_CRASHED: (Fault.absent, "the client's app crashed"),
+    ErrorCode.MESSAGE_UNAVAILABLE: (Fault.absent, "the message expired"),
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: (Fault.absent, "the reply expired"),
+    ErrorCode.NODE_UNAVAILABLE: (Fault.absent, "offline"),
+}
+
+
+class TooLarge(Exception):
+    """More bytes than a reply may have."""
+
+
+class GridLink:
+    """A Grid as a Link; with `proven`, nodes authenticate with their keys."""
+
+    def __init__(self, grid: Any, proven: bool, keys: Mapping[int, str] | None = None, size: int = 0) -> None:
+        """`keys` are the clients' keys, for nodes that are only asked who they are; `size` is that of an update."""
+        self.grid, self.proven, self.keys, self.size = grid, proven, dict(keys or {}), size
+        self.who: dict[int, str | None] = {}  # node → key, of the nodes that were asked
+        self.left: list[str] = []  # orders that were given up before they were answered
+        grid._retry_invoker.max_time = PATIENCE  # pinned version: Grid itself repeats for ever
+
+    def online(self) -> Mapping[int, str]:
+        with _reaching():
+            nodes = list(self.grid.get_nodes())
+        if self.proven:
+            return {node.node_id: key_hash(node.public_key) for node in nodes}
+        self._ask([node.node_id for node in nodes if node.node_id not in self.who])
+        return {node.node_id: key for node in nodes if (key := self.who.get(node.node_id))}
+
+    def send(self, orders: Sequence[Order], ttl: float) -> Sequence[str | None]:
+        messages = [Message(pack_order(o), o.node, kind_of(o), ttl=ttl, group_id=str(o.t)) for o in orders]
+        with _reaching():
+            return list(self.grid.push_messages(messages))
+
+    def pull(self, messages: Sequence[str]) -> Sequence[Arrival]:
+        with _reaching():
+            return [self._arrival(*found) for found in self._pull(messages)]
+
+    def forget(self, messages: Sequence[str]) -> None:
+        """Delete orders that were not answered in time; if an answer may still come, after a later exchange."""
+        self.left += messages
+        done = set[str]()
+        with suppress(LinkDown), _reaching():
+            for k in range(0, len(self.left), GROUP):
+                some = self.left[k : k + GROUP]
+                answer = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=some))
+                for proto in answer.messages_list:
+                    self._delete(proto.metadata.message_id, proto.metadata.reply_to_message_id)
+                    done.add(proto.metadata.reply_to_message_id)
+        self.left = [handle for handle in self.left if handle not in done]
+
+    def _delete(self, *names: str) -> None:
+        """Let the link delete the content of messages, which it keeps until it is told that they were received."""
+        for name in names:
+            self.grid._runtime_client.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(
+                    node=self.grid.node, run_id=self.grid.run.run_id, message_object_id=name
+                )
+            )
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _arrival(self, handle: str, message: Message | None, trouble: str) -> Arrival:
+        if message is None:
+            return Arrival(handle, None, None, Fault.rejected if trouble == "too large" else Fault.absent, trouble)
+        if message.has_error():
+            fault, reason = REASONS.get(message.error.code, (Fault.rejected, "unknown error"))
+            return Arrival(handle, None, None, fault, reason)
+        return Arrival(handle, message.metadata.src_node_id, unpack_body(message.content))
+
+    def _pull(self, handles: Sequence[str]) -> list[tuple[str, Message | None, str]]:
+        """Grid.pull_messages with limits of size and time: (handle, message or None, what went wrong)."""
+        client, node, run = self.grid._runtime_client, self.grid.node, self.grid.run.run_id
+        answer = client.PullMessages(PullAppMessagesRequest(message_ids=list(handles)))
+        found: list[tuple[str, Message | None, str]] = []
+        for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
+            handle, name = proto.metadata.reply_to_message_id, proto.metadata.message_id
+            limited = _limited(make_pull_object_fn_protobuf(client.PullObject, node, run), self.size + ROOM)
+            try:
+                ids = [part.object_id for part in iterate_object_tree(tree)]
+                if len(ids) > OBJECTS:
+                    raise TooLarge
+                contents = pull_objects(ids, limited, max_time=UPLOAD)
+                message = inflate_object_from_contents(name, contents)
+                found.append((handle, message, "") if isinstance(message, Message) else (handle, None, "malformed"))
+            except ObjectPullError:
+                found.append((handle, None, "the reply is not complete"))
+            except TooLarge:
+                found.append((handle, None, "too large"))
+            except (httpx.HTTPError, OSError):
+                raise
+            except Exception:  # whatever a hostile reply makes the decoder do
+                found.append((handle, None, "malformed"))
+            usual = found[-1][1] is not None and not found[-1][1].has_error()  # its order was received and deleted
+            self._delete(*([name] if usual else [name, handle]))
+        return found
+
+    def _ask(self, nodes: Sequence[int]) -> None:
+        """Ask nodes for their client number. This proves nothing: it is for trying things out."""
+        if not nodes:
+            return
+        with _reaching():
+            content = RecordDict({"order": ConfigRecord({"t": 0})})
+            sent = self.grid.push_messages([Message(content, node, WHO, ttl=60.0) for node in nodes])
+            handles, until = dict(zip(sent, nodes, strict=True)), time.monotonic() + 60.0
+            while handles and time.monotonic() < until:
+                for handle, message, _ in self._pull(list(handles)):
+                    self.who[handles.pop(handle)] = self.keys.get(_number(message)) if message else None
+                time.sleep(0.5)
+
+
+def _number(message: Message) -> int:
+    try:
+        return int(message.content.config_records["who"]["client"])
+    except (KeyError, TypeError, ValueError):
+        return -1
+
+
+def _limited(pull: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
+    total = [0]
+
+    def limited(name: str) -> bytes:
+        if total[0] <= most:
+            content = pull(name)
+            total[0] += len(content)
+        if total[0] > most:
+            raise TooLarge
+        return content
+
+    return limited
+
+
+@contextmanager
+def _reaching() -> Any:
+    """Turn an error on the way to the SuperLink into LinkDown, an infrastructure failure."""
+    try:
+        yield
+    except (httpx.HTTPError, OSError) as error:
+        raise LinkDown(f"the link failed: {type(error).__name__}: {error}") from error

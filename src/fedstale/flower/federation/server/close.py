@@ -1,0 +1,108 @@
+"""How a round of a federation closes: `simulate.close_round`, the counts of each client, and a line of metrics."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstale.core import Array, Floats, Ids, Local, Round, Work
+from fedstale.defence import screened
+from fedstale.flower.federation.protocol.exchange import Outcome
+from fedstale.flower.federation.state.server_state import Rules, ServerState
+from fedstale.lab.runs.store import fingerprint
+from fedstale.lab.tracer import Traced
+from fedstale.simulate import close_round
+
+
+class RoundReplies(NamedTuple):
+    """What came of a round's orders: everything that is known of the round but its step."""
+
+    weights: Array  # (n,) a_i
+    outcome: Outcome
+    asked: Ids  # positions of the clients that were asked to train
+    idle: Ids  # positions of the clients that were online, but not asked to train
+    seconds: float
+    refused: tuple[int, ...] = ()  # clients whose update the defence refused; they are rejected, too
+    late: tuple[int, ...] = ()  # clients that were still at work when enough others had answered
+
+
+def close(
+    state: ServerState, rules: Rules, local: Local, replies: RoundReplies
+) -> tuple[ServerState, dict[str, Any]]:
+    """The state after the round, and the round's line of metrics."""
+    now, t = state.checkpoint, state.checkpoint.t + 1
+    accepted = [reply for _, reply in sorted(replies.outcome.accepted.items())]
+    heard, arrived = state.positions(replies.outcome.accepted), np.ones((len(accepted), 1), np.bool_)
+    updates = _gathered([a.update for a in accepted], len(now.params))
+    losses = np.array([a.loss for a in accepted], np.float32)
+    probs, m = rules.estimator.probs(now.belief), len(accepted)
+    r = Round(t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m))
+    buffers = None if now.buffers is None else _stacked([a.buffers for a in accepted], len(now.buffers))
+    now, r, buffers, lies = screened(rules.defence, rules.strategy, now, r, buffers)
+    named = {int(state.ids[k]): why for k, why in lies.items()}
+    replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
+    step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, replies.idle, buffers)
+    state = state._replace(checkpoint=after)
+    _count(state, replies, r.clients)
+    return state, _line(state, replies, r, step)
+
+
+def _work(local: Local, t: int, m: int) -> Work | None:
+    """How much the clients trained, where their orders say it: the server does not count a client's samples."""
+    if local.steps is None:
+        return None
+    K, rates = local.steps, np.full(m, local.steps * local.rate(t))
+    return Work(np.full(m, K), np.full(m, K * local.batch), rates)
+
+
+def _gathered(updates: list[Array], d: int) -> Array:
+    """The updates as one array (m, d). Rows of one buffer are moved together in place, without a second copy."""
+    if not updates:
+        return np.zeros((0, d), np.float32)
+    buffer = updates[0].base
+    if not isinstance(buffer, np.ndarray) or buffer.ndim != 2 or any(u.base is not buffer for u in updates):
+        return np.stack(updates)
+    for k, update in enumerate(updates):  # ascending: a row only moves up, over one that is done with
+        buffer[k] = update
+    gathered: Array = buffer[: len(updates)]
+    return gathered
+
+
+def _stacked(rows: list[Floats | None], b: int) -> Floats:
+    """(m, b) the buffers of all replies, which were checked to have them."""
+    return np.array(rows, np.float64).reshape(len(rows), b)
+
+
+def _count(state: ServerState, replies: RoundReplies, heard: Ids) -> None:
+    counts, now = state.counts, state.checkpoint
+    counts.rounds[:] += 1
+    counts.asked[replies.asked] += 1
+    counts.heard[heard] += 1
+    counts.rejected[state.positions(replies.outcome.rejected)] += 1
+    counts.last[heard] = now.t
+    counts.target[:] += replies.weights
+    if isinstance(now.state, Traced):
+        counts.realised[:] += now.state.weights
+
+
+def _line(state: ServerState, replies: RoundReplies, r: Round, step: Array) -> dict[str, Any]:
+    asked, outcome = state.ids[replies.asked].tolist(), replies.outcome
+    a = r.weights[r.clients].astype(np.float64)
+    return {
+        "round": r.t,
+        "roster": state.roster,
+        "clients": state.ids.tolist(),
+        "asked": asked,
+        "heard": state.ids[r.clients].tolist(),
+        "idle": state.ids[replies.idle].tolist(),
+        "absent": sorted(set(asked) - set(outcome.accepted) - set(outcome.rejected) - set(replies.late)),
+        "late": list(replies.late),
+        "rejected": {str(i): reason for i, reason in sorted(outcome.rejected.items())},
+        "refused": sorted(replies.refused),
+        "missing": np.delete(state.ids, r.clients).tolist(),
+        "heard_weight": round(float(a.sum()), 6),
+        "voids": state.voids,
+        "train_loss": float(a @ r.losses / a.sum()) if len(a) else None,
+        "step_norm": float(np.linalg.norm(step.astype(np.float64))),
+        "seconds": round(replies.seconds, 3),
+        "fingerprint": fingerprint(state.checkpoint.params),
+    }

@@ -1,0 +1,155 @@
+"""federation.toml: what is trained, how a round is run, and where the link listens."""
+
+import hashlib
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from fedstale.core import BadInput, Local, WithTruth, drifts, needs_last_gradient, require, selects, starts_clients
+from fedstale.flower.federation.state.server_state import Rules
+from fedstale.lab.runs.store import canonical
+from fedstale.lab.schema import Section, Training, load, validated
+from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, make, make_defence
+from fedstale.registry import import_from, sources
+
+Positive = Annotated[float, Field(gt=0)]
+Name = Annotated[str, Field(pattern=r"^[\w.-]+$")]
+HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")  # a name in ASCII, or an address
+
+
+class LinkSection(Section):
+    """Where the SuperLink listens: on this machine only, unless `host` is another address."""
+
+    host: Annotated[str, Field(pattern=f"^{HOST.pattern}$")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 9100
+    tls: bool = True  # off: no encryption and no proof of who a client is; only for trying things out
+
+
+class RoundSection(Section):
+    """How long a round waits, and which replies count."""
+
+    deadline: Positive = 120.0  # seconds; a later reply is refused
+    quorum: Annotated[int, Field(ge=0)] = 1  # a round with fewer good replies is void and tried again
+    target: Annotated[int, Field(ge=0)] = 0  # a round closes with this many good replies; 0: it waits for all
+    ask: Annotated[float, Field(ge=1)] = 1.0  # clients that are asked, as a multiple of the target
+    evaluate: Annotated[int, Field(ge=0)] = 0  # clients evaluate the model after every so many rounds; 0: never
+    poll: Positive = 1.0  # seconds between two pulls of replies, at most
+    group: Annotated[int, Field(ge=1)] = 4  # messages in memory at once
+    retries: Annotated[int, Field(ge=0)] = 3  # void rounds in a row before the server gives up
+    enough_weight: Annotated[float, Field(ge=0, le=1)] = 0.0  # `run` ends with 5 if the last rounds heard less
+
+
+class HealthSection(Section):
+    """Where a running server answers /health and /metrics, on 127.0.0.1; nowhere without a port."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+
+
+class Federation(Section):
+    """The keys of federation.toml."""
+
+    name: Name
+    rounds: Annotated[int, Field(ge=1)]
+    seed: Annotated[int, Field(ge=0)] = 1
+    app: str = "app"  # the Flower app's folder, from here
+    strategy: Spec = "auto"
+    estimator: Spec | None = None  # the recipe's if left out; intervals if it has none
+    server: Spec = "sgd"
+    defence: bool | Table = True  # false, or a table of settings: how updates are judged before they count
+    local: Training
+    round: RoundSection = RoundSection()
+    link: LinkSection = LinkSection()
+    health: HealthSection = HealthSection()
+
+
+class Settings(NamedTuple):
+    """A checked federation.toml."""
+
+    folder: Path
+    file: Federation
+    rules: Rules
+    algorithm: Algorithm
+
+    @property
+    def local(self) -> Local:
+        return self.algorithm.local
+
+    @property
+    def run(self) -> str:
+        """Digest of the settings that the state depends on; a state of another digest is not resumed."""
+        described = self.algorithm.described()
+        kept = ("strategy", "estimator", "server", "local")
+        parts = {"seed": self.file.seed} | {key: described[key] for key in kept}
+        own = sources(parts)
+        parts |= {"sources": own} if own else {}
+        parts |= {} if self.file.defence is True else {"defence": self.file.defence}
+        return hashlib.sha256(canonical(parts).encode()).hexdigest()[:16]
+
+    @property
+    def app(self) -> Path:
+        return (self.folder / self.file.app).resolve()
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def roster(self) -> Path:
+        return self.folder / "roster.json"
+
+    def own(self, client: int) -> Path:
+        """Where a client keeps what stays with it, on its own machine."""
+        return (self.folder / "own" / str(client)).resolve()
+
+
+def read(folder: Path) -> Settings:
+    """The federation in a folder."""
+    path = folder / "federation.toml"
+    require(path.is_file(), f"there is no {path}; `fedstale federation init {folder}` makes one")
+    return check(folder, load(path, "federation"))
+
+
+def parse(folder: Path, text: str) -> Settings:
+    """The federation that the text of a federation.toml describes."""
+    import_from(folder)
+    try:
+        return check(folder, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{folder / 'federation.toml'} is not a TOML file: {error}") from None
+
+
+def check(folder: Path, raw: dict[str, Any]) -> Settings:
+    """The federation that the keys of a federation.toml describe."""
+    old = isinstance(how := raw.get("round"), dict) and "norm_factor" in how
+    way = "remove it; `defence = false` turns it off, and a section [defence] has its settings"
+    require(not old, f"round.norm_factor is gone, because a defence judges the norms now: {way}")
+    file = validated(Federation, raw, "")
+    entry = as_table(file.strategy, "strategy")
+    if file.estimator is not None:
+        entry.setdefault("estimator", file.estimator)
+    make(Local, file.local.settings(), "local")
+    a = algorithm(
+        entry, "strategy", local=file.local.settings(), estimator="intervals", server=file.server, channel=None
+    )
+    ok = not (isinstance(a.estimator, WithTruth) and a.estimator.needs_truth)
+    require(ok, 'estimator "known" needs p, one probability per client: a real federation does not know them')
+    ok = drifts(a.strategy) is None or a.local.steps is not None
+    require(ok, f"{a.label} needs local.steps: a server does not know the epochs or the work of its clients")
+    ok = starts_clients(a.strategy) is None and not needs_last_gradient(a.strategy)
+    require(ok, f"{a.label} is for simulations: real clients begin at the parameters sent and return updates only")
+    own = "real clients bring their training loop in their app, as client_app(…, train=…), not in local.train"
+    require(a.local.train is None, f"{own}, got {a.local.train!r}")
+    _check_target(file.round, a)
+    return Settings(folder, file, Rules(a.strategy, a.estimator, a.server, make_defence(file.defence)), a)
+
+
+def _check_target(how: RoundSection, a: Algorithm) -> None:
+    ok = how.target == 0 or how.target >= how.quorum
+    require(ok, f"round.target must be 0 or at least the quorum, {how.quorum}, got {how.target}")
+    ok = how.target == 0 or selects(a.strategy) is None
+    require(ok, f"round.target must be 0 with {a.label}, which selects the clients itself, got {how.target}")
+    ok = how.target > 0 or how.ask == 1
+    require(ok, f"round.ask is a multiple of round.target, which must be above 0, got ask = {how.ask:g}")

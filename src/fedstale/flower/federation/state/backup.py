@@ -1,0 +1,89 @@
+"""Copy a federation while its server runs: the files that one manifest names, each checked, and the settings.
+
+The server never changes a file of its state: it writes new ones, and removes the old ones after a commit. While a
+copy is made it removes nothing, so the files of the manifest that the copy began with stay until it is done.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedstale.core import require
+from fedstale.flower.federation.state.manifest import RESTORE, checksum, metric_lines, read_manifest, write_manifest
+
+RUNNING = ("state", "logs", "pids", "flwr", "homes", "link.sqlite*", ".*")  # of the processes: not copied
+
+
+def copy_federation(source: Path, target: Path) -> int:
+    """Copy a federation to a new folder that only the owner can read; returns the round that it is at.
+
+    Backing up and restoring are both this. The target appears when it is whole: a kill leaves a hidden folder.
+    """
+    known = (source / "federation.toml").is_file()
+    require(known, f"{source} is not a federation or a backup of one: it has no federation.toml")
+    free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+    require(free, f"{target} must be a new or an empty folder, got one with files in it")
+    apart = source.resolve() not in (target.resolve(), *target.resolve().parents)
+    require(apart, f"{target} must be outside {source}")
+    made = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        t = _copy_state(source / "state", made / "state")
+        running, top = shutil.ignore_patterns(*RUNNING), str(source)  # an app may have folders of these names
+        shutil.copytree(source, made, ignore=lambda f, n: running(f, n) if f == top else (), dirs_exist_ok=True)
+        for path in (made, *made.rglob("*")):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+        made.replace(target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return t
+
+
+def _copy_state(source: Path, target: Path) -> int:
+    """Copy the last commit of a state; returns its round, 0 if there is none."""
+    target.mkdir(mode=0o700, parents=True)
+    if read_manifest(source) is None:
+        return 0
+    with unswept(source):
+        m: dict[str, Any] | None = read_manifest(source)
+        assert m, "there was a manifest, and no server removes it"
+        named = [m["checkpoint"], *(file for files in m["rows"].values() for file in files.values())]
+        for name, expected in named:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            there = (source / name).is_file()
+            same = there and checksum(Path(shutil.copyfile(source / name, target / name))) == expected
+            require(same, f"{source / name} is damaged or missing, its checksum is not the manifest's; {RESTORE}")
+        lines = metric_lines(source, m)
+    (target / "metrics.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    write_manifest(target, m)
+    return int(m["t"])
+
+
+@contextmanager
+def unswept(state: Path) -> Iterator[None]:
+    """Keep the server from removing files of its state; it goes on committing rounds."""
+    with _locked(state, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def may_sweep(state: Path) -> Iterator[bool]:
+    """Whether files may be removed from a state, because nobody copies it."""
+    try:
+        with _locked(state, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            yield True
+    except BlockingIOError:
+        yield False
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, how)  # which ends with the process
+        yield
+    finally:
+        os.close(opened)

@@ -1,0 +1,1 @@
+"""The laboratory: plans, computes and stores runs, and asks questions of them."""

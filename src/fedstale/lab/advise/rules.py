@@ -1,0 +1,163 @@
+"""Which rule follows from the measures, why, and what else may be worth a try.
+
+Two cases need no evidence; in all others the arena decides (`lessons`). The thresholds are here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from fedstale.core import divides
+from fedstale.lab.advise.lessons import Expected, Lesson, expected, features, likeness, plain, read
+from fedstale.lab.advise.measures import VISITS, Measures
+from fedstale.memory import KeepsMemory
+from fedstale.registry import recipe
+
+ALWAYS = 0.01  # 1 / p_var below which everybody is as good as always there
+SENDING = 0.5  # availability from which only the links are to blame for what is missing
+STRETCHES = 0.5  # λ from which visits come in stretches
+AMPLIFY = 2.0  # larger factors overshoot unless the local rate is cut as well
+ROOM = 4 * 2**30  # bytes of memory rows that need no thought
+LEARNT = {"kind": "beta-bernoulli", "n0": 1.0, "m0": 0.0}  # p̂_i = (visits + 1) / (rounds + 1)
+
+
+class Rule(NamedTuple):
+    """A case that needs no evidence."""
+
+    name: str
+    applies: Callable[[Measures], bool]
+    use: str  # a recipe
+    why: Callable[[Measures], str]
+    basis: str  # what it rests on
+
+
+class Hint(NamedTuple):
+    """Another rule, as an entry of `algorithms`, and when it is the better one."""
+
+    entry: dict[str, Any]
+    when: str
+
+
+OR_AUTO = Hint({"kind": "auto"}, "if the data of the clients differ and N × d numbers have room")
+RULES: Sequence[Rule] = (
+    Rule(
+        "everybody comes",
+        lambda m: m.inflation < ALWAYS,
+        "fedavg",
+        lambda m: (
+            "Everybody who comes at all is there practically every round: all rules make nearly the same step, "
+            "and FedAvg is the simplest."
+        ),
+        "with p_i = 1, FedAvg, Unbiased and FedStale coincide",
+    ),
+    Rule(
+        "lossy links",
+        lambda m: m.arrival is not None and m.availability >= SENDING,
+        "upga-pl",
+        lambda m: (
+            f"The clients are there, the links lose {1 - (m.arrival or 0):.0%} of the updates: "
+            "dividing each update by its chance to arrive puts the weights right and needs no memory."
+        ),
+        "thesis, chapter 4: UPGA-PL reaches lossless FedAvg",
+    ),
+)
+
+
+class Advice(NamedTuple):
+    """What is recommended, why, and what else to try."""
+
+    rule: str
+    entry: dict[str, Any]  # of `algorithms`
+    why: str
+    basis: str
+    also: list[Hint]
+    warnings: list[str]
+
+
+def advise(m: Measures, known: bool, lessons: Sequence[Lesson] | None = None) -> Advice:
+    """The recommendation for these measures; `known` says whether training is given the p_i or learns them."""
+    for rule in RULES:
+        if rule.applies(m):
+            also = [OR_AUTO] if rule.use == "upga-pl" else []
+            return Advice(rule.name, _entry(rule.use, m, known), rule.why(m), rule.basis, also, warnings(m))
+    return _learnt(m, known, read() if lessons is None else lessons)
+
+
+def _learnt(m: Measures, known: bool, lessons: Sequence[Lesson]) -> Advice:
+    """The rule that is expected to be nearest to the best one, by what the arena taught."""
+    x, names = features(m, known), [name for name in lessons[0].above if name != "amplified" or m.cycle]
+    ranked = expected(lessons, x, plain(names))
+    first, near = ranked[0], lessons[int(likeness(lessons, x).argmax())]
+    why = (
+        f"In {len(lessons)} cells of the arena, weighted by how alike their participation is, {first.rule} ended "
+        f"{first.above:.1%} above the best rule of the cell; in the one that is most alike ({near.cell}) it was "
+        f"{first.alike:.1%}."
+    )
+    also = _also(ranked, expected(lessons, x, names), m)
+    return Advice("as in the arena", _entry(first.rule, m, known), why, "docs/advise.md", also, warnings(m))
+
+
+def _entry(name: str, m: Measures, known: bool) -> dict[str, Any]:
+    """A rule as an entry of `algorithms`, with what it needs for these clients."""
+    entry: dict[str, Any] = {"kind": name}
+    if name == "amplified":
+        entry |= {"period": m.cycle, "factor": AMPLIFY}
+    strategy = recipe(name).strategy
+    if divides(strategy) and not known and not recipe(name).estimator_spec:
+        entry["estimator"] = dict(LEARNT)
+    if isinstance(strategy, KeepsMemory) and (rows := memory(m)):
+        entry["memory"] = rows
+    return entry
+
+
+def _also(ranked: Sequence[Expected], everybody: Sequence[Expected], m: Measures) -> list[Hint]:
+    """The next rule, the best one without a memory, and one that asks more of the clients, if it is better."""
+    first, found = ranked[0], dict[str, str]()
+    for other in ranked[1:2]:
+        found[other.rule] = f"expected {other.above:.1%} above the best"
+    if lean := [e for e in ranked if e.rule in plain([e.rule], memory=False)]:
+        found[lean[0].rule] = f"if there is no room for N × d numbers; expected {lean[0].above:.1%} above the best"
+    if everybody[0].above < first.above:
+        found[everybody[0].rule] = (
+            f"asks more of the clients than to train and send; expected {everybody[0].above:.1%} above the best"
+        )
+    return [Hint(_entry(name, m, known=True), when) for name, when in found.items() if name != first.rule]
+
+
+def memory(m: Measures) -> dict[str, Any] | None:
+    """The widest rows that fit ROOM, none if float32 does; too large for all, the narrowest in a file."""
+    if m.memory is None or m.memory["float32"] <= ROOM:
+        return None
+    fits = [kind for kind, size in m.memory.items() if size <= ROOM]
+    return {"kind": fits[0]} if fits else {"kind": "int8", "folder": "memory"}
+
+
+def listed(clients: list[int], most: int = 5) -> str:
+    """`3 clients (0, 4, 7)`."""
+    names = ", ".join(map(str, clients[:most])) + (", …" if len(clients) > most else "")
+    return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names})"
+
+
+def warnings(m: Measures) -> list[str]:
+    """What about this participation deserves care, in sentences."""
+    found = []
+    if m.never:
+        found.append(
+            f"{listed(m.never)} never came and hold {m.lost:.0%} of the weight. Nothing can be learnt from them, "
+            "and rules that divide by p_i refuse them: leave them out. All other numbers are of those who come."
+        )
+    if m.planned is not None and m.planned < m.enough_rounds:
+        found.append(
+            f"{m.planned} rounds see the rarest client {m.planned / m.least_rounds:.1f} times; "
+            f"{VISITS} visits take {m.enough_rounds:.0f} rounds."
+        )
+    if m.dispersion >= 3:
+        found.append(
+            f"Clients come and go together: how many are there varies {m.dispersion:.1f} times as much as if each "
+            "came on its own, which the theory of dividing by p_i assumes."
+        )
+    if m.misjudged is not None and not 0.5 <= m.misjudged.value <= 2:
+        found.append(
+            f"The run's estimator takes client {m.misjudged.client} to come {m.misjudged.value:.2g} times as often "
+            "as it does."
+        )
+    return found

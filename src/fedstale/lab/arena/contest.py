@@ -1,0 +1,186 @@
+"""Hold a contest: compute all runs of a suite, stage by stage, and write the record that the arena reads.
+
+    OUT/suite.json      the suite, with every rule that was added later
+    OUT/runs/           the store
+    OUT/server-ms.csv   milliseconds of the server in a round, which depend on the machine and are not in the record
+    OUT/arena.json      of each cell: its hash, and of each rule its rate, how that was chosen, its runs and units
+
+What a stage computes follows from the results of the stages before, which are in the store: a contest that was
+killed goes on where it stopped, and a rule that is added costs its own runs alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstale.core import Task, require
+from fedstale.lab.arena.suite import (
+    Place,
+    Suite,
+    checked,
+    experiment,
+    first_rates,
+    labelled,
+    places,
+    rules_of,
+)
+from fedstale.lab.build import make_task
+from fedstale.lab.costs import server_ms, units
+from fedstale.lab.execute import ended
+from fedstale.lab.plan import Planned, by_label, plan
+from fedstale.lab.runs import query, store
+from fedstale.lab.runs.store import canonical
+from fedstale.lab.spec import Table
+from fedstale.lab.sweep import Cell
+from fedstale.lab.tuning import Choice, choice, next_rate, survivors
+from fedstale.rng import stream
+
+RECORD, SUITE, TIMES = "arena.json", "suite.json", "server-ms.csv"
+Rates = Mapping[Place, Mapping[str, Sequence[float]]]  # by cell and rule
+Found = dict[Place, dict[str, dict[float, float]]]  # by cell, rule and rate: the training objective
+Compute = Callable[[Sequence[Cell]], None]
+
+
+class Stage(NamedTuple):
+    """Runs of all cells that are computed together."""
+
+    about: str
+    rates: Rates
+    seeds: Sequence[int]
+    share: float  # of the rounds
+
+
+def enter(suite: Suite, out: Path) -> Suite:
+    """The suite of a folder: a new one is written there, another one than before is refused."""
+    path, raw = out / SUITE, suite.model_dump()
+    if path.exists():
+        before = checked(store.read_json(path))
+        same = _terms(before) == _terms(suite)
+        require(
+            same, f"{out} holds suite {before.name} at size {before.size} with other settings: take another folder"
+        )
+        rules = [*before.rules, *(rule for rule in suite.rules if rule not in before.rules)]
+        raw = checked(raw | {"rules": rules, "sums": [*dict.fromkeys([*before.sums, *suite.sums])]}).model_dump()
+    out.mkdir(parents=True, exist_ok=True)
+    store.write_json(path, raw)
+    return checked(raw)
+
+
+def entered(out: Path) -> Suite:
+    """The suite of a folder in which a contest was begun."""
+    require((out / SUITE).exists(), f"{out} holds no contest; `fedstale arena run` makes one")
+    return checked(store.read_json(out / SUITE))
+
+
+def _terms(suite: Suite) -> Table:
+    return suite.model_dump(exclude={"rules", "sums", "engine", "title"})
+
+
+def hold(suite: Suite, out: Path, compute: Compute, say: Callable[[str], None]) -> Table:
+    """Compute what is missing and write the record."""
+    folder, tuning = store.open_store(out / "runs").resolve(), suite.tuning
+    cells = {place: rules_of(suite, place) for place in places(suite)}
+
+    def run(about: str, rates: Rates, seeds: Sequence[int], share: float = 1.0) -> Found:
+        return results(suite, Stage(about, rates, seeds, share), folder, compute, say)
+
+    first = {place: {label: first_rates(suite, place, label) for label in rules} for place, rules in cells.items()}
+    short = run("the first rates", first, tuning.seeds, tuning.share)
+    for k in range(tuning.more):
+        beside = {p: {label: [next_rate(s, tuning.factor)] for label, s in of.items()} for p, of in short.items()}
+        found = run(f"one more rate, {k + 1} of {tuning.more}", beside, tuning.seeds, tuning.share)
+        short = {p: {label: s | found[p][label] for label, s in of.items()} for p, of in short.items()}
+    best = {p: {label: survivors(s, tuning.keep) for label, s in of.items()} for p, of in short.items()}
+    whole = run("the best rates over all rounds", best, tuning.seeds)
+    chosen = {p: {label: choice(short[p][label], s) for label, s in of.items()} for p, of in whole.items()}
+    rates = {p: {label: [c.rate] for label, c in of.items()} for p, of in chosen.items()}
+    run("the evaluation", rates, suite.seeds)
+    record = _record(suite, chosen, folder)
+    store.write_csv(out / TIMES, [row for place, of in chosen.items() for row in _times(suite, place, of, folder)])
+    store.write_json(out / RECORD, record)
+    return record
+
+
+def _times(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> list[Table]:
+    """How long the server takes for each rule, with as many clients as come on average."""
+    cell, task = _evaluated(suite, place, chosen, folder)
+    runs, heard = by_label(cell.runs), float(np.sum(cell.runs[0].participation.probs(task.n)))
+    return [
+        {"cell": place.name, "rule": label, "server_ms": round(server_ms(rule, task, round(heard)), 4)}
+        for label, rule in ((label, runs[labelled(label, c.rate)][0].algorithm) for label, c in chosen.items())
+    ]
+
+
+def _evaluated(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> tuple[Cell, Task]:
+    """The runs of the evaluation in a cell, and its task."""
+    rates = {label: [c.rate] for label, c in chosen.items()}
+    cell = _cell(suite, place, Stage("", {place: rates}, suite.seeds, 1.0), folder)
+    return cell, make_task(cell.experiment.data, cell.experiment.model.model_dump())
+
+
+def results(suite: Suite, stage: Stage, folder: Path, compute: Compute, say: Callable[[str], None]) -> Found:
+    """Compute a stage and read its training objectives."""
+    cells = {place: _cell(suite, place, stage, folder) for place in stage.rates}
+    runs = [p for cell in cells.values() for p in cell.runs]
+    say(f"{stage.about}: {len(runs)} runs in {len(cells)} cells, {sum(not ended(p) for p in runs)} to compute")
+    compute(list(cells.values()))
+    return {
+        place: {
+            label: {rate: _objective(by_label(cells[place].runs)[labelled(label, rate)]) for rate in rates}
+            for label, rates in of.items()
+        }
+        for place, of in stage.rates.items()
+    }
+
+
+def _cell(suite: Suite, place: Place, stage: Stage, folder: Path) -> Cell:
+    whole = experiment(suite, place, stage.seeds, stage.rates[place], stage.share)
+    return Cell(place.name, {}, [], whole, plan(whole, folder))
+
+
+def _objective(runs: Sequence[Planned]) -> float:
+    return query.tuning_score([p.folder.result() if p.folder.finished else None for p in runs])
+
+
+def _record(suite: Suite, chosen: Mapping[Place, Mapping[str, Choice]], folder: Path) -> Table:
+    """What the arena reads: nothing in it depends on when, where or how often a contest was interrupted."""
+    terms = hashlib.sha256(canonical(_terms(suite)).encode()).hexdigest()[:16]
+    tuning = suite.tuning.model_dump()
+    about = {"suite": suite.name, "size": suite.size, "title": suite.title, "hash": terms, "seeds": suite.seeds}
+    return about | {"tuning": tuning, "cells": [_cell_record(suite, p, of, folder) for p, of in chosen.items()]}
+
+
+def _cell_record(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> Table:
+    cell, task = _evaluated(suite, place, chosen, folder)
+    runs, rules = by_label(cell.runs), {}
+    for label, c in chosen.items():
+        mine = runs[labelled(label, c.rate)]
+        rules[label] = {
+            "rate": c.rate, "edge": c.edge, "tuning_runs": c.tried * len(suite.tuning.seeds),
+            "short": _pairs(c.short), "whole": _pairs(c.whole),
+            "runs": [p.folder.path.name for p in mine], "units": units(mine[0].algorithm, task),
+        }  # fmt: skip
+    about = {"name": place.name, **place._asdict(), "rounds": cell.experiment.rounds}
+    size = {"clients": task.n, "dimension": task.d, "hash": _hash(cell, task)}
+    return about | size | {"rules": rules}
+
+
+def _pairs(scores: Mapping[float, float]) -> list[list[float | None]]:
+    return [[rate, scores[rate] if np.isfinite(scores[rate]) else None] for rate in sorted(scores)]
+
+
+def _hash(cell: Cell, task: Any) -> str:
+    """A hash of the data of every client and of who is available in every round of every evaluation seed."""
+    from fedstale.tasks.checksum import describe_task
+
+    found = hashlib.sha256(json.dumps(describe_task(task)[0], sort_keys=True).encode())
+    process = cell.runs[0].participation
+    for seed in cell.experiment.seeds:
+        rows = process.rows(task.n, stream(seed, "participation"))
+        found.update(np.packbits(np.array([*islice(rows, cell.experiment.rounds)])).tobytes())
+    return found.hexdigest()[:16]

@@ -1,0 +1,131 @@
+"""What a contest left: of each rule in each cell its scores by seed, its curves and its costs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstale.core import Floats, require
+from fedstale.lab.runs import query
+from fedstale.lab.runs.metrics import OBJECTIVE
+from fedstale.lab.runs.statistics import thinned
+from fedstale.lab.runs.store import RunFolder, read_json
+
+RECORD = "arena.json"
+FULL = "full"  # the reference: every client in every round
+ACCURACY, WORST = "accuracy", "worst_decile"
+NOTHING = {OBJECTIVE: np.inf, ACCURACY: 0.0, WORST: 0.0}  # the scores of a run that diverged
+POINTS = 60  # of a curve
+TENTH = 0.1  # of the clients: those that the model serves worst
+FLOAT = 4  # bytes of a parameter
+
+
+class Curve(NamedTuple):
+    """A metric over the rounds, mean over the seeds."""
+
+    rounds: list[int]
+    values: list[float]
+
+
+class Entry(NamedTuple):
+    """A rule in a cell."""
+
+    rate: float
+    edge: bool  # whether the rate is the least or the largest that was tried
+    tuning_runs: int
+    scores: Mapping[str, Floats]  # (seeds,) by name
+    curves: Mapping[str, Curve]
+    costs: Mapping[str, float]
+    diverged: int  # runs without a result
+
+
+class Cell(NamedTuple):
+    """Where all rules met."""
+
+    name: str
+    task: str
+    participation: str
+    belief: str
+    clients: int
+    dimension: int
+    rounds: int
+    hash: str  # of the data of every client, and of who was available in every round
+    entries: Mapping[str, Entry]
+
+
+class Contest(NamedTuple):
+    """A suite that was computed."""
+
+    about: Mapping[str, Any]
+    cells: list[Cell]
+    full: Mapping[str, Entry]  # the reference of each task
+
+
+def read(out: Path) -> Contest:
+    """The contest in a folder."""
+    path = out / RECORD
+    require(path.exists(), f"{out} holds no finished contest; `fedstale arena run --resume` goes on with it")
+    record = read_json(path)
+    cells = [_cell(cell, out / "runs") for cell in record["cells"]]
+    about = {key: value for key, value in record.items() if key != "cells"}
+    full = {cell.task: cell.entries[FULL] for cell in cells if cell.participation == FULL}
+    return Contest(about, [cell for cell in cells if cell.participation != FULL], full)
+
+
+def _cell(record: Mapping[str, Any], store: Path) -> Cell:
+    entries = {label: _entry(record, rule, store) for label, rule in record["rules"].items()}
+    about = {key: value for key, value in record.items() if key != "rules"}
+    return Cell(**about, entries=entries)
+
+
+def _entry(cell: Mapping[str, Any], rule: Mapping[str, Any], store: Path) -> Entry:
+    folders = [RunFolder(store / name) for name in rule["runs"]]
+    done = [folder for folder in folders if folder.finished]
+    scores = [_scores(folder) if folder in done else NOTHING for folder in folders]
+    names = dict.fromkeys(name for of in scores for name in of)
+    lines = [folder.metrics() for folder in done]
+    return Entry(
+        rule["rate"], rule["edge"], rule["tuning_runs"],
+        {name: np.array([of.get(name, NOTHING.get(name, np.nan)) for of in scores]) for name in names},
+        {name: _curve(lines, name) for name in (OBJECTIVE, ACCURACY) if lines and name in lines[0][-1]},
+        _costs(cell, rule["units"], lines), len(folders) - len(done),
+    )  # fmt: skip
+
+
+def _scores(run: RunFolder) -> dict[str, float]:
+    """Of a run: metrics in the last 10 rounds and over all rounds, and the worst-served tenth of the clients."""
+    found, result, lines = dict[str, float](), run.result(), run.metrics()
+    for name in (OBJECTIVE, ACCURACY, f"own_{OBJECTIVE}", f"own_{ACCURACY}"):
+        if name in result:
+            found[name] = result[name]["last10"]
+            found[f"{name}_over_time"] = float(np.mean([line[name] for line in lines if name in line]))
+    served = np.sort([value for value in run.clients().get(ACCURACY, []) if value is not None])
+    if len(served):
+        found[WORST] = float(served[: max(1, round(TENTH * len(served)))].mean())
+    return found
+
+
+def _curve(lines: Sequence[Sequence[query.Line]], name: str) -> Curve:
+    rounds, values = query.curve(lines, name)
+    kept = thinned(len(rounds), POINTS)
+    return Curve([rounds[k] for k in kept], [float(values[:, k].mean()) for k in kept])
+
+
+def _costs(
+    cell: Mapping[str, Any], units: Mapping[str, Any], lines: Sequence[Sequence[query.Line]]
+) -> dict[str, float]:
+    """In sizes of the model: memory, and messages of a round; and the operations of all clients of a round."""
+    model = FLOAT * cell["dimension"]
+    heard, there = (
+        float(np.mean([line[key] for run in lines for line in run])) if lines else np.nan
+        for key in ("participants", "available")
+    )
+    busy = cell["clients"] if units["unheard"] else heard
+    return {
+        "server_memory": units["server_bytes"] / model,
+        "client_state": units["client_bytes"] / model,
+        "up": units["up"] * heard / model,
+        "down": (units["down"] * heard + units["asked"] * there) / model,
+        "mflop": np.nan if units["flops"] is None else units["flops"] * busy / 1e6,
+    }

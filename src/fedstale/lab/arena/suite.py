@@ -1,0 +1,187 @@
+"""A suite of the arena as data: rules × cells, where a cell is a task with a participation and a belief about p.
+
+    rules = ["fedavg", …]             # entries as in `algorithms` of an experiment
+    sums = ["focus"]                  # rules whose step is a sum over clients: their rates are divided by n
+    seeds = [1, 2, 3]                 # of the evaluation
+    estimator = "intervals"           # of cells in which p is estimated
+    cells = [["TASK", "PARTICIPATION", "known"], …]   # or "all": every combination that is possible
+    [tuning]                          # see fedstale.lab.tuning
+    [task.NAME]                       # keys of an experiment: rounds, data, model, local; and the first `rates`
+    [participation.NAME]
+    [size.NAME]                       # keys of this file by dotted key, at that size
+
+The reference `full` of a task is FedAvg with every client in every round, tuned like everybody.
+"""
+
+import copy
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from fedstale.core import known, require
+from fedstale.lab.plan import algorithm
+from fedstale.lab.schema import Experiment, Section, check, load, validated
+from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, put
+
+FULL = "full"  # the reference with every client in every round
+BELIEFS = ("known", "estimated")
+ALIKE = {*LOCAL_KEYS, "channel"} - {"prox"}  # settings that no rule may have for itself; prox is FedProx's own
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Tuning(Section):
+    """How the learning rate of every rule is chosen: the same number of runs for each."""
+
+    seeds: Annotated[list[int], Field(min_length=1)]  # other seeds than those of the evaluation
+    factor: Annotated[float, Field(gt=1)] = 10**0.5  # from a rate to the next one beyond the list
+    share: Annotated[float, Field(gt=0, le=1)] = 0.25  # of the rounds, in the runs that only sort out
+    more: Annotated[int, Field(ge=0)] = 2  # rates that are tried after the list: beyond its end, or around the best
+    keep: Annotated[int, Field(ge=1)] = 2  # rates that go on to runs of all rounds
+
+
+class Suite(Section):
+    """The keys of a suite."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]  # of the suite; that of the file if left out
+    size: str = ""  # the size that was chosen
+    title: str = ""  # a line about it
+    rules: Annotated[list[Spec], Field(min_length=1)]  # the rules that are compared
+    sums: list[str] = Field(default=[])  # labels of rules whose rates are divided by the number of clients
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]  # of the evaluation
+    estimator: Spec = "intervals"  # where p is estimated, and the rule's recipe has no estimator of its own
+    engine: str = "auto"  # how local training is executed
+    cells: Literal["all"] | list[Annotated[list[str], Field(min_length=3, max_length=3)]]
+    tuning: Tuning  # the same for every rule
+    task: dict[str, Table]  # by name: keys of an experiment, and the first rates
+    participation: dict[str, Spec]  # by name
+
+    def labels(self) -> list[str]:
+        """The names of the rules."""
+        return [str(as_table(rule, "rules").get("label", as_table(rule, "rules")["kind"])) for rule in self.rules]
+
+
+class Place(NamedTuple):
+    """A cell of a suite: where all rules meet, or where the reference of a task is computed."""
+
+    task: str
+    participation: str
+    belief: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}, {self.participation}, p {self.belief}" if self.belief else f"{self.task}, {FULL}"
+
+
+def read(path: Path, size: str) -> Suite:
+    """The suite in a TOML file at a size."""
+    raw = load(path, "suite")
+    raw.setdefault("name", path.stem)
+    sizes = raw.pop("size", {})
+    changes = sizes[known(size, sizes, f"the size of suite {raw['name']}")]
+    for key, value in changes.items():
+        put(raw, key, value)
+    return checked(raw | {"size": size})
+
+
+def checked(raw: Table) -> Suite:
+    """The suite in a table; every cell is made once, so that a mistake is found before training."""
+    suite = validated(Suite, raw, "")
+    labels = suite.labels()
+    twice = [label for label in labels if labels.count(label) > 1 or label == FULL]
+    require(not twice, f"every rule needs a label of its own, other than {FULL!r}, got {twice[:1]}")
+    for label in suite.sums:
+        known(label, dict.fromkeys(labels), "sums")
+    for label, rule in zip(labels, suite.rules, strict=True):
+        own = [key for key in as_table(rule, "rules") if key in ALIKE]
+        require(
+            not own, f"rule {label} must not have {' and '.join(own)}: all rules train alike, and rates are tuned"
+        )
+    both = {*suite.seeds} & {*suite.tuning.seeds}
+    require(not both, f"tuning.seeds must be other seeds than those of the evaluation, got {sorted(both)} in both")
+    for name, task in suite.task.items():
+        for key in ("rounds", "data", "local"):
+            require(key in task, f"task.{name}.{key} is missing")
+        ok = isinstance(task.get("rates"), list) and len(task["rates"]) >= suite.tuning.keep
+        require(ok, f"task.{name}.rates must be a list of at least tuning.keep = {suite.tuning.keep} rates")
+    for place in places(suite):
+        base = check(table(suite, place, suite.seeds, ["fedavg"], 1.0))
+        for k, rule in enumerate(suite.rules):
+            algorithm(rule, base, f"rules.{k}")
+    return suite
+
+
+def places(suite: Suite) -> list[Place]:
+    """The references of the tasks, then the cells, each once."""
+    if suite.cells == "all":
+        every = (Place(*parts) for parts in itertools.product(suite.task, suite.participation, BELIEFS))
+        found = [place for place in every if _possible(suite, place)]
+    else:
+        found = [Place(*parts) for parts in suite.cells]
+    for task, participation, belief in found:
+        known(task, suite.task, "the task of a cell")
+        known(participation, suite.participation, "the participation of a cell")
+        known(belief, dict.fromkeys(BELIEFS), "the belief of a cell")
+    return [Place(task, FULL, "") for task in dict.fromkeys(p.task for p in found)] + list(dict.fromkeys(found))
+
+
+def _possible(suite: Suite, place: Place) -> bool:
+    """Participation that is tied to labels needs a dataset that is divided among the clients."""
+    kind = as_table(suite.participation[place.participation], "participation").get("kind", "")
+    return not str(kind).startswith("label-") or "partition" in suite.task[place.task]["data"]
+
+
+def rules_of(suite: Suite, place: Place) -> dict[str, Table]:
+    """The entries of the rules that are compared in a cell, by label."""
+    if place.participation == FULL:
+        return {FULL: {"kind": "fedavg"}}
+    return {label: as_table(r, "rules") for label, r in zip(suite.labels(), suite.rules, strict=True)}
+
+
+def first_rates(suite: Suite, place: Place, label: str) -> list[float]:
+    """The rates that a rule is tried at first, from the least."""
+    task = suite.task[place.task]
+    divisor = task["data"]["clients"] if label in suite.sums else 1
+    return sorted(float(rate) / divisor for rate in task["rates"])
+
+
+def table(suite: Suite, place: Place, seeds: Sequence[int], algorithms: Sequence[Spec], share: float) -> Table:
+    """A cell as the table of an experiment with these algorithms, seeds and share of the rounds."""
+    task = copy.deepcopy({key: value for key, value in suite.task[place.task].items() if key != "rates"})
+    return task | {
+        "name": suite.name,
+        "seeds": [*seeds],
+        "rounds": max(1, round(share * task["rounds"])),
+        "engine": suite.engine,
+        "local": {"lr": 1.0} | task["local"],  # every entry of the algorithms has a rate of its own
+        "participation": _participation(suite, place),
+        "estimator": suite.estimator if place.belief == "estimated" else "known",
+        "algorithms": [*algorithms],
+    }
+
+
+def _participation(suite: Suite, place: Place) -> Spec:
+    """The participation of a cell; a recording has as many clients as the task, unless it says how many."""
+    if place.participation == FULL:
+        return {"kind": "bernoulli", "p": 1.0}
+    spec = as_table(suite.participation[place.participation], f"participation.{place.participation}")
+    recorded = spec.get("kind") in ("events", "grid")
+    return ({"clients": suite.task[place.task]["data"]["clients"]} if recorded else {}) | spec
+
+
+def experiment(
+    suite: Suite, place: Place, seeds: Sequence[int], rates: Mapping[str, Sequence[float]], share: float
+) -> Experiment:
+    """The rules of a cell, each at its rates."""
+    rules = rules_of(suite, place)
+    entries = [
+        rules[label] | {"lr": rate, "label": labelled(label, rate)} for label in rules for rate in rates[label]
+    ]
+    return check(table(suite, place, seeds, entries, share))
+
+
+def labelled(label: str, rate: float) -> str:
+    """The name of a rule at a rate."""
+    return f"{label} lr={rate:.4g}"

@@ -1,0 +1,213 @@
+"""The task and the participation that an experiment describes."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedstale.core import BadInput, Participation, Task, require, shown
+from fedstale.data import Dataset, Federated, federate
+from fedstale.data.files import roots
+from fedstale.fed_cis import REQUESTS, Tree, layered
+from fedstale.fed_cis.sampling import ExitSampling
+from fedstale.lab.spec import Spec, Table, as_table, build
+from fedstale.registry import (
+    EXIT_MODELS,
+    MODELS,
+    OWN,
+    PARTICIPATION,
+    PARTITIONS,
+    SWAPS,
+    WEIGHTINGS,
+    dataset,
+    own_object,
+)
+from fedstale.tasks.quadratic import Quadratic
+
+
+def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "cpu") -> Task:
+    """The task that the checked sections `data` and `model` of an experiment describe."""
+    try:
+        return _quadratic(data) if data["dataset"] == "quadratic" else _supervised(data, model, device)
+    except MemoryError as error:
+        raise BadInput(f"{data['clients']} clients of {data['dataset']} do not fit into memory: {error}") from None
+
+
+def _quadratic(data: Mapping[str, Any]) -> Task:
+    n = data["clients"]
+    if data["centers"] is None:
+        size = {"seed": data["seed"], "spread": data["spread"], "noise": data["noise"]}
+        return Quadratic.random(n, data["dimension"], **size)
+    for key in ("centers", "curvature"):
+        lengths = sorted({len(row) for row in data[key] or []})
+        require(len(lengths) < 2, f"data.{key} must be rows of equal length, got lengths {lengths}")
+    task = Quadratic(data["centers"], data["curvature"], noise=data["noise"], start=data["start"])
+    require(task.n == n, f"data.centers must be one for each of {n} clients, got {task.n}")
+    return task
+
+
+def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) -> Task:
+    n, seed = data["clients"], data["seed"]
+    from fedstale.tasks.images import image_task
+    from fedstale.tasks.split import WEIGHTS
+    from fedstale.tasks.synthetic import synthetic
+
+    own = {key: value for key, value in model.items() if key not in ("ridge", "loss", "metrics", *STAYING)}
+    kept = {key: model[key] for key in STAYING if key in model}
+    images = data["dataset"] != "synthetic" and not data.get("cis")
+    require(
+        images or not kept, f"model.{' and model.'.join(kept)} are for images, got data.dataset {data['dataset']!r}"
+    )
+    if data.get("cis"):
+        require(
+            {"loss", "metrics"}.isdisjoint(model), "data.cis has cross entropy and accuracy: leave out model.loss"
+        )
+        return _cis_task(data, own, model["ridge"], device)
+    network, weights, loss = _network(own), WEIGHTS[data["weights"]], _loss(model.get("loss"))
+    metrics = {
+        name: own_object(function, f"model.metrics.{name}") for name, function in model.get("metrics", {}).items()
+    }
+    if data["dataset"] == "synthetic":
+        return synthetic(
+            n, data["gamma"], data["delta"], seed=seed, iid=data["iid"], max_samples=data["max_samples"],
+            test_share=data["test_share"], model=network, weights=weights, loss=loss, metrics=metrics,
+            ridge=model["ridge"], device=device,
+        )  # fmt: skip
+    return image_task(
+        divide(data),
+        network,
+        weights=weights,
+        loss=loss,
+        metrics=metrics,
+        ridge=model["ridge"],
+        device=device,
+        **kept,
+    )
+
+
+def _loss(spec: Spec | None) -> Any:
+    """The loss of a section `model`: an object of the class that it names, or the function."""
+    from fedstale.tasks.losses import cross_entropy
+
+    if spec is None:
+        return cross_entropy
+    settings = as_table(spec, "model.loss")
+    kind = settings.pop("kind", None)
+    ok = isinstance(kind, str) and OWN.fullmatch(kind)
+    require(bool(ok), f'model.loss must be "package.module:Name", such as "torch.nn:MSELoss", got {shown(kind)}')
+    own = own_object(str(kind), "model.loss")
+    try:
+        return own(**settings) if isinstance(own, type) else partial(own, **settings) if settings else own
+    except Exception as error:  # whatever the user's own code raises
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"model.loss {kind} cannot be made with {settings}: {text}") from error
+
+
+def _network(spec: Table) -> Any:
+    """The model of a section `model`; the user's own may be any class or function that makes an nn.Module."""
+    from fedstale.tasks.models import Made
+
+    own = own_object(spec["kind"], "model.kind") if OWN.fullmatch(spec["kind"]) else None
+    if own is None or dataclasses.is_dataclass(own):
+        return build(spec, MODELS, "model")
+    return Made(spec["kind"], own, {key: value for key, value in spec.items() if key != "kind"})
+
+
+def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
+    """The participation that `spec` asks for; one tied to labels gets those of the data, if it has none."""
+    part: Participation = build(_with_labels(spec, data), PARTICIPATION, "participation")
+    return part
+
+
+def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) -> Task:
+    from fedstale.fed_cis.task import early_exit_task
+
+    cis, other = data["cis"], [key for key in SETS if key in data]
+    require(not other, f"data.cis tests every node on samples of its own: leave out data.{', data.'.join(other)}")
+    tree = _tree(cis)
+    return early_exit_task(
+        divide(data), build(model, EXIT_MODELS, "model"),
+        tree=tree, pairs=ExitSampling(tree.exits, cis["p"]).pairs(),
+        weighting=build(cis["weighting"], WEIGHTINGS, "data.cis.weighting"), requests=REQUESTS[cis["requests"]],
+        watch_variances=cis["variances"], ridge=ridge, device=device,
+    )  # fmt: skip
+
+
+def _tree(cis: Mapping[str, Any]) -> Tree:
+    layers, nodes = ("widths", "mix"), ("parents", "exits", "arrivals", "capacity")
+    given = {key for key in (*layers, *nodes) if cis[key] is not None}
+    one = given in ({*layers}, {*nodes})
+    require(one, f"data.cis needs {', '.join(layers)} or {', '.join(nodes)}, got {sorted(given)}")
+    return layered(cis["widths"], cis["mix"]) if "mix" in given else Tree(*(cis[key] for key in nodes))
+
+
+def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
+    table: Table = {"kind": spec} if isinstance(spec, str) else dict(spec)
+    if isinstance(table.get("base"), str | dict):
+        table["base"] = _with_labels(table["base"], data)
+    if (kind := table.get("kind")) in ("label-tied", "label-profile") and "labels" not in table:
+        require("partition" in data, f"{kind} participation needs images, got data.dataset {data['dataset']!r}")
+        divided = divide(data)
+        table["labels"] = [np.bincount(divided.train(i)[1], minlength=divided.classes) for i in range(divided.n)]
+    if isinstance(name := table.get(setting := RECORDINGS.get(str(table.get("kind")), "")), str):
+        table[setting] = _found(name, roots())
+    if table.get("kind") == "exits" and "exits" not in table:
+        require(bool(data.get("cis")), "participation 'exits' needs data.cis, or exits of its own, got neither")
+        table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": data["cis"]["p"]}
+    return table
+
+
+def located(spec: Any, folder: Path) -> Any:
+    """A participation whose recording is also looked for in a folder, which is that of the experiment's file."""
+    if not isinstance(spec, Mapping):
+        return spec
+    setting = RECORDINGS.get(str(spec.get("kind")), "")
+    found = {"base": located(spec["base"], folder)} if "base" in spec else {}
+    found |= {setting: _found(spec[setting], [folder])} if isinstance(spec.get(setting), str) else {}
+    return {**spec, **found}
+
+
+def _found(name: str, folders: Sequence[Path]) -> str:
+    """A recording where its name says, or in one of the folders."""
+    places = [Path(name), *(folder / name for folder in folders)]
+    short = all(len(piece.encode()) < 256 for piece in places[0].parts)  # a longer name is no file's
+    return str(next((place for place in places if short and place.exists()), name))
+
+
+def divide(data: Mapping[str, Any]) -> Federated:
+    """The images of a section `data`, divided among its clients."""
+    rule, swap = division(data)
+    divided = federate(
+        _normalised(dataset(data["dataset"]), data), rule, data["clients"],
+        seed=data["seed"], fraction=data["fraction"], test_share=data["test_share"], swap=swap,
+        **{key: data[key] for key in SETS if key in data},
+    )  # fmt: skip
+    empty = int((divided.train_sizes == 0).sum())
+    way = "a larger alpha, " if "alpha" in vars(rule) else ""
+    less = "its min_samples" if "min_samples" in vars(rule) else "another data.seed"
+    left = f"{rule} leaves {empty} of {divided.n} clients without a training sample, and every client needs one"
+    require(not empty, f"{left}: take {way}fewer clients, {less} or data.drop_empty = true")
+    return divided
+
+
+def _normalised(images: Dataset, data: Mapping[str, Any]) -> Dataset:
+    """The dataset with the mean and the deviation of its pixels that a section `data` gives, if it does."""
+    mean, std = data.get("mean", images.mean), data.get("std", images.std)
+    channels = images.x.shape[1] if images.x.ndim > 1 else 0
+    ok = len(mean) == len(std) in (0, channels)
+    require(ok, f"data.mean and data.std must be one number for each of {channels} channels, got {mean} and {std}")
+    return images._replace(mean=tuple(mean), std=tuple(std))
+
+
+def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The partition rule and the label swap, if any, of a section `data` about images."""
+    swap = build(data["swap"], SWAPS, "data.swap") if data["swap"] else None
+    return build(data["partition"], PARTITIONS, "data.partition"), swap
+
+
+STAYING = ("buffers", "personal")  # settings of a model about what is averaged and what stays with the client
+SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
+RECORDINGS = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that names a file

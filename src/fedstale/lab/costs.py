@@ -1,0 +1,89 @@
+"""What a rule costs besides its score: memory at the server and at a client, messages, and arithmetic."""
+
+import time
+from typing import Any
+
+import numpy as np
+
+from fedstale.core import (
+    Array,
+    Availability,
+    Ids,
+    Round,
+    Task,
+    Work,
+    drifts,
+    innermost,
+    kept_at_clients,
+    selects,
+    trains_unheard,
+)
+from fedstale.lab.runs.codec import pack
+from fedstale.lab.spec import Algorithm, Table
+from fedstale.rng import stream
+from fedstale.simulate import bound
+
+FLOAT = 4  # bytes of a number in a message
+REPETITIONS = 5  # of a measurement
+
+
+def units(rule: Algorithm, task: Task) -> Table:
+    """Bytes of state, bytes of the messages of a client, and arithmetic of a client in a round.
+
+    A client that trains sends one vector and is sent one, two if the rule corrects local gradients (c of
+    SCAFFOLD). A rule that selects by losses sends the model to everybody who is available. `unheard`: all clients
+    train in every round, also those that are not there.
+    """
+    n, d, strategy = task.n, task.d, rule.strategy
+    own, state = kept_at_clients(innermost(strategy)), strategy.init(n, d)
+    parts = dict(zip(getattr(state, "_fields", ()), state, strict=False)) if own else {}
+    at_clients = sum(_bytes(value) for name, value in parts.items() if name in own)
+    return {
+        "server_bytes": _bytes(state) - at_clients,
+        "client_bytes": at_clients // n,
+        "up": FLOAT * d,
+        "down": FLOAT * d * ((selects(strategy) is None) + (drifts(strategy) is not None)),
+        "asked": FLOAT * d if selects(strategy) else 0,
+        "flops": _flops(rule, task),
+        "unheard": trains_unheard(strategy) is not None,
+    }
+
+
+def _bytes(tree: Any) -> int:
+    """Bytes of all arrays in a state."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    pack(tree, "", arrays)
+    return sum(array.nbytes for array in arrays.values())
+
+
+def _flops(rule: Algorithm, task: Task) -> float | None:
+    """Multiplications and additions of a client in a round, where the task has a torch model."""
+    from fedstale.tasks.flops import gradient_flops
+
+    per_sample, local = gradient_flops(task), rule.local
+    return None if per_sample is None or local.steps is None else per_sample * local.steps * local.batch
+
+
+def server_ms(rule: Algorithm, task: Task, participants: int) -> float:
+    """Milliseconds of the server in a round of so many clients, the least of a few; they depend on the machine."""
+    strategy, n, m = bound(rule.strategy, task), task.n, max(1, min(participants, task.n))
+    rng, probs, took = stream(0, "server"), np.full(n, m / n, np.float32), []
+    updates = rng.standard_normal((m, task.d), np.float32) * np.float32(1e-3)
+    state, selecting = strategy.init(n, task.d), selects(strategy)
+    for t in range(1, REPETITIONS + 1):
+        there, losses = np.arange(m), np.ones(m, np.float32)
+        start = time.perf_counter()
+        if selecting:
+            known = Availability(t, there, losses, task.weights, probs, np.zeros(n, np.float32))
+            there, state = selecting.select(state, known)
+        _, state = strategy.aggregate(state, _round(t, there, updates[there], losses[there], task, probs))
+        took.append(1000 * (time.perf_counter() - start))
+    return min(took)
+
+
+def _round(t: int, clients: Ids, updates: Array, losses: Array, task: Task, probs: Array) -> Round:
+    """A round in which these updates have arrived, after one local step of rate 1."""
+    m = len(clients)
+    work = Work(np.ones(m, np.int64), np.ones(m, np.int64), np.ones(m))
+    params, arrived = np.zeros(task.d, np.float32), np.ones((m, 1), np.bool_)
+    return Round(t, params, clients, updates, arrived, losses, task.weights, probs, work, -updates)

@@ -1,0 +1,259 @@
+"""Compute the planned runs of an experiment: finished ones are reused, interrupted ones continue.
+
+Ctrl-C, SIGTERM and a file `stop` in the folder of one of them stop the runs that are computed together after the
+round at hand, with a checkpoint.
+"""
+
+import dataclasses
+import os
+import signal
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from fedstale import core, engines
+from fedstale.core import Engine, Local, Snapshot, Strategy, Task, known, require
+from fedstale.evaluation import evaluate
+from fedstale.lab.build import make_task
+from fedstale.lab.cadence import cadence, evaluation_task
+from fedstale.lab.plan import Planned, warmups
+from fedstale.lab.recorder import Recorder, environment, packages
+from fedstale.lab.runs import store
+from fedstale.lab.runs.metrics import OBJECTIVE, TRACED
+from fedstale.lab.schema import Experiment
+from fedstale.lab.spec import make_defence, make_liars
+from fedstale.lab.tracer import Tracer, traceable
+from fedstale.memory import KeepsMemory
+from fedstale.simulate import Diverged, Interrupted, Run, bound, checked, first, play, together
+
+
+class Stop:
+    """Says whether the runs should stop, and is asked after every round.
+
+    The first signal stops them after the round at hand, the second one ends the process at once. The handlers
+    are installed on construction and, in a `with` block, removed at its end. A worker process that passes the
+    id of its `parent` ends when that process is gone.
+    """
+
+    def __init__(self, parent: int | None = None) -> None:
+        self.asked, self.parent = False, parent
+        self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def __enter__(self) -> "Stop":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            os._exit(130)
+        self.asked = True
+
+    def __call__(self) -> bool:
+        if self.parent and os.getppid() != self.parent:  # nobody waits for the result
+            os._exit(130)
+        return self.asked
+
+
+class Progress(NamedTuple):
+    """A round that has just been recorded; `result` is set after the last round of the run."""
+
+    planned: Planned
+    t: int
+    metrics: dict[str, Any]
+    result: dict[str, Any] | None = None
+    reused: bool = False
+
+
+def execute(
+    experiment: Experiment,
+    planned: Sequence[Planned],
+    *,
+    task: Task | None = None,
+    engine: Engine | None = None,
+    resume: bool = False,
+    again: bool = False,
+    command: str = "",
+    checkpoint_seconds: float = 10.0,
+    keep_checkpoints: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Iterator[Progress]:
+    """Compute the runs that are not finished, yielding every round; `stop` is asked after each.
+
+    The task is the one that the experiment describes, unless a `task` is given, or an `engine` that has one.
+    `resume` continues interrupted runs, `again` forgets finished ones; with both, an interrupted recomputation
+    continues and what it has finished is left alone. Checkpoints are saved every so many seconds and on a stop;
+    a finished run keeps its last one only if asked. `say` receives sentences for the user.
+    """
+    anew = again and not resume
+    known = [] if anew else [why for p in planned if (why := diverged(p)) and not p.folder.finished]
+    stages = [[p for p in warmups(planned) if anew or not p.folder.finished]]
+    stages += [[p for p in planned if anew or not ended(p)]]
+    waiting = [p for stage in stages for p in stage]
+    folders = {p.folder for p in waiting}
+    finished = [p for p in planned if p.folder not in folders and p.folder.finished]
+    yield from (Progress(p, p.config["rounds"], {}, p.folder.result(), reused=True) for p in finished)
+    _warn_of_versions(finished)
+    if known and not waiting:
+        raise Diverged(f"{'; '.join(known)} (known from before: --again tries again)")
+    if not waiting:
+        return
+    if not (resume or again):
+        require_resumable(waiting)
+    with ExitStack() as stack:
+        begun = [p for p in planned if p.folder.environment()] if resume else []
+        made = (engine, experiment.engine) if engine else None
+        engine, name = made or _engine(experiment, task, waiting[0].algorithm.local, begun, stack)
+        say(engine.note if isinstance(engine, core.ExplainsItself) else "")
+        where = environment(command) | {"engine": name}
+        record = partial(Recorder, where=where, resume=resume, seconds=checkpoint_seconds, keep=keep_checkpoints)
+        yield from _compute(stages, engine, record, stop, say, known)
+
+
+def diverged(p: Planned) -> str | None:
+    """Why a run cannot be finished, if that is known; another version of the code tries again."""
+    return p.folder.diverged(str(packages()["fedstale"]))
+
+
+def ended(p: Planned) -> bool:
+    """Whether a run is finished or known to diverge."""
+    return p.folder.finished or diverged(p) is not None
+
+
+def require_resumable(waiting: Sequence[Planned]) -> None:
+    """Refuse to start runs that have a checkpoint: another process computes them, or they were interrupted."""
+    begun = [p.folder for p in waiting if p.folder.started]
+    for folder in begun:
+        with folder.locked():  # refuses if another process holds the lock
+            pass
+    require(
+        not begun,
+        f"{len(begun)} runs were interrupted (first: {begun[0].path.name if begun else ''}); "
+        "add --resume to go on with them or --again to start them anew (in Python resume=True, again=True)",
+    )
+
+
+def _warn_of_versions(reused: Sequence[Planned]) -> None:
+    """Say which stored results other versions of this package, numpy, torch or numba have computed."""
+    now = packages()
+    made = Counter(_others(p.folder.environment().get("packages", {}), now) for p in reused)
+    for others, count in made.items():
+        if others:
+            what = f"{count} stored run{'s were' if count > 1 else ' was'} computed with {others}"
+            warnings.warn(f"{what}; --again (in Python again=True) computes anew", stacklevel=3)
+
+
+def _others(then: Mapping[str, str | None], now: Mapping[str, str | None]) -> str:
+    changed = {name: version for name, version in then.items() if name in now and version != now[name]}
+    return " and ".join(f"{name} {version}, now {now[name]}" for name, version in changed.items())
+
+
+def _engine(
+    experiment: Experiment, task: Task | None, local: Local, begun: Sequence[Planned], stack: ExitStack
+) -> tuple[Engine, str]:
+    """The engine and its name; runs that are resumed go on with the one that the first of them began with."""
+    task = task or make_task(experiment.data, experiment.model.model_dump(), experiment.device)
+    name = str(begun[0].folder.environment().get("engine", experiment.engine)) if begun else experiment.engine
+    if (name, experiment.engine) == ("pool", "auto"):
+        name = "auto"  # a pool that could not be used has been replaced by serial, with the same bits
+    engine = engines.make(name, task, local)
+    if isinstance(engine, core.Closes):
+        stack.callback(engine.close)
+    chosen = engine.name if isinstance(engine, core.ExplainsItself) else name
+    if chosen == "serial" and isinstance(task, core.HasDevice):
+        from fedstale.tasks.local import one_thread  # torch is slow to load
+
+        stack.enter_context(one_thread())  # evaluations take no more than training
+    return engine, chosen
+
+
+def _compute(
+    stages: list[list[Planned]], engine: Engine, record: Callable[..., Recorder], stop: Callable[[], bool],
+    say: Callable[[str], None], diverged: list[str],
+) -> Iterator[Progress]:  # fmt: skip
+    """The stages one after the other, with as many runs in step as the engine takes."""
+    runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
+    p = stages[-1][0] if stages[-1] else stages[0][0]
+    say(_checked_evaluation(runs[p.folder], p.config))
+    width = engine.width if isinstance(engine, core.StepsTogether) else 1
+    for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
+        with ExitStack() as stack:
+            for p in group:
+                stack.enter_context(p.folder.locked())
+            active = [stack.enter_context(closing(record(p, runs[p.folder]))) for p in group]
+            for progress in _advance(active, stop):
+                diverged.append(progress) if isinstance(progress, str) else (yield progress)
+    if diverged:
+        raise Diverged("; ".join(diverged))
+
+
+def _checked_evaluation(run: Run, config: Mapping[str, Any]) -> str:
+    """A sentence about a smaller evaluation; a metric that is asked for and not evaluated is refused."""
+    chosen, tuned = cadence(run, config), config.get("tuned", {})
+    asked = {"monitor": config.get("monitor"), "tune_by": tuned.get("by", OBJECTIVE) if tuned else None}
+    if any(asked.values()):
+        values = evaluate(evaluation_task(run.engine.task, config, chosen.clients), first(run))
+        for key, name in asked.items():
+            known(name or next(iter(values)), values, key)
+    return chosen.note(run.engine.task.n)
+
+
+def _run(p: Planned, engine: Engine) -> Run:
+    a, rounds, strategy = p.algorithm, p.config["rounds"], _at_home(p.algorithm.strategy, p.folder.path)
+    strategy = bound(strategy, engine.task)
+    strategy = Tracer(strategy) if engine.task.n <= TRACED and traceable(strategy) else strategy
+    against = make_defence(p.config.get("defence", False)), make_liars(p.config.get("liars"))
+    return Run(
+        engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local, *against
+    )
+
+
+def _at_home(strategy: Strategy, folder: Path) -> Strategy:
+    """The strategy with the files of its memory, if it has any, in the folder of the run."""
+    if not isinstance(strategy, KeepsMemory) or strategy.memory.folder is None:
+        return strategy
+    rows = Path(strategy.memory.folder)
+    inside = not rows.is_absolute() and ".." not in rows.parts
+    require(inside, f"memory.folder must be inside the run's folder, such as 'rows', got {str(rows)!r}")
+    memory = dataclasses.replace(strategy.memory, folder=str(folder / rows))  # type: ignore[type-var]
+    return dataclasses.replace(strategy, memory=memory)  # type: ignore[type-var]
+
+
+def _advance(active: list[Recorder], stop: Callable[[], bool]) -> Iterator[Progress | str]:
+    """Play a group of runs in step and record every round; a run that diverged gives a sentence."""
+    for r in active:
+        if r.over(r.start.t):  # it was killed between its last round and its result
+            yield Progress(r.planned, r.start.t, {}, r.finish(r.start))
+    going = [r for r in active if not r.over(r.start.t)]
+    plays = [play(r.run, r.start) for r in going]
+    for snapshots in together(active[0].run.engine, plays):
+        for k, s in snapshots.items():
+            yield _diverged(going[k], s) if isinstance(s, Diverged) else _recorded(going[k], s)
+            if going[k].stopping.why:
+                plays[k].close()  # it is left out from now on
+        if stop() or any(r.stop_asked for r in going):
+            for k, s in snapshots.items():
+                if not isinstance(s, Diverged) and not going[k].over(s.t):
+                    going[k].save(s.checkpoint)
+            raise Interrupted
+
+
+def _recorded(r: Recorder, s: Snapshot) -> Progress:
+    line = r.record(s)
+    return Progress(r.planned, s.t, line, r.finish(s.checkpoint) if r.over(s.t) else None)
+
+
+def _diverged(r: Recorder, error: Diverged) -> str:
+    """Which run diverged, and where its last good checkpoint is; its folder says so from now on."""
+    last = f"the last good checkpoint is round {r.saved} in {r.folder.path}" if r.saved else "none was saved"
+    why = f"{r.planned.algorithm.label}, seed {r.planned.seed}: {error}; {last}"
+    store.write_json(r.folder.path / "diverged.json", {"why": why, "code": packages()["fedstale"]})
+    return why

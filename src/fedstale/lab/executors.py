@@ -1,0 +1,153 @@
+"""Compute the planned cells of a sweep side by side, in processes of this machine or on a Ray cluster."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
+
+from fedstale.core import require
+from fedstale.lab.execute import Stop, ended, execute, require_resumable
+from fedstale.lab.plan import Planned, warmups
+from fedstale.lab.runs.status import duration
+from fedstale.lab.sweep import Cell
+from fedstale.simulate import Diverged, Interrupted
+
+CHECKPOINT_SECONDS = 60.0  # from one checkpoint to the next
+REPORT_SECONDS = 10.0  # from one line about the progress to the next
+
+
+class Executor(StrEnum):
+    """Where the cells are computed."""
+
+    processes = "processes"
+    ray = "ray"
+
+
+def waiting(cell: Cell) -> list[Planned]:
+    """The runs of a cell that are neither finished nor known to diverge."""
+    return [p for p in cell.runs if not ended(p)]
+
+
+def compute(
+    cells: Sequence[Cell],
+    *,
+    jobs: int,
+    resume: bool,
+    command: str,
+    say: Callable[[str], None],
+    executor: Executor = Executor.processes,
+    again: bool = False,
+) -> None:
+    """Compute all runs that have not ended; `say` gets a line about the progress every few seconds.
+
+    `again` forgets those that have ended first, unless an interrupted recomputation is resumed.
+    """
+    if again and not resume:
+        for p in (p for cell in cells for p in cell.runs):
+            with p.folder.locked():
+                p.folder.clear()
+    todo = [cell for cell in cells if waiting(cell)]
+    work = partial(_compute, resume=resume, command=command)
+    try:
+        with _reporting(todo, say):
+            if executor is Executor.ray:
+                _on_cluster(todo, jobs, resume, command)
+            elif jobs == 1 or len(todo) <= 1:
+                for cell in todo:
+                    work(cell, parent=None)
+            else:
+                _in_processes(todo, jobs, work)
+    except KeyboardInterrupt:
+        raise Interrupted from None
+
+
+def _in_processes(todo: list[Cell], jobs: int, work: Callable[..., None]) -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        try:
+            for one in as_completed([pool.submit(work, cell, parent=os.getpid()) for cell in todo]):
+                one.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.terminate()  # it saves a checkpoint and ends
+            raise
+
+
+def _on_cluster(todo: list[Cell], jobs: int, resume: bool, command: str) -> None:
+    """Each cell is a Ray task: on the configured cluster, or on one with `jobs` CPUs that is started here."""
+    from fedstale.engines.ray import cluster
+
+    if not resume:
+        require_resumable([p for cell in todo for p in waiting(cell)])
+    nested = [c.experiment.engine for c in todo if c.experiment.engine == "ray"]
+    require(not nested, "a sweep on Ray must train with another engine, got engine 'ray' in its cells")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    gpus = int(any(c.experiment.device.startswith("cuda") for c in todo))
+    work = partial(_compute, resume=True, command=command, parent=None)  # a task that died begins again
+    ray, leave = cluster.connect(cpus=jobs)
+    try:
+        cluster.spread(ray, work, todo, gpus, Interrupted, lambda: None)
+    finally:
+        leave()
+
+
+def _compute(cell: Cell, resume: bool, command: str, parent: int | None) -> None:
+    todo = waiting(cell)
+    try:
+        with Stop(parent) as stop:
+            for _ in execute(
+                cell.experiment, todo, resume=resume, command=command, checkpoint_seconds=CHECKPOINT_SECONDS,
+                stop=stop,
+            ):  # fmt: skip
+                pass
+    except Interrupted:
+        if parent and stop.asked:
+            os._exit(130)  # or a worker would begin the next cell
+        raise
+    except Diverged:  # the others are finished; the folders of these say that they would diverge again
+        pass
+
+
+@contextmanager
+def _reporting(cells: Sequence[Cell], say: Callable[[str], None]) -> Iterator[None]:
+    """Says every few seconds how many rounds are done; the store knows, whichever process computes them."""
+    runs = [p for cell in cells for p in cell.runs]
+    runs += warmups(runs)
+    total, start, over = sum(p.config["rounds"] for p in runs), time.monotonic(), threading.Event()
+    before = total - rounds_left(runs)
+
+    def report() -> None:
+        left, first = runs, (before, 0.0)
+        while not over.wait(REPORT_SECONDS):
+            left = [p for p in left if not ended(p)]
+            done, seconds = total - rounds_left(left), time.monotonic() - start
+            if first[0] == before < done:
+                first = done, seconds  # what comes before the first rounds, loading and compiling, comes once
+            say(progress(first, done, total, seconds))
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def rounds_left(runs: Sequence[Planned]) -> int:
+    """The rounds of these runs that are not in the store; a diverged run will compute no more."""
+    return sum(p.config["rounds"] - p.folder.rounds_recorded() for p in runs if not ended(p))
+
+
+def progress(first: tuple[int, float], done: int, total: int, seconds: float) -> str:
+    """A line about the progress; the time left is estimated from what came after the `first` rounds and seconds."""
+    rounds, since = done - first[0], seconds - first[1]
+    left = f", about {duration(since * (total - done) / rounds)} left" if rounds > 0 else ""
+    return f"{done} of {total} rounds, {duration(seconds)} so far{left}"

@@ -1,0 +1,178 @@
+"""The figures of Rodio, Client Heterogeneity in Federated Learning Systems, thesis, 2024.
+
+Panels stand one above the other, to be read in a column of 3.4 inches.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedstale.lab.papers.draw.style import About, Drawing, by, learning_curves, points, series, subplots
+from fedstale.lab.papers.rates import Row
+from fedstale.lab.runs.query import AWAY, HEARD, NOT_SELECTED, recorded_presence
+from fedstale.view.plots import raster
+from fedstale.view.plots.comparison import logarithmic
+from fedstale.view.plots.palette import STYLE, look, looks
+
+WIDTH, LEGEND = 3.4, 0.16  # inches: of the column, of a line of the legend
+CLASSES = ("more\navailable", "less available,\ncorrelated", "less available,\nweakly corr.")
+SMALL = STYLE | {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+}
+
+
+def importance(rows: Sequence[Row], about: About) -> Figure:
+    """Figure 2.1: accuracy on each dataset, and how much each class of clients counted on the first."""
+    panels = by(rows, "panel")
+    figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
+    for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
+        learning_curves(place, group, "accuracy")
+        place.set_title(panel)
+    _shared(legend, axes[0])
+    _importance(axes[-1], next(iter(panels.values())))
+    return figure
+
+
+def _importance(axes: Any, rows: Sequence[Row]) -> None:
+    groups = by(rows, "algorithm")
+    drawn, width = looks([label for (label,) in groups]), 0.85 / len(groups)  # of a bar; the classes are 1 apart
+    for k, ((label,), group) in enumerate(groups.items()):
+        runs = [row.run.metrics()[-1] for row in group if not row.diverged]
+        if runs:
+            weights = np.mean([line["weights"] for line in runs], axis=0)  # (n,) mean realised weight
+            quarters = np.array_split(weights * len(weights), 4)
+            bars = [np.concatenate(quarters[:2]).mean(), quarters[2].mean(), quarters[3].mean()]
+            places = np.arange(3) + (k + 0.5 - len(groups) / 2) * width
+            axes.bar(places, bars, width, color=drawn[label].colour)
+    axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
+    axes.set_xticks(range(3), CLASSES)
+    axes.set(ylabel="weight / target", title=f"{rows[0].place.get('panel', '')}: mean realised weight")
+
+
+def tradeoff(rows: Sequence[Row], about: About) -> Figure:
+    """Figure 2.2: the curves for each κ̄², and the best κ̄² for each length of training."""
+    panels = by(rows, "panel")
+    figure, axes, legend = _stack(len(panels) + 1, len(by(rows, "algorithm")))
+    for k, ((panel,), group) in enumerate(panels.items()):
+        learning_curves(axes[k], group, "accuracy")
+        axes[k].set_title(panel)
+        _best(axes[-1], group, k, str(panel))
+    _shared(legend, axes[0])
+    axes[-1].set(xlabel="length of training (rounds)", ylabel="best $\\bar\\kappa^2$", yscale="log")
+    axes[-1].grid(alpha=0.25)
+    axes[-1].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return figure
+
+
+def _best(axes: Any, rows: Sequence[Row], k: int, label: str) -> None:
+    swept = {key[0]: group for key, group in by(rows, "kappa2").items() if key[0] != ""}
+    found = {kappa2: series(group, "accuracy") for kappa2, group in swept.items()}
+    found = {kappa2: pair for kappa2, pair in found.items() if pair[0]}
+    if found:
+        rounds = next(iter(found.values()))[0]
+        means = np.array([values.mean(axis=0) for _, values in found.values()])  # (κ̄², rounds)
+        best = np.array(list(found))[means.argmax(axis=0)]
+        axes.plot(rounds, best, drawstyle="steps-post", label=label, **look(k).line)
+
+
+def over(rows: Sequence[Row], about: About) -> Figure:
+    """Figure 2.3: test accuracy over data heterogeneity."""
+    along, name = next(iter(about["axes"].items()))
+    panels = by(rows, "panel")
+    figure, axes, legend = _stack(len(panels), len(by(rows, "algorithm")), height=2.6)
+    for place, ((panel,), group) in zip(axes, panels.items(), strict=True):
+        points(place, group, lambda row: row.place[along], "accuracy_last10")
+        place.set(xlabel=name, title=panel)
+    _shared(legend, axes[0])
+    return figure
+
+
+def estimates(rows: Sequence[Row], about: About) -> Figure:
+    """Figure 2.4: how wrong the estimates are, and the accuracy, over the warm-up rounds."""
+    figure, (above, below), legend = _stack(2, len(by(rows, "algorithm")))
+    errors = {"probs_error": "of $\\hat\\pi$", "mixing_error": "of $\\hat\\lambda$"}
+    for k, (column, label) in enumerate(errors.items()):
+        groups = by(rows, "warmup_rounds").items()
+        at = {key: np.mean([row.values[column] for row in some]) for (key,), some in groups}
+        above.plot(list(at), list(at.values()), label=label, marker="os"[k], markersize=3, **look(k).line)
+    above.set(xlabel="warm-up rounds", ylabel="mean absolute error", xscale="log")
+    logarithmic(above)
+    above.grid(alpha=0.25)
+    above.legend()
+    points(below, rows, lambda row: row.place["warmup_rounds"], "accuracy_last10")
+    below.set(xlabel="warm-up rounds", xscale="log")
+    _shared(legend, below)
+    return figure
+
+
+def clusters(rows: Sequence[Row], about: About) -> Figure:
+    """Figure 2.5: who was there and who was left out, for each division of the data; accuracy on the last."""
+    panels = by(rows, "panel")
+    figure, axes, legend = _stack(len(panels) + 1, 3 + len(by(rows, "algorithm")), height=1.35)
+    for place, ((panel,), group) in zip(axes, panels.items(), strict=False):
+        runs = [r for r in group if r.algorithm == group[0].algorithm and not r.diverged]
+        found = [(r, recorded_presence(r.run)) for r in runs]
+        if found:
+            row, cells = max(found, key=lambda pair: int((pair[1] == NOT_SELECTED).sum()))  # the most telling
+            raster.draw(place, cells)
+            place.tick_params(labelbottom=False)
+            place.set_xlabel("")
+            place.set_title(f"{panel}: {row.algorithm}, seed {row.seed}", fontsize=7.5)
+    axes[len(panels) - 1].tick_params(labelbottom=True)
+    names = {HEARD: "trains", NOT_SELECTED: "there, left out", AWAY: "away"}
+    learning_curves(axes[-1], panels[list(panels)[-1]], "accuracy")
+    axes[-1].set_title(list(panels)[-1][0], fontsize=7.5)
+    _shared(legend, axes[-1], raster.patches(names))
+    return figure
+
+
+def losses(rows: Sequence[Row], about: About) -> Figure:
+    """Figures 4.1 and 4.2: loss and accuracy over lossy links, and UPGA-PL's lead by draw of the data."""
+    panels = by(rows, "panel")
+    figure, axes, legend = _stack(2 * len(panels) + 1, len(by(rows, "algorithm")), height=1.6)
+    for k, ((panel,), group) in enumerate(panels.items()):
+        learning_curves(axes[2 * k], group, "objective", log=True)
+        learning_curves(axes[2 * k + 1], group, "accuracy")
+        axes[2 * k].set_title(panel)
+        axes[2 * k].set_xlabel("")
+        leads = np.sort(_leads(group, "UPGA-PL", "DMA-PL"))
+        axes[-1].plot(leads, label=panel, marker="os"[k % 2], markersize=3, **look(k).line)
+    axes[-1].axhline(0, color="black", linewidth=0.8, linestyle=":")
+    axes[-1].set(xlabel="draws of the data, sorted", ylabel="points", title="UPGA-PL above DMA-PL at the end")
+    axes[-1].legend()
+    _shared(legend, axes[0])
+    return figure
+
+
+def _leads(rows: Sequence[Row], first: str, second: str) -> list[float]:
+    """By how many points of accuracy an algorithm leads another in each cell, mean over the seeds."""
+    ends = {key: [100 * r.values["accuracy_last10"] for r in some if not r.diverged]
+            for key, some in by(rows, "data.seed", "algorithm").items()}  # fmt: skip
+    return [float(np.mean(ends[cell, first]) - np.mean(ends[cell, second])) for cell in {key[0] for key in ends}]
+
+
+def _stack(count: int, entries: int, height: float = 1.75) -> tuple[Figure, Any, Any]:
+    """Figure, panels from top to bottom, and beneath them a place for a legend of so many entries."""
+    lines = (entries + 1) // 2
+    room = LEGEND * lines + 0.1
+    total = height * count + room + 0.8  # title and note
+    figure, axes = subplots(count + 1, 1, (WIDTH, total), height_ratios=[height] * count + [room])
+    axes = axes[:, 0]
+    axes[-1].axis("off")
+    return figure, axes[:-1], axes[-1]
+
+
+def _shared(place: Any, axes: Any, more: Sequence[Any] = ()) -> None:
+    """The legend of all panels: what `axes` shows, and more."""
+    handles = [*axes.get_legend_handles_labels()[0], *more]
+    place.legend(handles=handles, loc="center", ncols=2, borderaxespad=0, handlelength=2.2)
+
+
+DRAWN = (importance, tradeoff, over, estimates, clusters, losses)
+DRAW = {draw.__name__: Drawing(draw, SMALL) for draw in DRAWN}

@@ -1,0 +1,151 @@
+"""Plan an experiment: every run with its parts, its configuration and its folder, before anything is computed."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstale.core import Participation, known, require
+from fedstale.lab.build import division, make_participation
+from fedstale.lab.runs import store
+from fedstale.lab.runs.query import grouped
+from fedstale.lab.schema import Experiment
+from fedstale.lab.spec import Algorithm, Spec, describe
+from fedstale.lab.spec import algorithm as resolve
+from fedstale.registry import PARTICIPATION, sources
+from fedstale.rng import stream
+
+PACKAGED = Path(__file__).parent / "experiments"  # the experiments that come with the package
+LATER = (  # in a key if given
+    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "defence", "liars",
+)  # fmt: skip
+LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
+
+
+class Planned(NamedTuple):
+    """One run of an experiment, and where it is kept."""
+
+    algorithm: Algorithm
+    participation: Participation
+    seed: int
+    config: dict[str, Any]
+    folder: store.RunFolder
+    warmup: "Planned | None" = None  # the run whose end is this one's start
+
+
+def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
+    """The TOML file that a user names: by its path, or by the bare name of one that comes with the package."""
+    if name.endswith(".toml") or Path(name).is_file() or "/" in name:
+        return Path(name)
+    files = packaged(folder)
+    return files[known(name, files, what)]
+
+
+def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
+    """The TOML files of a folder by their bare names."""
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def plan(experiment: Experiment, folder: Path) -> list[Planned]:
+    """All runs: for each seed, all algorithms. Every part is built here, so a mistake is found before training."""
+    require_short("name", experiment.name)
+    require(not (experiment.grid or experiment.tune), "an experiment with [grid] or [tune] is several: sweep.cells")
+    if "partition" in experiment.data:
+        division(experiment.data)
+    participation = make_participation(experiment.participation, experiment.data)
+    algorithms = [algorithm(spec, experiment, f"algorithms.{k}") for k, spec in enumerate(experiment.algorithms)]
+    model = experiment.model.model_dump() if experiment.data["dataset"] != "quadratic" else None
+    return plan_parts(experiment, participation, algorithms, {"model": model}, folder)
+
+
+def plan_parts(
+    experiment: Experiment,
+    participation: Participation,
+    algorithms: Sequence[Algorithm],
+    more: dict[str, Any],
+    folder: Path,
+    own: Mapping[str, dict[str, str]] = {},
+) -> list[Planned]:
+    """The runs of parts that are made already; `more` belongs to the configuration of each.
+
+    `own` has, by label, the user's own code in an algorithm: a change of it concerns the runs of that one alone.
+    """
+    _check_labels([a.label for a in algorithms])
+    shared = {
+        "rounds": experiment.rounds,
+        **_given(experiment, LATER),
+        "engine": experiment.engine,
+        "data": experiment.data,
+        "participation": describe(participation, PARTICIPATION),
+        **more,
+    }
+    planned = []
+    for seed in experiment.seeds:
+        warmup = _warmup(experiment, participation, shared, seed, folder)
+        before = {"warmup": warmup.folder.path.name} if warmup else {}
+        for chosen in algorithms:
+            code = {"algorithm_sources": own[chosen.label]} if own.get(chosen.label) else {}
+            config = _keyed(shared | chosen.described() | {"seed": seed} | before | code)
+            run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
+            planned.append(Planned(chosen, participation, seed, config, run, warmup))
+    return planned
+
+
+def _given(e: Experiment, keys: Sequence[str]) -> dict[str, Any]:
+    """Of these settings those that are not the default: the others are no part of a run's name."""
+    defaults = {key: type(e).model_fields[key].default for key in keys}
+    return {key: getattr(e, key) for key in keys if getattr(e, key) != defaults[key]}
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    twice = [label for label in labels if labels.count(label) > 1]
+    require(not twice, f"every algorithm needs a label of its own, got {twice[:1] * 2}; set `label`")
+    for label in labels:
+        require_short("label", label)
+
+
+def require_short(what: str, text: str) -> None:
+    """Refuse a text that is too long to be a part of a file's name."""
+    size = len(text.encode())
+    require(size <= LONGEST, f"{what} must be at most {LONGEST} bytes long, got {size}: {text[:20]}…")
+
+
+def by_label(planned: Sequence[Planned]) -> dict[str, list[Planned]]:
+    """The runs of every algorithm, in the order of the seeds."""
+    return grouped(planned, lambda p: p.algorithm.label)
+
+
+def warmups(planned: Sequence[Planned]) -> list[Planned]:
+    """The runs that others start from, each once."""
+    return list({p.warmup.folder: p.warmup for p in planned if p.warmup}.values())
+
+
+def digest(planned: Sequence[Planned]) -> str:
+    """Six characters that tell one set of runs from another, for the files of an overridden experiment."""
+    return hashlib.sha256("".join(p.folder.path.name for p in planned).encode()).hexdigest()[:6]
+
+
+def _warmup(
+    experiment: Experiment, participation: Participation, shared: dict[str, Any], seed: int, folder: Path
+) -> Planned | None:
+    """The FedAvg run that comes first, with a seed of its own so that no random draw is used twice."""
+    if experiment.warmup is None:
+        return None
+    rounds, alone = experiment.warmup.rounds, experiment.model_copy(update={"local": experiment.warmup})
+    chosen = algorithm({"kind": "fedavg", "label": "warm-up"}, alone, "warmup")
+    own = int(stream(seed, "warmup").integers(2**31))
+    config = _keyed(shared | chosen.described() | {"seed": own, "rounds": rounds})
+    return Planned(
+        chosen, participation, own, config, store.RunFolder(folder / store.run_name("warm-up", seed, config))
+    )
+
+
+def algorithm(spec: Spec, e: Experiment, where: str) -> Algorithm:
+    """The parts of an entry of `algorithms`; what it leaves out is taken from the experiment."""
+    return resolve(spec, where, local=e.local.settings(), estimator=e.estimator, server=e.server, channel=e.channel)
+
+
+def _keyed(config: dict[str, Any]) -> dict[str, Any]:
+    """With the source of the user's own parts: a run is computed again when it changes."""
+    own = sources(config) | config.get("sources", {})
+    return config | {"sources": own} if own else config

@@ -1,0 +1,271 @@
+"""The sections of an experiment: every key is checked, and an unknown one is answered with the nearest known."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)  # fmt: skip
+
+from fedstale.core import BadInput, Local, known, require, shown
+from fedstale.lab.build import located
+from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_defence, make_liars, override
+from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
+
+S = TypeVar("S", bound="Section")
+Share = Annotated[float, Field(ge=0, lt=1)]
+KINDS = (
+    "str",
+    "bool",
+    "dict[str,any]",
+    "constrained-float",
+    "list[int]",
+)  # what pydantic adds to a key of several kinds
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    later: ClassVar[
+        tuple[str, ...]
+    ] = ()  # keys that came later: runs that have their defaults are known without them
+
+    @model_serializer(mode="wrap")
+    def _told(self, dump: SerializerFunctionWrapHandler) -> Table:
+        defaults = {key: type(self).model_fields[key].default for key in self.later}
+        return {key: v for key, v in dump(self).items() if key not in defaults or v != defaults[key]}
+
+
+class Cis(Section):
+    """A tree of nodes that answer requests together: layers with a mix, or every node (see cis.Tree)."""
+
+    model_config = ConfigDict(allow_inf_nan=True)  # a capacity may be unlimited
+    widths: list[int] | None = None  # nodes in each layer, the devices first
+    mix: list[float] | None = None  # share of the requests that each layer serves
+    parents: list[int] | None = None  # instead of layers: the node above each node, -1 for a root
+    exits: list[int] | None = None  # the deepest exit that each node holds, from 1
+    arrivals: list[float] | None = None  # requests per second that reach each node from outside
+    capacity: list[float] | None = None  # requests per second that each node can pass on
+    p: float = 0.0  # probability that a node trains a given exit below its own
+    weighting: Spec = "serving-rate"  # how much each exit counts in training
+    requests: Literal["own", "everywhere"] = "own"  # test samples that a node is asked about
+    variances: bool = False  # whether an evaluation measures the gradient variance of each exit
+
+
+class Images(Section):
+    """Real images, split among clients."""
+
+    later = ("cis", "test", "validation", "held_out", "drop_empty", "mean", "std", "resolution")
+    dataset: str  # name of an image dataset
+    clients: Annotated[int, Field(ge=1)] = 24  # number of clients
+    seed: int = 0  # seed of the split, the same for all seeds of the experiment
+    partition: Spec = "iid"  # which client holds which samples
+    swap: Spec | None = None  # clients that disagree on labels
+    cis: Cis | None = None  # a tree of nodes with early exits
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of the dataset that is used
+    test: Literal["per-client", "official"] = "per-client"  # official: the dataset's own test set, for all clients
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each client's samples that is kept for testing
+    validation: Share = 0.0  # share of each client's training samples that is for validation
+    held_out: Share | list[int] = 0.0  # share of the clients that never train, or their numbers
+    drop_empty: bool = False  # leave out clients that the partition gives no samples
+    resolution: Annotated[int, Field(ge=1)] | None = None  # height of smaller images, means over squares of pixels
+    mean: list[float] | None = None  # of each channel of pixels in [0, 1], subtracted; the dataset's if left out
+    std: list[Annotated[float, Field(gt=0)]] | None = None  # what is then divided by; the dataset's if left out
+    weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the samples
+
+
+class Synthetic(Section):
+    """LEAF's Synthetic(γ, δ)."""
+
+    dataset: Literal["synthetic"]  # LEAF's Synthetic
+    clients: Annotated[int, Field(ge=1)] = 30  # number of clients
+    seed: int = 0  # seed of the data
+    gamma: Annotated[float, Field(ge=0)] = 1.0  # γ: how much the clients' models differ
+    delta: Annotated[float, Field(ge=0)] = 1.0  # δ: how much the clients' inputs differ
+    iid: bool = False  # true: all clients label by the same model
+    max_samples: Annotated[int, Field(ge=2)] | None = None  # most samples of a client; no limit if left out
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each client's samples that is kept for testing
+    weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the samples
+
+
+class Quadratics(Section):
+    """Quadratics with a known optimum: random ones, or those of the given centers and diagonal curvatures."""
+
+    dataset: Literal["quadratic"]  # quadratic functions
+    clients: Annotated[int, Field(ge=1)] = 24  # number of clients
+    seed: int = 0  # seed of the problem
+    dimension: Annotated[int, Field(ge=1)] = 10  # number of parameters d
+    spread: Annotated[float, Field(ge=0)] = 1.0  # how far the clients' optima are apart
+    noise: Annotated[float, Field(ge=0)] = 0.0  # standard deviation of the noise on every gradient
+    centers: list[list[float]] | None = None  # the clients' optima, d numbers each; random if left out
+    curvature: list[list[float]] | None = None  # with centers: the diagonals of the A_i; ones if left out
+    start: list[float] | None = None  # with centers: where runs begin; zero if left out
+
+
+DATA: Mapping[str, type[Section]] = {
+    **dict.fromkeys(DATASETS, Images),
+    "synthetic": Synthetic,
+    "quadratic": Quadratics,
+}
+
+
+class Model(Section):
+    model_config = ConfigDict(extra="allow", strict=True)  # the rest are the model's own settings
+    later = ("loss", "metrics", "buffers", "personal")
+    kind: str = "linear"  # name of a model; its settings stand beside it
+    ridge: Annotated[float, Field(ge=0)] = 0.0  # adds ridge · ‖w‖² / 2 to the loss
+    loss: Spec | None = None  # a loss such as "torch.nn:MSELoss", or of your own; cross entropy if left out
+    metrics: dict[str, str] = {}  # more scores of the test samples: name = "module:function"
+    buffers: Literal["average", "local", "frozen"] = "average"  # of BatchNorm: what becomes of running statistics
+    personal: list[str] = []  # layers or parameters that stay with each client, such as "head"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, raw: Any) -> Any:
+        """`model = "mlp"` is a model with its defaults."""
+        return {"kind": raw} if isinstance(raw, str) else raw
+
+
+class Training(Section):
+    """Local training: the settings of `Local`, which checks all but the learning rate."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    lr: Annotated[float, Field(gt=0)]  # η_c, the client learning rate
+
+    def settings(self) -> Table:
+        """The settings of Local that the section gives."""
+        own = type(self).model_fields.keys() - Training.model_fields.keys()  # such as a warm-up's rounds
+        return self.model_dump(exclude={*own})
+
+
+class Warmup(Training):
+    """FedAvg before the comparison: every algorithm starts from where it ends."""
+
+    rounds: Annotated[int, Field(ge=1)]  # rounds of FedAvg
+
+
+class Experiment(Section):
+    """One file: several algorithms × seeds over the same data and the same participation."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]  # of the picture and the table; the file's name if left out
+    rounds: Annotated[int, Field(ge=1, le=10**9)]  # rounds of every run
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1]  # one run of an algorithm each
+    evaluate_every: Annotated[int, Field(ge=1)] | None = None  # rounds from one to the next; by sizes if left out
+    evaluate_clients: Annotated[int, Field(ge=1)] | None = None  # so many clients, drawn once; all, or by sizes
+    evaluate: Literal["all", "test"] = "all"  # test: no training objective, which takes a pass over all samples
+    patience: Annotated[int, Field(ge=1)] | None = None  # stop a run after so many rounds without a better value
+    target: float | None = None  # stop a run as soon as the value is reached
+    monitor: str | None = None  # the metric that both watch; that of validation, or the main one if left out
+    engine: str = "auto"  # how local training is executed
+    device: str = "cpu"  # torch device of tasks that use torch
+    data: Table  # dataset and how it is divided
+    model: Model = Model()  # for images and synthetic data
+    local: Training  # local training of the clients
+    warmup: Warmup | None = None  # FedAvg before the comparison
+    participation: Spec  # which clients are available
+    estimator: Spec = "known"  # how p_i is estimated, if the recipe does not say so
+    channel: Spec = "lossless"  # which messages get through
+    server: Spec = "sgd"  # what is done with a step
+    defence: bool | Table = False  # true, or a table of settings: updates are judged before they count
+    liars: Table | None = None  # clients that send a multiple of their update, to try a defence
+    algorithms: Annotated[list[Spec], Field(min_length=1)]  # recipes, with settings beside kind
+    grid: Table = {}  # key of the file → list of values: every combination is an experiment of its own
+    tune: Table = {}  # key of an algorithm → list of values, of which the best is chosen
+    tune_by: str = "objective"  # the metric by which it is chosen: the mean of the last 10 rounds and all seeds
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment in a TOML file, with `key=value` overrides."""
+    return check(read_table(path, overrides))
+
+
+def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
+    """The table of an experiment in a TOML file, with `key=value` overrides, not checked yet."""
+    raw = load(path, "experiment")
+    raw.setdefault("name", path.stem)
+    for change in overrides:
+        override(raw, change)
+    if "participation" in raw:
+        raw["participation"] = located(raw["participation"], path.parent)
+    return raw
+
+
+def load(path: Path, what: str) -> Table:
+    """The table in a TOML file, which may name parts of modules that lie beside it."""
+    try:
+        raw = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadInput(f"there is no {what} file {path}") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a folder; a file in TOML describes the {what}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not a TOML file: {error}") from None
+    import_from(path.parent)
+    return raw
+
+
+def check(raw: Table) -> Experiment:
+    """The experiment in a table, with everything that needs no data checked."""
+    experiment = validated(Experiment, raw, "")
+    data = experiment.data
+    require("dataset" in data, f"data.dataset is missing; known: {', '.join(DATA)}")
+    kind = _section(data["dataset"])
+    known(experiment.engine, ENGINES, "engine")
+    for key in ("local", "warmup"):
+        if section := getattr(experiment, key):
+            make(Local, section.settings(), key)
+    for key, names in PARTS.items():
+        build(getattr(experiment, key), names, key)  # also where every algorithm has its own
+    make_defence(experiment.defence)
+    make_liars(experiment.liars)
+    seeds = experiment.seeds
+    require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
+    return experiment.model_copy(update={"data": validated(kind, data, "data").model_dump()})
+
+
+def _section(dataset: object) -> type[Section]:
+    """The section that describes a dataset of this name; one of the user's own is of images."""
+    if isinstance(dataset, str) and OWN.fullmatch(dataset):
+        own_dataset(dataset)
+        return Images
+    return DATA[known(dataset, DATA, "data.dataset")]
+
+
+def validated(model: type[S], raw: Table, where: str) -> S:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = [key for key in first["loc"] if key not in KINDS]
+        path = ".".join(map(str, ([where] if where else []) + keys))
+        if first["type"] == "extra_forbidden":
+            place = "" if path == first["loc"][-1] else f" in {path.rpartition('.')[0]}"
+            known(first["loc"][-1], _siblings(model, first["loc"]), f"the key{place}")
+        if first["type"] == "missing":
+            raise BadInput(f"{path} is missing") from None
+        raise BadInput(f"{path} {_sentence(first)}") from None
+
+
+def _siblings(model: type[Section], loc: tuple[int | str, ...]) -> Mapping[str, Any]:
+    """The keys that are known where the unknown one stands."""
+    fields = model.model_fields
+    for key in loc[:-1]:
+        inner = fields[str(key)].annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return {}
+        fields = inner.model_fields
+    return fields
+
+
+def _sentence(error: Any) -> str:
+    if error["type"] == "too_short":
+        return "must not be empty"
+    text = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return f"{text[0].lower()}{text[1:]}, got {shown(error['input'])}"

@@ -1,0 +1,174 @@
+"""Sweeps: an experiment at every point of a grid, with its algorithms at every setting that is tuned.
+
+    [grid]                            # dotted key(s, with commas) = list: every combination is a cell
+    [tune]                            # key of an algorithm = list: chosen per cell and algorithm
+
+A cell is one experiment, so that its runs advance together. What is tuned is chosen by the training objective, or
+by the metric `tune_by`: the mean over seeds and the last 10 rounds, from the same list for every algorithm.
+"""
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstale.core import known, require, shown
+from fedstale.lab.plan import Planned, algorithm, by_label, plan
+from fedstale.lab.runs import query
+from fedstale.lab.runs.metrics import OBJECTIVE
+from fedstale.lab.schema import Experiment, check
+from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, put, settings_of
+
+OWN = ("grid", "tune", "tune_by")  # keys of a file that are about all of its cells
+PLACED = ("seed", "rounds", "algorithm", "panel", "run", "chosen")  # columns that a setting may not hide
+
+
+class Choice(NamedTuple):
+    """An algorithm at one setting of what is tuned."""
+
+    algorithm: str
+    settings: Table  # its own numbers: beta, kappa2, …
+    tuned: Table
+    label: str  # of its entry in the experiment
+
+
+class Cell(NamedTuple):
+    """One point of the grid: an experiment with all algorithms at all settings that are tuned."""
+
+    panel: str  # of a figure
+    point: Table
+    choices: list[Choice]
+    experiment: Experiment
+    runs: Sequence[Planned] = ()  # once it is planned: for each seed, all choices
+    by: str = OBJECTIVE  # the metric that settings are chosen by
+
+
+def cells(raw: Table) -> list[Cell]:
+    """The cells of an experiment file: one, if it has neither [grid] nor [tune]."""
+    whole = check(raw)
+    grid, tune, found = _lists(whole.grid, "grid"), _lists(whole.tune, "tune"), list[Cell]()
+    for point in combinations(grid):
+        here = at({key: value for key, value in raw.items() if key not in OWN}, point)
+        base = check(here)
+        names = [_name(spec, tune, base, f"algorithms.{k}") for k, spec in enumerate(base.algorithms)]
+        named = zip(base.algorithms, names, strict=True)
+        pairs = [pair for spec, name in named for pair in entries(spec, tune, here, name)]
+        for key in tune:
+            used = any(key in choice.tuned for choice, _ in pairs)
+            require(
+                used,
+                f"tune.{key} must be a setting of an algorithm, of local training or of a part such as server.lr",
+            )
+        experiment = check(here | {"algorithms": [entry for _, entry in pairs]}) if tune else base
+        found.append(Cell("", point, [choice for choice, _ in pairs], experiment, by=whole.tune_by))
+    return found
+
+
+def _name(spec: Spec, tune: Mapping[str, Any], base: Experiment, where: str) -> str:
+    """The label of an algorithm without what is tuned."""
+    rest = {key: value for key, value in as_table(spec, where).items() if key not in tune}
+    return algorithm(rest, base, where).label
+
+
+def _lists(table: Table, where: str) -> dict[str, list[Any]]:
+    """A table of lists, by dotted keys; nested tables are the same as dotted keys."""
+    found = query.flat(table)
+    for key, values in found.items():
+        ok = isinstance(values, list) and len(values) > 0
+        require(ok, f"{where}.{key} must be a list of values that is not empty, got {shown(values)}")
+    return found
+
+
+def combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[Table]:
+    """Every choice of one value from each list."""
+    for values in itertools.product(*lists.values()):
+        yield dict(zip(lists, values, strict=True))
+
+
+def at(raw: Table, point: Table) -> Table:
+    """The table of an experiment at a point of the grid."""
+    here = copy.deepcopy(raw)
+    for keys, value in point.items():
+        for key in keys.split(","):
+            put(here, key.strip(), value)
+    return here
+
+
+def entries(spec: Spec, tune: Mapping[str, Sequence[Any]], raw: Table, name: str) -> Iterator[tuple[Choice, Table]]:
+    """An algorithm at every combination of what is tuned, as entries of the experiment.
+
+    A key that is a setting of other strategies only is left out; `name` is that of the algorithm at all settings.
+    """
+    entry = as_table(spec, "algorithms")
+    own = {k: v for k, v in entry.items() if k not in ("kind", "label") and isinstance(v, int | float)}
+    for tuned in combinations({key: values for key, values in tune.items() if _applies(entry, key)}):
+        chosen = copy.deepcopy(entry)
+        for key, value in tuned.items():
+            part, dot, _ = key.partition(".")
+            if dot and part not in chosen:  # the file's part, with another setting
+                chosen[part] = copy.deepcopy(raw.get(part, "sgd"))
+            put(chosen, key, value)
+        chosen["label"] = name + "".join(f" {key}={_short(value)}" for key, value in tuned.items())
+        yield Choice(name, own, tuned, chosen["label"]), chosen
+
+
+def _applies(entry: Table, key: str) -> bool:
+    return "." in key or key in LOCAL_KEYS or key in settings_of(entry, "algorithms")
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def planned(found: Sequence[Cell], folder: Path) -> list[Cell]:
+    """The cells with their runs. Each is planned once; computing and reading work on these runs.
+
+    The configuration of a run says what was tuned: the algorithm at all settings has one name.
+    """
+    cells = []
+    for cell in found:
+        by = {} if cell.by == OBJECTIVE else {"by": cell.by}
+        names = {
+            c.label: {"tuned": {"algorithm": c.algorithm, "settings": c.tuned, **by}}
+            for c in cell.choices
+            if c.tuned
+        }
+        runs = plan(cell.experiment, folder)
+        labelled = [p._replace(config=p.config | names.get(p.algorithm.label, {})) for p in runs]
+        cells.append(cell._replace(runs=labelled))
+    return cells
+
+
+def scores(cell: Cell) -> dict[str, float]:
+    """By label what the settings are chosen by, the less the better; infinite if a run has no result."""
+    groups = by_label(cell.runs)
+    results = {
+        label: [p.folder.result() if p.folder.finished else None for p in of] for label, of in groups.items()
+    }
+    done = next((r for some in results.values() for r in some if r), None)
+    if done and cell.by != OBJECTIVE:  # runs that were stored before are not asked while they are computed
+        known(cell.by, {name: value for name, value in done.items() if isinstance(value, Mapping)}, "tune_by")
+    return {label: query.tuning_score(some, cell.by) for label, some in results.items()}
+
+
+def chosen(cell: Cell, scored: Mapping[str, float]) -> list[Choice]:
+    """For every algorithm the choice with the best score; of equals, the first."""
+    names = dict.fromkeys(c.algorithm for c in cell.choices)
+    return [min((c for c in cell.choices if c.algorithm == name), key=lambda c: scored[c.label]) for name in names]
+
+
+def place(cell: Cell) -> Table:
+    """The panel and the grid's values, under the name of the setting, without its section where that is clear."""
+    found = {"panel": cell.panel} if cell.panel else {}
+    for keys, value in cell.point.items():
+        key = keys.split(",")[0]
+        name = key.split(".", 1)[-1]
+        found[key if name in PLACED else name] = value
+    return found
+
+
+def cost(found: Sequence[Cell]) -> tuple[int, int]:
+    """The number of runs, and of rounds of all runs together."""
+    runs = [len(c.choices) * len(c.experiment.seeds) for c in found]
+    return sum(runs), sum(r * c.experiment.rounds for r, c in zip(runs, found, strict=True))

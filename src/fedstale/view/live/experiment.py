@@ -1,0 +1,177 @@
+"""One experiment of the page: the section of `fedstale report` on a setting, also while its runs are computed."""
+
+import csv
+import io
+from collections import OrderedDict
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fedstale.core import known, require
+from fedstale.lab.runs import paired, query
+from fedstale.lab.runs.metrics import WINDOWS, metric
+from fedstale.lab.runs.pairing import Pair, Side
+from fedstale.lab.runs.query import Group, Run, Setting
+from fedstale.lab.runs.status import duration
+from fedstale.lab.runs.store import RunFolder
+from fedstale.lab.runs.tail import Tail
+from fedstale.view.live import arena, axes, federation
+from fedstale.view.live.index import Index, Row
+from fedstale.view.page import beta_map, markup, page, tables
+from fedstale.view.page.plots import KEYS, Plot, Table
+from fedstale.view.page.series import Lines
+
+LINES = 100_000  # of metrics that are kept in memory, of the runs that were looked at last
+RUNS = 2000  # that a map is made of
+MAPS = "maps"  # the key of the page of maps
+SEEDS = 400  # rows of the table of seeds
+
+
+class Experiments:
+    """Builds experiments from the store; what was read of a growing file is kept for the next time."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.tails: OrderedDict[Path, Tail] = OrderedDict()
+        self.arena = arena.Arena()
+
+    def setting(self, key: str) -> tuple[Setting, list[Row]]:
+        """The setting of this key, with the chosen rates of what was tuned, and the rows of its runs."""
+        rows = self.index.experiments().get(key, [])
+        require(bool(rows), "this experiment is not in the store any more")
+        found = query.settings(row.folder for row in rows)
+        require(bool(found), "no run of this experiment can be read")
+        return query.tuned(found[0]), rows
+
+    def plots(self, key: str, view: axes.View) -> tuple[page.Part, list[Row], Setting]:
+        """The section of the experiment, as the report has it, with curves over what `view` asks for."""
+        if folder := self.index.federations.get(key):
+            tail = self.tails.setdefault(folder, Tail(RunFolder(folder / "state")))
+            return federation.part(folder, tail), [], Setting({}, [])
+        if key in (MAPS, arena.KEY):
+            return self._maps() if key == MAPS else self.arena.part(self.index.stores), [], Setting({}, [])
+        setting, rows = self.setting(key)
+        running = {row.folder.path for row in rows if row.state == "running"}
+        lines = [x for g in setting.groups[:KEYS] if (x := self._lines(g))]
+        smooth = [axes.smoothed(x, view) for x in lines]
+        part = page.setting_part(setting, tables.titles([setting])[0], smooth, running)
+        return part._replace(plots=[axes.over(plot, lines, view) for plot in part.plots]), rows, setting
+
+    def _maps(self) -> page.Part:
+        """The best β of each setting of a sweep so far, and what was found of the claims of a figure."""
+        rows = [row for of in self.index.experiments().values() for row in of]
+        few = f"These are too many runs for a map: at most {RUNS} are read, and there are {len(rows)}."
+        require(len(rows) <= RUNS, few)
+        plots = beta_map.maps([query.tuned(s) for s in query.settings(row.folder for row in rows)])
+        texts = [file for store in self.index.stores for file in sorted(store.parent.glob("*-claims.txt"))]
+        claims = "".join(
+            f"<h2>{escape(f.stem)}</h2><pre>{escape(f.read_text(errors='replace'))}</pre>" for f in texts
+        )
+        return page.Part("Sweeps and figures", "" if plots else f"<p>{escape(page.LEAST)}</p>", plots, claims)
+
+    def show(self, key: str, view: axes.View) -> dict[str, Any]:
+        """All that the page shows of an experiment."""
+        part, rows, setting = self.plots(key, view)
+        figures = {
+            f"f{k}": {
+                "html": markup.figure(plot, f"f{k}"),
+                "data": plot.data,
+                "layout": plot.layout,
+                "curves": any(trace.get("mode") == "lines+markers" for trace in plot.data),
+            }
+            for k, plot in enumerate(part.plots)
+        }
+        shown = {row.folder.path for row in rows} | {self.index.federations.get(key)}
+        damage = [tail.damage for path, tail in self.tails.items() if tail.damage and path in shown]
+        return {
+            "title": part.title,
+            "states": sorted({row.state for row in rows}),
+            "running": not rows or any(row.state == "running" for row in rows),
+            "seeds": self._runs(key, rows),
+            "above": part.above,
+            "figures": figures,
+            "below": part.below,
+            "notes": [*dict.fromkeys([row.note for row in rows if row.note] + damage)],
+            "labels": [g.label for g in setting.groups if g.runs],
+        }
+
+    def _runs(self, key: str, rows: Sequence[Row]) -> str:
+        """The table of all runs; of a federation that of its clients."""
+        if folder := self.index.federations.get(key):
+            return markup.table(federation.clients_table(federation.now(folder)), "Every client of the roster")
+        return markup.table(seed_table(rows), "Every run of this experiment") if rows else ""
+
+    def compare(self, key: str, a: str, b: str) -> dict[str, Any]:
+        """The paired test of two algorithms, as `fedstale compare` prints it, as HTML."""
+        setting, _ = self.setting(key)
+        groups = {g.label: g for g in setting.groups if g.runs}
+        left, right = (Side(setting, groups[known(label, groups, "the algorithm")]) for label in (a, b))
+        found = paired.result(Pair(left, right))
+        rows = [_compared(row) for row in found["metrics"]]
+        seeds = len(found["common_seeds"])
+        caption = f"A: {a}, B: {b}; {seeds} seeds in common, 90 % interval of the difference, one-sided test at 5 %"
+        return {"html": markup.table(Table(["", "A", "B", "B − A", "verdict"], rows), caption)}
+
+    def numbers(self, key: str, figure: int, view: axes.View) -> str:
+        """The numbers of one figure as CSV."""
+        plots = self.plots(key, view)[0].plots
+        require(0 <= figure < len(plots), f"there is no figure {figure} in this experiment")
+        return csv_of(plots[figure])
+
+    def _lines(self, group: Group) -> Lines | None:
+        """The metrics of the finished seeds, or where there is none of those that have come about as far."""
+        read = {run.seed: (run, lines) for run in group.runs or group.broken if (lines := self._tail(run))}
+        far = max((lines[-1]["round"] for _, lines in read.values()), default=0)
+        near: list[tuple[Run, list[query.Line]]] = [x for x in read.values() if 2 * x[1][-1]["round"] >= far]
+        return Lines(group._replace(runs=[r for r, _ in near], broken=[]), [x for _, x in near]) if near else None
+
+    def _tail(self, run: Run) -> list[query.Line]:
+        path = run.folder.path
+        tail = self.tails.setdefault(path, Tail(RunFolder(path)))
+        self.tails.move_to_end(path)
+        lines = tail.update()
+        while len(self.tails) > 1 and sum(len(t.lines) for t in self.tails.values()) > LINES:
+            self.tails.popitem(last=False)
+        return list(lines)
+
+
+def seed_table(rows: Sequence[Row]) -> Table:
+    """A row for each run: where it is, how fast, and what it has reached."""
+    order = sorted(rows, key=lambda r: (r.label, r.seed or 0))[:SEEDS]
+    return Table(["algorithm", "seed", "state", "round", "rounds/s", "time left", "main metric"], [
+        [r.label, str(r.seed), r.state, f"{r.round} of {r.rounds}", "–" if not r.speed else f"{r.speed:.3g}",
+         duration(r.left), metric(r.metric).text(r.value) if r.metric else "–"]
+        for r in order
+    ])  # fmt: skip
+
+
+def _compared(row: dict[str, Any]) -> list[str]:
+    m = metric(row["name"])
+    sides = [m.text(row[side]["mean"], row[side]["std"] or None) for side in "ab"]
+    difference = "–" if row["difference"] is None else f"{m.scale * row['difference']:+.4g}"
+    if "interval" in row:
+        low, high = (f"{m.scale * x:+.3g}" for x in row["interval"])
+        difference += f" [{low}, {high}]"
+    return [f"{m.label}, {WINDOWS[row['which']]}", *sides, difference, row["verdict"]]
+
+
+def csv_of(plot: Plot) -> str:
+    """The traces of a plot in long form: name, x, y (of a map also the value), and the text that is shown."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    x, y = (plot.layout[axis]["title"]["text"] for axis in ("xaxis", "yaxis"))
+    writer.writerow(["series", x, y or "name", "value", "shown"])
+    for trace in plot.data:
+        if trace.get("hoverinfo") == "skip":  # a band: its width is in the text of the curve
+            continue
+        name, xs, ys, text = (trace.get(key) or [] for key in ("legendgroup", "x", "y", "text"))
+        name = name or trace.get("name", "")
+        if "z" in trace:
+            writer.writerows(
+                [name, xs[j], ys[k], z, ""] for k, row in enumerate(trace["z"]) for j, z in enumerate(row)
+            )
+        else:
+            for k in range(len(xs)):
+                writer.writerow([name, xs[k], ys[k] if ys else "", "", text[k] if k < len(text) else ""])
+    return out.getvalue()

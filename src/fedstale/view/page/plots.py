@@ -1,0 +1,152 @@
+"""What a plot of the page is and how it looks, and the curves over rounds."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstale.core import Floats
+from fedstale.lab.runs.metrics import Metric
+from fedstale.lab.runs.statistics import thinned
+from fedstale.view.page.series import Lines, Series, series
+from fedstale.view.plots.palette import Look
+
+BLUES = [[0.0, "#f7fbff"], [0.5, "#a6cee8"], [1.0, "#3f8fc5"]]  # black text is legible on all of it
+CLIENTS = 200  # of a raster or a table; of more, evenly many are shown
+KEYS = 8  # algorithms that are told apart in one plot
+ROWS = 25  # of a table of a curve
+BETA = Metric("beta", "β")  # the share of the memory, as a self-tuning rule chose it
+
+
+class Table(NamedTuple):
+    head: list[str]
+    rows: list[list[str]]
+
+
+class Key(NamedTuple):
+    """An entry of a legend, which is a button: it shows and hides the traces of its name."""
+
+    label: str
+    look: Look
+    line: bool = True  # else only the marker
+
+
+class Plot(NamedTuple):
+    title: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    said: str  # the text alternative
+    table: Table
+    keys: Sequence[Key] = ()
+    note: str = ""
+    zoom: bool = False  # offer a look at the second half of the rounds
+    rows: int = 0  # of things one below the other, which make the plot taller
+
+
+def stroke(look: Look, width: float) -> dict[str, Any]:
+    """A line of plotly's."""
+    return {"color": look.colour, "dash": ",".join(f"{n}px" for n in look.dash) or "solid", "width": width}
+
+
+def faint(colour: str) -> str:
+    """A colour `#rrggbb` for bands and boxes, through which others are seen."""
+    red, green, blue = bytes.fromhex(colour[1:])
+    return f"rgba({red},{green},{blue},0.14)"
+
+
+def layout(
+    x: str, y: str, *, xaxis: dict[str, Any] | None = None, yaxis: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Axes with their names, and what is special about them. Fonts and margins are the page's."""
+    line = {"gridcolor": "#e5e5e5", "linecolor": "#444", "zeroline": False, "ticks": "outside"}
+    return {
+        "xaxis": line | {"automargin": "height", "title": {"text": x}} | (xaxis or {}),
+        "yaxis": line | {"automargin": "width", "title": {"text": y}} | (yaxis or {}),
+        "showlegend": False, "hovermode": "closest",
+    }  # fmt: skip
+
+
+def plain(values: Any) -> list[float | None]:
+    """Six digits of each, which is more than a screen shows; null where there is none."""
+    return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
+
+
+def dots(label: str, look: Look, values: Floats, clients: Iterable[int], said: str) -> dict[str, Any]:
+    """A marker for each client, side by side; `said` is the text of the one that is pointed at."""
+    return {
+        "type": "scatter", "mode": "markers", "legendgroup": label, "x": list(range(1, len(values) + 1)),
+        "y": plain(values), "text": [str(i) for i in clients],
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 8, "line": {"width": 0.5, "color": "#fff"}},
+        "hovertemplate": f"{escape(label)}<br>{said}<extra></extra>",
+    }  # fmt: skip
+
+
+def curves(lines: Sequence[Lines], m: Metric, looks: Mapping[str, Look]) -> Plot | None:
+    """Mean over seeds of one number, with a band of one standard deviation."""
+    found = [s for s in (series(group, m.name) for group in lines) if s]
+    if not found or (m is BETA and all(np.ptp(s.values.mean) == 0 for s in found)):
+        return None
+    data = [trace for s in found for trace in _curve(s, looks[s.label], m)]
+    ends = ", ".join(f"{s.label} {m.text(s.values.mean[-1])}" for s in found)
+    said = f"Curves of {m.label} over {found[0].rounds[-1]} rounds. At the end: {ends}."
+    keys = [Key(s.label, looks[s.label]) for s in found]
+    few = {"dtick": 1} if found[0].rounds[-1] < 10 else {}  # no round 1.5
+    axes = layout("round", m.label, xaxis=few, yaxis=_axis(found, m))
+    title = "β in each round, as the rule chose it" if m is BETA else m.label.capitalize()
+    return Plot(title, data, axes, said, _table(found, m), keys, _note(lines, found), zoom=m is not BETA)
+
+
+def _note(lines: Sequence[Lines], found: Sequence[Series]) -> str:
+    seeds = max(len(group.seeds) for group in lines)
+    band = f"Mean over {seeds} seeds; the band is ± one standard deviation." if seeds > 1 else "One seed: no band."
+    longest = max(found, key=lambda s: s.whole)
+    drawn = len(longest.rounds)
+    return band + f" {drawn} of {longest.whole} rounds are drawn." * (longest.whole > drawn)
+
+
+def _curve(s: Series, look: Look, m: Metric) -> list[dict[str, Any]]:
+    label, band, (mean, std, seeds) = escape(s.label), [], s.values
+    if seeds > 1:
+        low, high = mean - std, mean + std
+        band = [{
+            "type": "scatter", "x": [*s.rounds, *reversed(s.rounds)], "y": [*plain(high), *reversed(plain(low))],
+            "fill": "toself", "fillcolor": faint(look.colour), "line": {"width": 0}, "mode": "lines",
+            "hoverinfo": "skip", "legendgroup": s.label,
+        }]  # fmt: skip
+    line = {
+        "type": "scatter", "mode": "lines+markers", "name": label, "legendgroup": s.label,
+        "x": s.rounds, "y": plain(mean), "text": _texts(s, m), "line": stroke(look, 2.2),
+        "hovertemplate": f"{label}<br>round %{{x}}: %{{text}}<extra></extra>",
+        "marker": {"symbol": look.symbol, "size": 8, "maxdisplayed": 9, "color": look.colour},
+    }  # fmt: skip
+    return [*band, line]
+
+
+def _axis(found: Sequence[Series], m: Metric) -> dict[str, Any]:
+    if m.percent:
+        return {"tickformat": ".2~%"}
+    if m is BETA:
+        return {"range": [-0.03, 1.03]}
+    values = np.concatenate([s.values.mean for s in found])
+    wide = values.min() > 0 and values.max() > 10 * values.min()
+    return {"type": "log", "tickvals": _decades(values.min(), values.max())} if wide else {}
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten from low to high; the powers alone where that would be many."""
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    return [float(f"{m}e{k}") for k in powers for m in ((1, 2, 5) if len(powers) <= 4 else (1,))]
+
+
+def _table(found: Sequence[Series], m: Metric) -> Table:
+    texts = [dict(zip(s.rounds, _texts(s, m), strict=True)) for s in found]
+    rounds = sorted({t for s in found for t in s.rounds})
+    kept = [rounds[k] for k in thinned(len(rounds), ROWS)]
+    rows = [[str(t), *(of.get(t, "–") for of in texts)] for t in kept]
+    return Table(["round", *(s.label for s in found)], rows)
+
+
+def _texts(s: Series, m: Metric) -> list[str]:
+    mean, std, seeds = s.values
+    return [m.text(mean[k], std[k] if seeds > 1 else None) for k in range(len(mean))]

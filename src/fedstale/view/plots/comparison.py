@@ -1,0 +1,181 @@
+"""The picture of a comparison: a curve per algorithm, and beneath it who took part."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from fedstale.core import Floats, require, shown
+from fedstale.lab.runs import metrics, query
+from fedstale.lab.runs.halves import Halves, halves
+from fedstale.lab.runs.metrics import Metric
+from fedstale.lab.runs.query import Line
+from fedstale.lab.runs.statistics import spread
+from fedstale.lab.runs.store import RunFolder
+from fedstale.view.plots import raster
+from fedstale.view.plots.palette import DARK, GREY, STYLE, VERMILION, Look, looks
+
+
+@runtime_checkable
+class HasRuns(Protocol):
+    """What `fs.compare` returns."""
+
+    @property
+    def runs(self) -> Sequence[RunFolder]: ...
+
+
+def plot(source: str | PathLike[str] | HasRuns, setting: int = 0) -> Figure:
+    """The picture of the finished runs in a folder or of a comparison, made by pyplot: a notebook shows it.
+
+    Where the folder holds several settings (data, participation, rounds), `setting` chooses one, from 0.
+    """
+    from matplotlib import pyplot  # it chooses the backend, which a command must not
+
+    # loads the backend, which may set `interactive`: our style would put it back
+    pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
+    ok = isinstance(source, str | PathLike | HasRuns)
+    require(ok, f"source must be a folder or what fs.compare returns, got {shown(source)}")
+    found = query.settings(query.find(Path(source)).runs if isinstance(source, str | PathLike) else source.runs)
+    ok = isinstance(setting, int) and 0 <= setting < len(found)
+    require(ok, f"setting must be from 0 to {len(found) - 1}, got {shown(setting)}")
+    config, groups = found[setting]
+    folders = {g.label: [run.folder for run in g.runs] for g in groups}
+    read = _readable(folders)
+    require(bool(read), f"there is no finished run to plot in setting {setting}; resume=True or --resume goes on")
+    data = config["data"]
+    title = f"{data.get('dataset', '?')}, {data.get('clients', '?')} clients, {config['rounds']} rounds"
+    out = figure(read, groups[0].config, title, pyplot.figure, _behind(folders, read))
+    out._ipython_display_ = partial(_shown_once, out)  # type: ignore[attr-defined]
+    return out
+
+
+def _shown_once(out: Figure) -> None:
+    """Take the figure from pyplot when a notebook shows it, or the end of the cell would show it again.
+
+    NotImplementedError tells IPython to show it as any other figure.
+    """
+    from matplotlib import pyplot
+
+    if "inline" in matplotlib.get_backend():
+        pyplot.close(out)
+    raise NotImplementedError
+
+
+def comparison(groups: Mapping[str, Sequence[RunFolder]], title: str, path: Path) -> None:
+    """Write the picture of these runs, by the label of their algorithm."""
+    if found := _readable(groups):
+        config = next(iter(groups.values()))[0].config()
+        figure(found, config, title, behind=_behind(groups, found)).savefig(path, dpi=160)
+
+
+def _readable(groups: Mapping[str, Sequence[RunFolder]]) -> dict[str, list[list[Line]]]:
+    read = {label: [query.readable(run) for run in runs] for label, runs in groups.items()}
+    return {label: [lines for lines in seeds if lines] for label, seeds in read.items() if any(seeds)}
+
+
+def _behind(folders: Mapping[str, Sequence[RunFolder]], read: Mapping[str, list[list[Line]]]) -> dict[str, Halves]:
+    """Of each algorithm how well both halves of the clients are served; nothing where one of them is not known."""
+    same = all(len(folders[label]) == len(seeds) for label, seeds in read.items())
+    found = {k: halves(list(zip(folders[k], of, strict=True))) for k, of in read.items()} if same else {}
+    known = {label: both for label, both in found.items() if both}
+    return known if len(known) == len(read) else {}
+
+
+def figure(
+    groups: Mapping[str, Sequence[list[Line]]],
+    config: Mapping[str, Any],
+    title: str,
+    new: Callable[..., Figure] = Figure,
+    behind: Mapping[str, Halves] = {},
+) -> Figure:
+    """Mean over seeds with a band of one standard deviation, metric by metric; the raster is the first seed's.
+
+    `behind` has the accuracy of both halves of the clients, which is drawn beside the curves.
+    """
+    first = next(iter(groups.values()))[0]
+    found, drawn = metrics.shown(first[-1]), looks(list(groups))
+    with matplotlib.rc_context(STYLE):
+        panels = len(found) + bool(behind)
+        out = new(figsize=(4.5 * max(panels, 2), 6), layout="constrained")
+        grid = out.add_gridspec(2, max(panels, 1), height_ratios=[3, 1.3])
+        for k, m in enumerate(found):
+            axes = out.add_subplot(grid[0, k])
+            for label, seeds in groups.items():
+                curve(axes, label, *query.curve(seeds, m.name), drawn[label])
+            finish(axes, m, log=not m.percent and _wide(axes))
+            if k == 0:
+                axes.legend()
+        if behind:
+            served(out.add_subplot(grid[0, len(found)]), behind)
+        _participants(out.add_subplot(grid[1, :]), config, first)
+        out.suptitle(title, fontsize=10)
+    return out
+
+
+def curve(axes: Any, label: str, rounds: Sequence[int], values: Floats, look: Look, log: bool = False) -> None:
+    """The mean of (seeds, rounds) and, with several seeds, a band of one standard deviation around it."""
+    mean, std, seeds = spread(values)
+    axes.plot(rounds, mean, label=label, **look.line)
+    if seeds > 1:
+        low = np.maximum(mean - std, values.min(axis=0)) if log else mean - std  # a logarithm ends above 0
+        axes.fill_between(rounds, low, mean + std, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def served(axes: Any, behind: Mapping[str, Halves]) -> None:
+    """Of each algorithm the accuracy of the clients that come often, and of those that come rarely."""
+    places = range(len(behind))[::-1]  # the first at the top
+    often, rare = ([100 * x for x in values] for values in zip(*behind.values(), strict=True))
+    axes.hlines(places, often, rare, color=GREY, linewidth=2)
+    axes.plot(often, places, "o", color=DARK, markersize=8, label="clients that come often")
+    axes.plot(rare, places, "D", color=VERMILION, markersize=8, label="clients that come rarely")
+    for place, value in zip(places, rare, strict=True):
+        axes.annotate(
+            f"{value:.0f}", (value, place), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
+        )
+    axes.set(xlabel="final test accuracy (%)", ylim=(-0.6, len(behind) - 0.3))
+    axes.set_yticks(list(places), list(behind))
+    axes.grid(alpha=0.25, axis="x")
+    axes.legend(loc="lower left")
+    axes.set_title("who is left behind", fontsize=9)
+
+
+def finish(axes: Any, m: Metric, log: bool = False) -> None:
+    """Label the axes of curves of a metric."""
+    axes.set(xlabel="round", ylabel=m.axis)
+    if m.percent:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{m.scale * value:g}")
+    if log:
+        logarithmic(axes)
+    axes.grid(alpha=0.25)
+
+
+def logarithmic(axes: Any) -> None:
+    """A logarithmic y-axis with plain numbers: 0.2 and not 2 × 10⁻¹; decades alone where there are many."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    some = (1.0, 2.0, 5.0) if high < 1e4 * low else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=some))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _wide(axes: Any) -> bool:
+    """Whether the curves span more than a factor of ten."""
+    values = np.concatenate([line.get_ydata() for line in axes.lines])
+    return bool(values.min() > 0 and values.max() > 10 * values.min())
+
+
+def _participants(axes: Any, config: Mapping[str, Any], lines: Sequence[Line]) -> None:
+    """Client by round; where the metrics do not name the clients, how many took part."""
+    if query.names_clients(lines):
+        raster.draw(axes, query.presence(config, lines))
+        axes.set_ylabel("client heard from")
+    else:
+        axes.plot([line["round"] for line in lines], [line["participants"] for line in lines], color=DARK)
+        axes.set(xlabel="round", ylabel="clients heard from")

@@ -1,0 +1,114 @@
+"""What the commands share: their common options, spelled and explained alike, and how they print.
+
+Results go to standard output, progress and complaints to standard error.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from fedstale.core import require
+from fedstale.lab.runs.store import finite
+
+WIDTH = 120  # columns of a table that is printed into a file or a pipe
+
+talk = Console(stderr=True)
+
+
+class Format(StrEnum):
+    """How a command prints its results."""
+
+    text = "text"
+    json = "json"
+
+
+def out_option(help: str) -> Any:
+    """The option `-o/--out`; `help` says what is written there."""
+    return typer.Option("--out", "-o", help=help)
+
+
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="Override one setting; may be given several times."),
+]
+Store = Annotated[Path, out_option("Folder that stores the runs.")]
+AsFormat = Annotated[Format, typer.Option("--format", help="Print results as text or as JSON.")]
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", help="Comma-separated seeds instead of the file's, such as 1,2,3.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")]
+Again = Annotated[bool, typer.Option("--again", help="Delete stored results and compute them again.")]
+ClientsFirst = Annotated[
+    bool, typer.Option("--clients-first", help="The trace has a row per client, not per round.")
+]
+
+
+def seeds_override(seeds: str | None) -> list[str]:
+    """The option `--seeds` as an override of an experiment; empty if it was not given."""
+    return [] if seeds is None else [f"seeds={parse_seeds(seeds)}"]
+
+
+def parse_seeds(seeds: str) -> list[int]:
+    """`1,2,3` as numbers."""
+    ok = all(seed.strip().isdecimal() for seed in seeds.split(","))
+    require(ok, f"--seeds must be whole numbers of at least 0, such as 1,2,3, got {seeds!r}")
+    found = [int(seed) for seed in seeds.split(",")]
+    require(len({*found}) == len(found), f"--seeds must differ from each other, got {seeds}")
+    return found
+
+
+def screen() -> Console:
+    """Standard output, as wide as the terminal, or WIDTH columns where there is none."""
+    found = Console()
+    if not found.is_terminal:
+        found.width = WIDTH
+    return found
+
+
+def say(sentence: str, console: Console = talk, style: str | None = None) -> None:
+    """Print a sentence on standard error, or another console, unless it is empty."""
+    if sentence:
+        console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a result on standard output as JSON; numbers that are not finite become null."""
+    print(json.dumps(finite(value), indent=2, allow_nan=False, default=str))
+
+
+def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", empty: str = "nothing yet") -> None:
+    """Print rows of named values as a table; numbers are aligned to the right."""
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD)
+    for key in rows[0] if rows else [empty]:
+        number = bool(rows) and any(isinstance(row[key], int | float) for row in rows)
+        table.add_column(key.replace("_", " "), overflow="fold", justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(text_of, row.values()))
+    screen().print(table, markup=False)
+
+
+def text_of(value: Any) -> str:
+    """A value in a cell of a table: four digits of a number, nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def in_words(value: Any) -> str:
+    """A setting as people read it: `sampling(size=100, base=bernoulli(p=0.1))`; long lists are cut."""
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{key}={in_words(v)}" for key, v in value.items() if key != "kind" and v is not None)
+        return f"{value['kind']}({inner})" if "kind" in value and inner else str(value.get("kind", inner))
+    if isinstance(value, list | tuple):
+        shown = ", ".join(map(in_words, value[:8] if len(value) <= 8 else value[:3]))
+        return f"[{shown}]" if len(value) <= 8 else f"[{shown}, … {len(value)} values]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)

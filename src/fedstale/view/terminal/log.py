@@ -1,0 +1,22 @@
+"""The option `--log`, which several commands have: TensorBoard, Weights & Biases or MLflow beside the store."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedstale.lab.plan import Planned
+from fedstale.view.trackers.follow import following
+from fedstale.view.trackers.writers import Tracker
+
+Log = Annotated[
+    list[Tracker] | None,
+    typer.Option("--log", help="Also log to a tracker, below the folder `logs` of the output; may be repeated."),
+]
+
+
+def logging(trackers: list[Tracker] | None, planned: Sequence[Planned], out: Path) -> AbstractContextManager[None]:
+    """Log these runs while they are computed."""
+    return following([p.folder for p in planned], trackers or [], out / "logs")

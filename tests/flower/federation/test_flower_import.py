@@ -1,0 +1,37 @@
+"""`fedstale.flower`: the only import that an app, a template or the docs of a federation need."""
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import fedstale.flower
+from fedstale.flower.federation.ops import template
+
+ROOT = Path(__file__).parents[3]
+APPS = [template.CLIENT, template.SERVER, *(p.read_text() for p in ROOT.glob("examples/federation/app/*/*.py"))]
+
+
+def test_type_checkers_see_the_names_that_are_loaded_on_first_use():
+    tree = ast.parse(Path(fedstale.flower.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    assert seen == fedstale.flower.HOMES
+    assert sorted(seen) == fedstale.flower.__all__
+
+
+@pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed here")
+@pytest.mark.parametrize("name", fedstale.flower.__all__)
+def test_a_public_name_is_that_of_its_module(name):
+    assert getattr(fedstale.flower, name).__module__ == fedstale.flower.HOMES[name]
+
+
+def test_another_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'servers_app'"):
+        _ = fedstale.flower.servers_app
+
+
+@pytest.mark.parametrize("text", [*APPS, (ROOT / "docs" / "deployment.md").read_text()])
+def test_apps_and_docs_import_from_the_public_place_only(text):
+    assert "fedstale.flower.federation." not in text.replace("tests.flower.federation.", "")

@@ -1,0 +1,136 @@
+"""What a reply must be, and that nothing else gets through."""
+
+import secrets
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from fedstale.core import BadInput, Local
+from fedstale.flower.federation.client.training import OneClient, train_on_order
+from fedstale.flower.federation.protocol.link import Body, Order, Packed
+from fedstale.flower.federation.protocol.validation import WIDE, Rejected, check
+from fedstale.tasks.quadratic import Quadratic
+from tests.flower.federation import fuzz
+from tests.flower.federation.parts import TASK
+
+ORDER = Order(1002, 2, 4, "token", "run", 1, Local(lr=0.1), TASK.init(0))
+
+
+def test_an_honest_reply_is_accepted_bit_for_bit():
+    body = train_on_order(TASK, ORDER)
+    row = np.empty(TASK.d, np.float32)
+    got = check(body, ORDER, row)
+    assert got.update is row
+    assert row.tobytes() == body.data
+
+
+def test_a_client_with_only_its_own_data_trains_the_same():
+    class Own:
+        """Client 2 of the task, as somebody who holds no other data has it: number 0."""
+
+        n, d, weights, init, evaluate = 1, TASK.d, TASK.weights, TASK.init, TASK.evaluate
+
+        def batches(self, client, local, rng):
+            assert client == 0
+            return TASK.batches(2, local, rng)
+
+        def gradient(self, params, client, batch):
+            assert client == 0
+            return TASK.gradient(params, 2, batch)
+
+    assert train_on_order(OneClient(Own()), ORDER) == train_on_order(TASK, ORDER)
+    assert train_on_order(OneClient(TASK, 2), ORDER) == train_on_order(TASK, ORDER)
+
+
+def test_a_client_of_a_task_that_draws_by_round_is_told_the_round():
+    class ByRound(Quadratic):
+        def round_batches(self, t, client, local, rng):
+            assert (t, client) == (4, 2)
+            return islice(self.batches(client, local, rng), 1)
+
+    task = ByRound(TASK.centers)
+    assert train_on_order(OneClient(task, 2), ORDER) == train_on_order(task, ORDER)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"t": 3}, "wrong round"),
+        ({"t": 4.0}, "wrong round"),
+        ({"client": 1}, "foreign client number"),
+        ({"client": True}, "foreign client number"),
+        ({"token": "earlier"}, "replayed"),
+        ({"run": "another"}, "foreign run"),
+        ({"dtype": "float64"}, "wrong type"),
+        ({"stype": "numpy.ndarray"}, "wrong type"),
+        ({"shape": (6,)}, "wrong shape"),
+        ({"shape": (7, 1)}, "wrong shape"),
+        ({"shape": None}, "wrong shape"),
+        ({"data": b"\0" * 27}, "wrong size"),
+        ({"data": b"\0" * 29}, "wrong size"),
+        ({"data": None}, "wrong size"),
+        ({"data": np.full(7, np.nan, "<f4").tobytes()}, "the update is not finite"),
+        ({"data": np.full(7, -np.inf, "<f4").tobytes()}, "the update is not finite"),
+        ({"loss": float("nan")}, "the loss is not a finite number"),
+        ({"loss": 1e300}, "the loss is not a finite number"),
+        ({"loss": 1}, "the loss is not a finite number"),
+    ],
+    ids=str,
+)
+def test_one_wrong_field_is_enough(change, reason):
+    body = train_on_order(TASK, ORDER)._replace(**change)
+    with pytest.raises(Rejected, match=reason):
+        check(body, ORDER, np.empty(TASK.d, np.float32))
+
+
+SENT = ORDER._replace(buffers=np.array([0.5, 2.0]))
+PACKED = Packed("float64", (2,), WIDE, np.array([1 / 3, 7.0], "<f8").tobytes())
+
+
+def test_buffers_are_accepted_bit_for_bit():
+    body = train_on_order(TASK, ORDER)._replace(buffers=PACKED)
+    assert check(body, SENT, np.empty(TASK.d, np.float32)).buffers.tolist() == [1 / 3, 7.0]
+    asked = SENT._replace(train=False)  # a loss alone comes without buffers
+    assert check(train_on_order(TASK, ORDER._replace(train=False)), asked, np.empty(0, np.float32)).buffers is None
+
+
+@pytest.mark.parametrize(
+    ("order", "buffers", "reason"),
+    [
+        (SENT, None, "no buffers"),
+        (ORDER, PACKED, "buffers were not asked for"),
+        (SENT, PACKED._replace(dtype="float32"), "wrong type"),
+        (SENT, PACKED._replace(stype="fedstale/f4"), "wrong type"),
+        (SENT, PACKED._replace(shape=(3,)), "wrong shape"),
+        (SENT, PACKED._replace(data=b"\0" * 15), "wrong size"),
+        (SENT, PACKED._replace(data="0" * 16), "wrong size"),
+        (SENT, PACKED._replace(data=np.array([np.nan, 0], "<f8").tobytes()), "the buffers are not finite"),
+        (SENT, Packed(None, None, None, None), "wrong type"),
+        (SENT, 3, "wrong type"),
+    ],
+    ids=str,
+)
+def test_wrong_buffers_are_rejected(order, buffers, reason):
+    body = train_on_order(TASK, ORDER)._replace(buffers=buffers)
+    with pytest.raises(Rejected, match=reason):
+        check(body, order, np.empty(TASK.d, np.float32))
+
+
+def test_a_client_says_when_the_server_sends_other_buffers_than_its_model_has():
+    with pytest.raises(BadInput, match=r"must send the 0 numbers of the buffers .*, got 2: let start return"):
+        train_on_order(TASK, SENT)
+
+
+def test_nothing_at_all_is_rejected():
+    with pytest.raises(Rejected):
+        check(Body._make([None] * 10), ORDER, np.empty(TASK.d, np.float32))
+
+
+def test_ten_thousand_hostile_replies_are_refused(tmp_path):
+    """A fresh seed each run; it is printed, and `fuzz.fuzz(replies, seed, folder)` repeats it."""
+    seed = secrets.randbelow(2**32)
+    print(f"seed {seed}")
+    found = fuzz.fuzz(10_000, seed, tmp_path)
+    assert found["replies"] >= 10_000
+    assert len(found["reasons"]) >= 12

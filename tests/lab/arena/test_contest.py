@@ -1,0 +1,61 @@
+"""A contest: the same terms for every rule, a record that says so, and nothing computed twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedstale.core import BadInput
+from fedstale.lab.arena import contest
+from fedstale.lab.runs import store
+from tests.lab.arena.small_suite import finished, hold
+
+
+def test_every_rule_is_tuned_by_the_same_number_of_runs_on_seeds_of_its_own(tmp_path: Path) -> None:
+    record = finished(tmp_path)
+    for cell in record["cells"]:
+        assert {rule["tuning_runs"] for rule in cell["rules"].values()} == {2 + 1 + 2}
+        for rule in cell["rules"].values():
+            assert {store.RunFolder(tmp_path / "runs" / name).config()["seed"] for name in rule["runs"]} == {1, 2}
+            assert rule["rate"] in [rate for rate, _ in rule["whole"]]
+            assert [rate for rate, _ in rule["short"]] == sorted(rate for rate, _ in rule["short"])
+    seeds = [folder.config()["seed"] for folder in store.runs(tmp_path / "runs")]
+    assert seeds.count(11) == (1 + 2 * 3) * (2 + 1 + 2), "three rules in two cells, and the reference"
+    assert json.loads((tmp_path / "arena.json").read_text()) == record
+    times = (tmp_path / "server-ms.csv").read_text().splitlines()
+    assert len(times) == 1 + 1 + 2 * 3
+    assert all(float(line.rpartition(",")[2]) > 0 for line in times[1:])
+
+
+def test_the_hash_is_of_the_data_and_of_who_is_there(tmp_path: Path) -> None:
+    record = finished(tmp_path / "a")
+    hashes = [cell["hash"] for cell in record["cells"]]
+    assert len({*hashes}) == 3
+    other = hold(tmp_path / "b", rules=["fedavg"], seeds=[1, 3])
+    assert [a == b["hash"] for a, b in zip(hashes, other["cells"], strict=True)] == [True, False, True], (
+        "other seeds have other coins, whatever the rules"
+    )
+
+
+def test_a_rule_that_is_added_costs_its_own_runs_alone(tmp_path: Path) -> None:
+    before = finished(tmp_path)
+    stored = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/result.json")}
+    said: list[str] = []
+    after = hold(tmp_path, said, rules=["mifa"])
+    assert said[0] == "the first rates: 18 runs in 3 cells, 4 to compute"
+    assert all(p.stat().st_mtime_ns == time for p, time in stored.items())
+    added = {p.parent.name.split("-")[0] for p in tmp_path.glob("runs/*/result.json")} - {
+        p.parent.name.split("-")[0] for p in stored
+    }
+    assert added == {"mifa"}
+    assert [*after["cells"][1]["rules"]] == ["fedavg", "unbiased", "stale", "mifa"]
+    for old, new in zip(before["cells"], after["cells"], strict=True):
+        assert {label: new["rules"][label] for label in old["rules"]} == old["rules"]
+
+
+def test_another_suite_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    finished(tmp_path)
+    with pytest.raises(BadInput, match="other settings: take another folder"):
+        hold(tmp_path, seeds=[1, 2, 3])
+    with pytest.raises(BadInput, match="holds no contest"):
+        contest.entered(tmp_path / "elsewhere")

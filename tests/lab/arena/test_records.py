@@ -1,0 +1,49 @@
+"""What is read of a contest, beside what its runs say."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedstale.core import BadInput
+from fedstale.lab.arena.records import read
+from fedstale.lab.runs.store import RunFolder
+from tests.lab.arena.small_suite import finished
+
+
+def test_scores_curves_and_costs_are_those_of_the_runs(tmp_path: Path) -> None:
+    record = finished(tmp_path)
+    held = read(tmp_path)
+    assert [c.name for c in held.cells] == ["bowl, halves, p known", "bowl, turns, p estimated"]
+    assert [*held.full] == ["bowl"]
+    rule, entry = record["cells"][1]["rules"]["stale"], held.cells[0].entries["stale"]
+    runs = [RunFolder(tmp_path / "runs" / name) for name in rule["runs"]]
+    assert entry.scores["objective"].tolist() == [run.result()["objective"]["last10"] for run in runs]
+    lines = [line for run in runs for line in run.metrics()]
+    over = [np.mean([line["objective"] for line in run.metrics() if "objective" in line]) for run in runs]
+    assert entry.scores["objective_over_time"] == pytest.approx(over)
+    assert entry.costs["up"] == pytest.approx(np.mean([line["participants"] for line in lines]))
+    assert entry.curves["objective"].rounds[-1] == 20
+
+
+def test_a_run_that_diverged_has_no_score(tmp_path: Path) -> None:
+    record = finished(tmp_path)
+    run = tmp_path / "runs" / record["cells"][1]["rules"]["stale"]["runs"][1]
+    (run / "result.json").unlink()
+    entry = read(tmp_path).cells[0].entries["stale"]
+    assert entry.diverged == 1
+    assert np.isfinite(entry.scores["objective"]).tolist() == [True, False]
+
+
+def test_the_worst_tenth_of_the_clients(tmp_path: Path) -> None:
+    record = finished(tmp_path)
+    for name in record["cells"][1]["rules"]["fedavg"]["runs"]:
+        table = {"accuracy": [0.9, None, 0.2, 0.5]}
+        (tmp_path / "runs" / name / "clients.json").write_text(json.dumps(table))
+    assert read(tmp_path).cells[0].entries["fedavg"].scores["worst_decile"].tolist() == [0.2, 0.2]
+
+
+def test_a_folder_without_a_contest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="holds no finished contest"):
+        read(tmp_path)

@@ -1,0 +1,219 @@
+"""Hostile settings by the thousand: `python -m tests.lab.fuzz --cases 5000 --seed 7`.
+
+Every case puts hostile values into some keys of an experiment, into the settings of a part that the registry
+lists, or into an override. What must hold: the result is a valid object, or BadInput with a sentence of one line.
+Without --seed a fresh one is drawn and printed, so that a failure can be repeated.
+"""
+
+import argparse
+import copy
+import dataclasses
+import datetime
+import math
+import random
+import secrets
+import sys
+import traceback
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fedstale.core import BadInput, Local
+from fedstale.lab import schema
+from fedstale.lab.plan import plan
+from fedstale.lab.runs.store import canonical
+from fedstale.lab.spec import describe, make, override
+from fedstale.registry import TABLES, Names
+
+
+def nested(depth: int) -> list[Any]:
+    inner: list[Any] = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+NAMES = [name for table in TABLES.values() for name in table]
+CLASSES = [(table, cls) for table in TABLES.values() for cls in table.values() if dataclasses.is_dataclass(cls)]
+HOSTILE: list[Any] = [
+    None, True, False, 0, -1, 1, 2, 3, 10**6, 2**31, 2**63, 2**64, -(2**63) - 1, 10**400, -0.0, 0.1, 0.5, 1.5,
+    1e-320, 1e308, math.nan, math.inf, -math.inf, "", " ", "word", "0.5", "1", "nan", "auto", "\0", "a\0b", "../..",
+    "/", "~", "x" * 5000, "é" * 300, "{}", "%s", "a\nb", "os:getcwd", "no.such:Thing", "json:JSONDecoder", ":",
+    "fedstale.core:Local", "a:b:c", "../mine:R", [], [[]], [1, [2]], [True], ["x"], [0.5, math.nan], [None], [{}],
+    [0.5, 10**400], [[0, 1], [1]], [[0, 1], [1, 0]], [-1], [2**63], nested(10), nested(5000), {}, {"kind": 5},
+    {"kind": None}, {"kind": "x"}, {"kind": ["a"]}, {"kind": {"kind": "sgd"}}, {"": 1}, {"a": {"b": [1]}},
+    {"kind": "sgd", "lr": {"kind": "sgd"}}, {"kind": "bernoulli", "p": 0.5}, {"kind": "int8", "folder": 3},
+    datetime.date(2024, 1, 1), datetime.time(1), datetime.datetime(2024, 1, 1), ["a", "b"], [1, 2, 3, 4], (0, 1),
+    [["d", "v", 0, "AVL_TRAIN"]], 1e-9, "experiments",
+]  # fmt: skip
+BASES: list[dict[str, Any]] = [
+    {"data": {"dataset": "quadratic", "clients": 4}},
+    {"data": {"dataset": "synthetic", "clients": 4}},
+    {"data": {"dataset": "digits", "clients": 4}, "model": {"kind": "mlp"}},
+    {"data": {"dataset": "digits", "clients": 7, "cis": {"widths": [4, 2, 1], "mix": [5.0, 15.0, 80.0]}}},
+]
+REST = {
+    "name": "fuzz",
+    "rounds": 3,
+    "local": {"lr": 0.1},
+    "participation": {"kind": "two-groups", "p_min": 0.5},
+    "algorithms": ["fedavg", {"kind": "fedstale", "beta": 0.3}],
+}
+SECTIONS = {"": schema.Experiment, "model": schema.Model, "warmup": schema.Warmup, "data.cis": schema.Cis}
+
+
+class Draw(random.Random):
+    def hostile(self) -> Any:
+        return self.choice(NAMES) if self.random() < 0.15 else copy.copy(self.choice(HOSTILE))
+
+    def spec(self, names: Names, hurt: float = 0.4) -> Any:
+        """A part of this kind, or of another, with settings of which some are hostile."""
+        if self.random() < 0.1:
+            names = self.choice(list(TABLES.values()))
+        name = self.choice([*names])
+        cls = names[name]
+        if not dataclasses.is_dataclass(cls) or self.random() < 0.2:
+            return name
+        return {"kind": name} | self.settings(cls, hurt)
+
+    def settings(self, cls: Any, hurt: float = 0.4) -> dict[str, Any]:
+        """Required settings, sensible or hostile, and some of the others."""
+        hints, found = typing.get_type_hints(cls), {}
+        for field in dataclasses.fields(cls):
+            required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            if field.init and (required or self.random() < 0.4):
+                found[field.name] = self.hostile() if self.random() < hurt else self.sensible(hints[field.name])
+        if self.random() < 0.05:
+            found[self.choice(["kind", "bogus", "", "lr ", "p", "__class__"])] = self.hostile()
+        return found
+
+    def sensible(self, hint: Any) -> Any:
+        text = str(hint)
+        for name, table in (("Participation", "participation"), ("Server", "servers"), ("Float32", "memories")):
+            if name in text:
+                return self.spec(TABLES[table])
+        options: dict[str, list[Any]] = {"int": [1, 2, 4, 5], "float": [0.1, 0.5, 1.0, 2], "bool": [True, False]}
+        arrays = [0.5, [0.5] * 4, [1, 0, 1, 0], [[1, 0, 1, 0], [0, 1, 1, 1]], [[0.5, 0.5], [0.5, 0.5]]]
+        return self.choice(next((v for k, v in options.items() if f"'{k}'" in text), arrays))
+
+
+def an_experiment(draw: Draw) -> Callable[[], Any]:
+    raw = copy.deepcopy(REST | draw.choice(BASES))
+    spots = {
+        "participation": "participation",
+        "estimator": "estimators",
+        "channel": "channels",
+        "server": "servers",
+    }
+    for key, table in spots.items():
+        if draw.random() < 0.3:
+            raw[key] = draw.spec(TABLES[table])
+    if draw.random() < 0.3:
+        raw["algorithms"] = [draw.spec(TABLES[draw.choice(["recipes", "strategies"])]) for _ in range(2)]
+    for _ in range(draw.choice([0, 1, 1, 2, 3])):
+        _damage(draw, raw)
+    return lambda: plan(schema.check(raw), Path("nowhere"))
+
+
+def _damage(draw: Draw, raw: dict[str, Any]) -> None:
+    """A hostile value for a key that an experiment knows, or for one that it does not."""
+    section, model = draw.choice([*SECTIONS.items(), ("data", schema.DATA[draw.choice([*schema.DATA])])])
+    here: Any = raw
+    for name in filter(None, section.split(".")):
+        here = here.setdefault(name, {}) if isinstance(here, dict) else {}
+    local = [f.name for f in dataclasses.fields(Local)]
+    keys = [*model.model_fields, *(local if issubclass(model, schema.Training) else [])]
+    listed = raw.get("algorithms")
+    inside = [raw.get("local"), *(listed if isinstance(listed, list) else [])]
+    place = draw.choice([here, here, *inside] if section == "" else [here])
+    if isinstance(place, dict):
+        extra = ["beta", "estimator", "server", "channel", "memory", "label", *local] if place is not here else keys
+        place[draw.choice(extra or ["bogus"]) if draw.random() < 0.95 else "bogus"] = draw.hostile()
+
+
+def a_part(draw: Draw) -> Callable[[], Any]:
+    table, cls = draw.choice(CLASSES)
+    settings = draw.settings(cls)
+    return lambda: canonical(describe(make(cls, settings, "part"), table))
+
+
+def a_constructor(draw: Draw) -> Callable[[], Any]:
+    _, cls = draw.choice(CLASSES)
+    settings = draw.settings(cls)
+    return lambda: repr(cls(**settings))
+
+
+def an_override(draw: Draw) -> Callable[[], Any]:
+    words = [
+        "rounds",
+        "algorithms",
+        "0",
+        "1",
+        "-1",
+        "99",
+        "data",
+        "clients",
+        "participation",
+        "x",
+        "",
+        "²",
+        "local",
+    ]
+    key = ".".join(draw.choice(words) for _ in range(draw.choice([1, 2, 3, 4])))
+    text = draw.choice([str(draw.choice(HOSTILE[:40])), "[" * 5000, "9" * 5000, "[1, 2]", "{a = 1}", '"""'])
+    change = f"{key}{draw.choice(['=', '=', '=', '', ' = '])}{text}"
+    raw = copy.deepcopy(REST | BASES[0])
+
+    def run() -> Any:
+        override(raw, change)
+        return plan(schema.check(raw), Path("nowhere"))
+
+    return run
+
+
+KINDS = [an_experiment, an_experiment, a_part, a_part, a_constructor, an_override]
+
+
+def cases(seed: int, count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for k in range(count):
+        draw = Draw(f"{seed} {k}")
+        kind = draw.choice(KINDS)
+        yield f"{kind.__name__} {seed} {k}", kind(draw)
+
+
+def verdict(case: Callable[[], Any]) -> str:
+    """`valid`, `refused`, or the traceback of what must not be."""
+    try:
+        case()
+    except BadInput as error:
+        one_line = 0 < len(str(error)) < 2000 and "\n" not in str(error)
+        return "refused" if one_line else f"not one line of at most 2,000 characters: {error!r:.300}"
+    except Exception:
+        return "".join(traceback.format_exc().splitlines(keepends=True)[-7:])
+    return "valid"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=None)
+    options = parser.parse_args()
+    seed = secrets.randbelow(10**9) if options.seed is None else options.seed
+    counts: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    for name, case in cases(seed, options.cases):
+        found = verdict(case)
+        counts[found if found in ("valid", "refused") else "faults"] += 1
+        if found not in ("valid", "refused"):
+            faults[found.splitlines()[-1][:150]] += 1
+            print(f"{name}:\n{found}")
+    print(*(f"{count} × {fault}" for fault, count in faults.most_common()), sep="\n")
+    print(f"seed {seed}: {options.cases} cases, {counts['valid']} valid, {counts['refused']} refused, "
+          f"{counts['faults']} faults")  # fmt: skip
+    return min(counts["faults"], 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

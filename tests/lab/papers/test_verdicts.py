@@ -1,0 +1,72 @@
+"""The pages in docs/reproduction: one verdict for every claim, supported by its file, counted in the top table."""
+
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+PAGES = Path(__file__).parents[3] / "docs" / "reproduction"
+NOT, UNDECIDED = "not reproduced", "cannot be decided at this scale"
+SUPPORT = {  # what the claims file may say where the page has this verdict
+    "reproduced": {"holds"},
+    "reproduced in another setting": {"holds"},
+    NOT: {"does not hold", "within noise"},
+    UNDECIDED: {"within noise", "not tested"},
+}
+FIGURES = [f.name.removesuffix("-claims.csv") for f in sorted(PAGES.glob("*-claims.csv"))]
+FIGURES = [name for name in FIGURES if not name.startswith("auto-")]  # docs/auto.md: no paper's claims
+
+
+def verdicts(page: Path) -> dict[str, list[list[str]]]:
+    """By claims file the rows of its table: claim, verdict, what was measured."""
+    found: dict[str, list[list[str]]] = {}
+    rows: list[list[str]] | None = None
+    for line in page.read_text().splitlines():
+        if name := re.match(r"\| \[claim\]\((.+)-claims\.csv\) \| verdict \|", line):
+            rows = found.setdefault(name[1], [])
+        elif not line.startswith("|"):
+            rows = None
+        elif rows is not None and not line.startswith("|---"):
+            rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return found
+
+
+ON_PAGES = {page.name: verdicts(page) for page in sorted(PAGES.glob("*.md")) if page.name != "README.md"}
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_every_claim_has_exactly_one_verdict_and_its_file_supports_it(figure: str) -> None:
+    tables = [table[figure] for table in ON_PAGES.values() if figure in table]
+    assert len(tables) == 1, f"{figure} must have one table of verdicts, on one page"
+    with (PAGES / f"{figure}-claims.csv").open() as f:
+        judged = {row["claim"]: row["verdict"] for row in csv.DictReader(f)}
+    assert sorted(row[0] for row in tables[0]) == sorted(judged)
+    for claim, verdict, measured in tables[0]:
+        assert judged[claim] in SUPPORT[verdict], f"{claim}: {verdict}, but the file says {judged[claim]}"
+        assert measured, f"{claim}: the page must say what was measured"
+
+
+def test_every_table_of_verdicts_has_its_files_and_its_picture() -> None:
+    for page, tables in ON_PAGES.items():
+        for figure in tables:
+            assert figure in FIGURES, f"{page}: there is no {figure}-claims.csv"
+            assert f"]({figure}.png)" in (PAGES / page).read_text()
+
+
+def test_the_top_table_counts_the_verdicts_of_the_pages() -> None:
+    top = re.findall(
+        r"^\| \[.+?\]\((.+?\.md)\) †? ?\|.*?((?:\| \d+ )+)\|$", (PAGES / "README.md").read_text(), re.M
+    )
+    assert 0 < len(top) <= 25
+    counted: dict[str, Counter[str]] = {page: Counter() for page, _ in top}
+    for page, numbers in top:
+        counts = [int(n) for n in numbers.replace("|", " ").split()]
+        counted[page] += Counter(dict(zip(SUPPORT, counts, strict=True)))
+    due = {page: Counter(row[1] for rows in tables.values() for row in rows) for page, tables in ON_PAGES.items()}
+    assert counted == {page: counts for page, counts in due.items() if counts}
+
+
+def test_no_page_guesses() -> None:
+    assert not [page.name for page in PAGES.glob("*.md") if re.search(r"\bguess", page.read_text(), re.I)]

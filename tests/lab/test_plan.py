@@ -1,0 +1,57 @@
+"""The plan of an experiment: where its file is found, and what is refused before anything is computed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedstale.core import BadInput
+from fedstale.lab import schema
+from fedstale.lab.plan import by_label, digest, find, packaged, plan
+
+RAW: dict[str, Any] = {
+    "name": "try",
+    "rounds": 3,
+    "seeds": [1, 2],
+    "algorithms": ["fedavg", {"kind": "fedstale", "beta": 0.8}],
+    "data": {"dataset": "quadratic", "clients": 4, "dimension": 3},
+    "local": {"lr": 0.1},
+    "participation": {"kind": "two-groups", "p_min": 0.5},
+}
+
+
+def test_an_experiment_is_found_by_path_or_by_the_name_of_a_packaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find("demo").read_text() == packaged()["demo"].read_text()
+    assert find("some/where.toml") == Path("some/where.toml")
+    with pytest.raises(BadInput, match="experiment 'deno' is unknown; did you mean 'demo'"):
+        find("deno")
+    monkeypatch.chdir(tmp_path)
+    Path("demo").write_text("rounds = 3")
+    assert find("demo") == Path("demo"), "a file of the user's own comes first"
+
+
+@pytest.mark.parametrize("name", packaged())
+def test_every_packaged_experiment_can_be_planned(name: str, tmp_path: Path) -> None:
+    assert plan(schema.read(find(name)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [({"name": "é" * 101}, "name"), ({"algorithms": [{"kind": "fedavg", "label": "x" * 201}]}, "label")],
+)
+def test_names_that_no_file_can_have_are_refused(change: dict[str, Any], what: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"{what} must be at most 200 bytes long, got 20[12]"):
+        plan(schema.check(RAW | change), tmp_path)
+
+
+def test_runs_are_grouped_by_label_and_an_overridden_experiment_has_another_digest(tmp_path: Path) -> None:
+    planned = plan(schema.check(RAW), tmp_path)
+    groups = by_label(planned)
+    assert {label: [p.seed for p in runs] for label, runs in groups.items()} == {
+        "fedavg": [1, 2],
+        "fedstale beta=0.8": [1, 2],
+    }
+    assert digest(planned) == digest(plan(schema.check(RAW), tmp_path / "elsewhere"))
+    assert digest(planned) != digest(plan(schema.check(RAW | {"rounds": 4}), tmp_path))

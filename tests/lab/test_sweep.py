@@ -1,0 +1,100 @@
+"""Sweeps in experiment files: the cells of a grid, what is tuned and by what it is chosen."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedstale.core import BadInput
+from fedstale.lab import sweep
+from fedstale.lab.execute import execute
+from fedstale.lab.plan import plan
+from fedstale.lab.runs import query
+from fedstale.lab.runs.store import open_store, write_json
+from fedstale.lab.schema import check
+
+RAW: dict[str, Any] = {
+    "name": "try", "rounds": 4, "algorithms": ["fedavg", {"kind": "fedstale", "beta": 0.3}],
+    "data": {"dataset": "quadratic", "clients": 4, "dimension": 3}, "local": {"lr": 0.1},
+    "participation": {"kind": "two-groups", "p_min": 0.5},
+}  # fmt: skip
+
+
+def test_a_file_without_a_sweep_is_one_cell_with_the_labels_of_its_algorithms() -> None:
+    (cell,) = sweep.cells(RAW)
+    assert [c.label for c in cell.choices] == ["fedavg", "fedstale beta=0.3"]
+    assert cell.experiment.algorithms == RAW["algorithms"]
+    assert sweep.cost([cell]) == (2, 8)
+
+
+def test_a_cell_is_an_experiment_at_a_point_of_the_grid() -> None:
+    grid = {"participation": {"p_min": [0.2, 0.4]}, "local.steps,rounds": [1, 2]}
+    found = sweep.cells(RAW | {"grid": grid})
+    assert [sweep.place(cell) for cell in found] == [
+        {"p_min": p, "steps": k} for p in (0.2, 0.4) for k in (1, 2)
+    ]  # fmt: skip
+    assert [(c.experiment.local.steps, c.experiment.rounds) for c in found[:2]] == [(1, 1), (2, 2)]
+    assert RAW["participation"]["p_min"] == 0.5
+
+
+def test_what_is_tuned_applies_to_the_algorithms_that_have_it() -> None:
+    (cell,) = sweep.cells(RAW | {"tune": {"lr": [0.1, 0.2], "beta": [0, 1], "server.lr": [0.5]}})
+    assert [c.label for c in cell.choices[:2]] == ["fedavg lr=0.1 server.lr=0.5", "fedavg lr=0.2 server.lr=0.5"]
+    assert [c.tuned for c in cell.choices[2:]] == [
+        {"lr": lr, "beta": beta, "server.lr": 0.5} for lr in (0.1, 0.2) for beta in (0, 1)
+    ]  # fmt: skip
+    assert {c.algorithm for c in cell.choices} == {"fedavg", "fedstale"}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"grid": {"local.lr": 0.1}}, r"grid.local.lr must be a list of values that is not empty, got 0.1"),
+        ({"grid": {"local.lr": []}}, "must be a list of values that is not empty"),
+        ({"grid": 5}, "grid should be a valid dictionary, got 5"),
+        ({"grid": {"local.lrr": [1.0]}}, "did you mean 'lr'"),
+        ({"tune": {"bbeta": [0.1]}}, "tune.bbeta must be a setting of an algorithm"),
+        ({"tune_by": 3}, "tune_by should be a valid string, got 3"),
+    ],
+    ids=str,
+)
+def test_nonsense_is_one_sentence(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        sweep.cells(RAW | change)
+
+
+@pytest.mark.parametrize(("by", "best"), [("objective", 0.2), ("validation_accuracy", 0.1)])
+def test_the_best_is_chosen_by_the_objective_or_another_metric(by: str, best: float, tmp_path: Path) -> None:
+    raw = RAW | {"algorithms": ["fedavg"], "tune": {"lr": [0.1, 0.2]}, "tune_by": by}
+    (cell,) = sweep.planned(sweep.cells(raw), open_store(tmp_path / "runs"))
+    for p, objective in zip(cell.runs, (3.0, 2.0), strict=True):
+        p.folder.path.mkdir()
+        write_json(p.folder.path / "config.json", p.config)
+        values = dict.fromkeys(("final", "last10", "best"), objective)
+        write_json(p.folder.path / "result.json", {"objective": values, "validation_accuracy": values})
+    assert [c.tuned["lr"] for c in sweep.chosen(cell, sweep.scores(cell))] == [best]
+    (setting,) = query.settings([p.folder for p in cell.runs])
+    assert [g.config["local"]["lr"] for g in query.tuned(setting).groups] == [best]  # as the report does
+
+
+def test_a_metric_that_is_not_evaluated_is_refused_before_training(tmp_path: Path) -> None:
+    raw = RAW | {"tune": {"lr": [0.1]}, "tune_by": "accuracy"}
+    (cell,) = sweep.planned(sweep.cells(raw), open_store(tmp_path / "runs"))
+    with pytest.raises(BadInput, match="tune_by 'accuracy' is unknown"):
+        list(execute(cell.experiment, cell.runs))
+
+
+def test_a_metric_that_stored_runs_do_not_have_is_refused_too(tmp_path: Path) -> None:
+    raw = RAW | {"algorithms": ["fedavg"], "tune": {"lr": [0.1]}, "tune_by": "auc"}
+    (cell,) = sweep.planned(sweep.cells(raw), open_store(tmp_path / "runs"))
+    for p in cell.runs:
+        p.folder.path.mkdir()
+        write_json(p.folder.path / "config.json", p.config)
+        write_json(p.folder.path / "result.json", {"objective": {"last10": 1.0}, "rounds": 3})
+    with pytest.raises(BadInput, match=r"tune_by 'auc' is unknown; known: objective$"):
+        sweep.scores(cell)
+
+
+def test_a_sweep_is_not_planned_as_one_experiment(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"an experiment with \[grid\] or \[tune\] is several"):
+        plan(check(RAW | {"grid": {"rounds": [1, 2]}}), tmp_path)

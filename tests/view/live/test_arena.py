@@ -1,0 +1,54 @@
+"""The leaderboard of a contest on the page: the numbers of `table.md`, and a sentence where there is none."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fedstale.core import BadInput
+from fedstale.lab.arena import table
+from fedstale.lab.arena.records import RECORD, read
+from fedstale.lab.arena.scores import standings
+from fedstale.lab.runs.store import open_store
+from fedstale.view.live import arena
+from fedstale.view.live.axes import View
+from fedstale.view.live.experiment import Experiments
+from fedstale.view.live.index import Index
+from tests.lab.arena.small_suite import finished
+
+
+def opened(out: Path) -> Experiments:
+    index = Index([out / "runs"])
+    index.scan()
+    return Experiments(index)
+
+
+def test_it_has_the_cells_of_the_table_and_marks_the_leading_group(tmp_path: Path) -> None:
+    finished(tmp_path / "contest")
+    page = opened(tmp_path / "contest")
+    found, held = page.show(arena.KEY, View()), read(tmp_path / "contest")
+    ranked = standings(held.cells, held.full)
+    for row in table.rows(ranked):
+        assert all(cell in found["above"] for cell in row)
+    assert found["above"].count("<strong>") == sum(s.leading for s in ranked) > 0
+    (plot,) = page.plots(arena.KEY, View())[0].plots
+    assert plot.data[0]["y"][::-1] == [s.rule for s in ranked]
+    assert plot.data[0]["x"][::-1] == pytest.approx([s.rank.mean for s in ranked], rel=1e-5)
+    assert page.numbers(arena.KEY, 0, View()).count("\n") == 1 + len(ranked)
+
+
+def test_it_is_read_again_when_its_record_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished(tmp_path / "contest")
+    page, reads = opened(tmp_path / "contest"), list[Path]()
+    monkeypatch.setattr(arena, "read", lambda folder: (reads.append(folder), read(folder))[1])
+    page.show(arena.KEY, View())
+    page.show(arena.KEY, View())
+    os.utime(tmp_path / "contest" / RECORD, ns=(1, 1))
+    page.show(arena.KEY, View())
+    assert len(reads) == 2
+
+
+def test_without_a_contest_there_is_a_sentence(tmp_path: Path) -> None:
+    open_store(tmp_path / "runs")
+    with pytest.raises(BadInput, match="`fedstale arena run` holds one"):
+        opened(tmp_path).show(arena.KEY, View())

@@ -1,0 +1,43 @@
+import json
+import math
+
+import pytest
+
+from fedstale.core import BadInput
+from fedstale.view.terminal.console import in_words, print_json, print_table, seeds_override, text_of
+
+
+def test_settings_are_readable() -> None:
+    spec = {"kind": "sampling", "size": 100, "base": {"kind": "bernoulli", "p": 0.1}, "seed": None}
+    assert in_words(spec) == "sampling(size=100, base=bernoulli(p=0.1))"
+    assert in_words({"kind": "known"}) == "known"
+    assert in_words({"lr": 0.1, "steps": 5}) == "lr=0.1, steps=5"
+    assert in_words([0.5] * 24) == "[0.5, 0.5, 0.5, … 24 values]"
+    assert in_words([True, "a", None]) == "[true, a, none]"
+
+
+def test_cells() -> None:
+    assert [text_of(v) for v in (None, 0.123456, 12345, "x")] == ["", "0.1235", "12345", "x"]
+
+
+def test_a_table_has_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"name": "[a]", "final_value": 0.5}, {"name": "b", "final_value": None}], "things")
+    text = capsys.readouterr().out
+    assert [word for word in ("things", "final value", "[a]", "0.5", "b") if word not in text] == []
+    print_table([])
+    assert "nothing yet" in capsys.readouterr().out
+
+
+def test_json_has_null_for_what_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [math.inf, 1.5], "b": {"c": math.nan}})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": [None, 1.5], "b": {"c": None}}
+
+
+def test_seeds_are_whole_numbers() -> None:
+    assert seeds_override("1, 2,3") == ["seeds=[1, 2, 3]"]
+    assert seeds_override(None) == []
+    with pytest.raises(BadInput, match="--seeds must differ from each other, got 1,1"):
+        seeds_override("1,1")
+    for nonsense in ("a,b", "-1", "1;2", "", "1,"):
+        with pytest.raises(BadInput, match="--seeds must be whole numbers of at least 0, such as 1,2,3, got"):
+            seeds_override(nonsense)
