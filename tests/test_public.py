@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,18 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]
 
 
-@pytest.mark.parametrize("name", fs.__all__)
-def test_every_public_name_can_be_used_and_is_listed(name: str) -> None:
-    assert getattr(fs, name) is not None
-    assert name in dir(fs)
+def test_every_public_name_can_be_used_and_is_listed() -> None:
+    for name in fs.__all__:
+        assert getattr(fs, name) is not None, name
+        assert name in dir(fs)
+
+
+def test_the_version_stands_in_one_place_and_the_citation_agrees() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" not in project["project"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "fedstale.__version__"}
+    assert f"version: {fs.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"## {fs.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_a_name_is_listed_once() -> None:

@@ -56,6 +56,8 @@ class Known:
 
 
 class IntervalBelief(NamedTuple):
+    """What is known of the intervals between a client's visits."""
+
     t: int  # rounds observed
     closed: Counts  # (n,) completed intervals
     last: Counts  # (n,) round in which the last one closed, 0 before: the sum of their lengths
@@ -91,6 +93,8 @@ class Intervals:
 
 
 class BetaBelief(NamedTuple):
+    """How often each client was heard."""
+
     t: int  # rounds observed
     heard: Counts  # (n,) in how many of them the client was
 
@@ -135,6 +139,8 @@ class BetaBernoulli:
 
 
 class TransitionBelief(NamedTuple):
+    """How often each client came, stayed and left."""
+
     t: int  # rounds observed
     on: Mask  # (n,) who was heard in the last of them
     left: Array  # (n,) rounds before the last with the client: it could stay or go

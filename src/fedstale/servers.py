@@ -60,6 +60,8 @@ class Momentum:
 
 
 class Moments(NamedTuple):
+    """Running means of the step and of its square."""
+
     first: Array  # (d,)
     second: Array  # (d,)
 

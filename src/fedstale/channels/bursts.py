@@ -14,6 +14,8 @@ from fedstale.core import Array, Floats, Ids, Mask, Streams, part, require
 
 
 class Weather(NamedTuple):
+    """Who has a bad time, and what was sent so far."""
+
     bad: Mask  # (n,) whose times are bad
     transmissions: int  # messages sent so far over the links that lose, retries included
 

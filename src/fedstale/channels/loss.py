@@ -12,6 +12,8 @@ from fedstale.core import Array, Floats, Ids, Mask, Streams, keep, part, per_cli
 
 
 class Spent(NamedTuple):
+    """What was sent so far."""
+
     transmissions: int  # messages, or packets of them, sent so far: either way, retries included
 
 

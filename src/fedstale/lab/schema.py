@@ -32,6 +32,8 @@ KINDS = (
 
 
 class Section(BaseModel):
+    """A table of an experiment file: unknown keys and other types are refused."""
+
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     later: ClassVar[
         tuple[str, ...]
@@ -117,6 +119,8 @@ DATA: Mapping[str, type[Section]] = {
 
 
 class Model(Section):
+    """The model, its loss and its metrics."""
+
     model_config = ConfigDict(extra="allow", strict=True)  # the rest are the model's own settings
     later = ("loss", "metrics", "buffers", "personal")
     kind: str = "linear"  # name of a model; its settings stand beside it
@@ -239,6 +243,7 @@ def _section(dataset: object) -> type[Section]:
 
 
 def validated(model: type[S], raw: Table, where: str) -> S:
+    """The section that a raw table describes; what is wrong with it is said in one sentence."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:

@@ -36,6 +36,7 @@ def independent(p: npt.ArrayLike) -> Kind:
 
 
 def checked_members(members: npt.ArrayLike | None, groups: int) -> Ids | None:
+    """The group of each client, if it is given and every number is a group."""
     if members is None:
         return None
     ids = np.array(members)

@@ -27,7 +27,8 @@ class CAFed:
     ε = Σ b_i (F̂_i - F̂_i*) + 4 κ̄² TV(a, b)² max_i(F̂_i - F̂_i*) with b_i = a_i / Σ_kept a_j or 0.
     Clients are tried by |λ_i| (released code) or by λ_i (thesis: `by_magnitude = False`) descending, then by p_i
     ascending; one is left out if ε falls by at least `tau`. A large `kappa2` (κ̄²) keeps all, which is Unbiased.
-    `optimum` is F_i*, one or one per client; "local" is the least loss that each client reaches alone."""
+    `optimum` is F_i*, one or one per client; "local" is the least loss that each client reaches alone.
+    """
 
     kappa2: float = 1.0
     tau: float = 0.0

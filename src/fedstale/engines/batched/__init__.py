@@ -1,0 +1,1 @@
+"""The engine that trains many clients and runs as stacked matrices."""

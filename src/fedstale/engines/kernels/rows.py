@@ -76,7 +76,8 @@ def _largest(
     fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any, begin: Any, end: Any, before: Any,
 ) -> Any:  # fmt: skip
     """(m,) the bits of the largest magnitude of each new row: as whole numbers they have the same order,
-    and a compiler can take many at once."""
+    and a compiler can take many at once.
+    """
     m, wide, magnitude = len(updates), arrived.shape[1] > 1, i32(0x7FFFFFFF)
     bits, largest = updates.view(i32), np.zeros(m, i32)
     for k in range(m):

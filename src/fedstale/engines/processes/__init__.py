@@ -1,0 +1,1 @@
+"""The engine that trains clients in a pool of processes."""

@@ -1,0 +1,1 @@
+"""The engine that trains clients on a Ray cluster."""

@@ -1,0 +1,1 @@
+"""The figures of the papers: planned, computed, drawn, and their claims tested."""

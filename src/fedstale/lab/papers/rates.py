@@ -59,7 +59,8 @@ def row(where: Table, c: Choice, p: Planned, at: Sequence[int]) -> Row:
 
 def measured(run: RunFolder, at: Sequence[int]) -> Table:
     """Of each evaluated number: at the end, mean and deviation of the last 10, mean over the run, at rounds `at`
-    and the mean over these (`accuracy_at`), which are the evaluated ones next to those asked for."""
+    and the mean over these (`accuracy_at`), which are the evaluated ones next to those asked for.
+    """
     lines, found = run.metrics(), dict[str, Any]()
     for name in (n for n in lines[-1] if metrics.shown([n]) or "_exit_" in n):
         known_at = {line["round"]: line[name] for line in lines if name in line}

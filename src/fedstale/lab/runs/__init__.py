@@ -1,0 +1,1 @@
+"""The store of runs, and questions to it."""

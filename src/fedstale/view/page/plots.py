@@ -20,6 +20,8 @@ BETA = Metric("beta", "β")  # the share of the memory, as a self-tuning rule ch
 
 
 class Table(NamedTuple):
+    """The numbers of a plot, as text."""
+
     head: list[str]
     rows: list[list[str]]
 
@@ -33,6 +35,8 @@ class Key(NamedTuple):
 
 
 class Plot(NamedTuple):
+    """A plot for plotly, with its text alternative."""
+
     title: str
     data: list[dict[str, Any]]
     layout: dict[str, Any]

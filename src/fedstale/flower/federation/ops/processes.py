@@ -41,7 +41,7 @@ class Here(Protocol):
 
 
 def environment(home: Path) -> dict[str, str]:
-    """This process's environment, with Flower's telemetry off, its home in `home`, and its programs on PATH."""
+    """The environment of this process with Flower's telemetry off, its home in `home`, and its programs on PATH."""
     path = os.environ.get("PATH", "").split(os.pathsep)
     path = [str(BIN), *(entry for entry in path if entry != str(BIN))]
     return os.environ | QUIET | {"FLWR_HOME": str(home.resolve()), "PATH": os.pathsep.join(path)}
