@@ -19,7 +19,7 @@ HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plo
 
 BASE = {"core", "rng"}
 PARTS = BASE | {"strategies", "participation", "estimators", "channels", "schedules", "servers", "memory"}
-PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "evaluation", "defence"}
+PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "evaluation", "defence", "privacy"}
 ALLOWED = {  # what a room may import besides itself, from the lowest to the highest; every room is here
     "core": set(),
     "rng": set(),
@@ -38,7 +38,8 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "engines": BASE | {"tasks", "data", "engines/kernels"},
     "evaluation": BASE,
     "defence": BASE,
-    "simulate": BASE | {"channels", "estimators", "servers", "defence"},  # the defaults
+    "privacy": BASE,
+    "simulate": BASE | {"channels", "estimators", "servers", "defence", "privacy"},  # the defaults
     "testing": BASE | {"engines", "evaluation"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
     # the laboratory and the views: runs are stored below both

@@ -40,6 +40,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {  # of the parts that need some, or
     "ExitSampling": [{"exits": [1, 2, 3], "p": 0.2}],
     "F3AST": [{"clients": 2}],
     "FedStale": [{"beta": 0.0}, {"beta": 0.5}, {"beta": 1.0}],
+    "PrivateFedAvg": [{"clip": 1.0}],
+    "PrivateFedStale": [{"clip": 1.0}, {"clip": 1.0, "beta": 0.5, "difference_clip": 0.3, "max_weight": 0.4}],
     "FedSteer": [{}, {"core": 2}, {"core": 2, "released": True}],
     "GilbertElliott": [{"worsen": 0.1, "recover": 0.3}],
     "Grid": [{"grid": TABLE.astype(int)}],

@@ -19,6 +19,7 @@ from fedstale.strategies.mifa import MIFA
 from fedstale.strategies.more_available import MoreAvailable
 from fedstale.strategies.norm_bound import NormBound
 from fedstale.strategies.power_of_choice import PowerOfChoice
+from fedstale.strategies.private import PrivateFedAvg, PrivateFedStale
 from fedstale.strategies.robust_mean import Median, TrimmedMean
 from fedstale.strategies.scaffold import Scaffold
 from fedstale.strategies.self_tuning import SelfTuning
@@ -48,6 +49,8 @@ __all__ = [
     "MoreAvailable",
     "NormBound",
     "PowerOfChoice",
+    "PrivateFedAvg",
+    "PrivateFedStale",
     "Scaffold",
     "SelfTuning",
     "TrimmedMean",

@@ -1,0 +1,1 @@
+"""Differential privacy: what a run has told about each client."""

@@ -1,0 +1,127 @@
+"""Differential privacy of a run: noise on every step, and a ledger of what the steps have told about each client.
+
+Protected is a client: all its updates, in all rounds, replaced by zeros. Who came when is public. Released are
+the steps, and with them everything that is computed from them. Nobody controls who comes: sampling amplifies nothing.
+
+A rule says how far client i can move the step of round t, its `sensitivity`. What the run has told about the client
+is then μ_i² = Σ_t sensitivity_{i,t}² / σ², whatever later rounds depend on (Koskela, Tobaben and Honkela, Individual
+Privacy Accounting with Gaussian Differential Privacy, ICLR 2023; Feldman and Zrnic, NeurIPS 2021). A client whose
+budget its next round would pass is not asked any more and is forgotten: it costs nothing from then on.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from fedstale.core import Array, Floats, Forgets, Ids, Mask, Round, State, Strategy, part, require
+from fedstale.privacy.gaussian import epsilon_of, mu_of
+
+
+@runtime_checkable
+class HasSensitivity(Protocol):
+    """A strategy that says how far each client can move a step, whatever the updates are."""
+
+    def sensitivity(self, state: State, clients: Ids, weights: Array, probs: Array) -> Floats:
+        """(n,) the length by which each client can change the step of a round in which these clients are heard."""
+
+
+class Ledger(NamedTuple):
+    """What the steps so far have told about each client."""
+
+    spent: Floats  # (n,) μ_i²
+    retired: Mask  # (n,) whose budget is used up
+
+    def epsilons(self, delta: float) -> Floats:
+        """(n,) ε_i at this δ."""
+        different, where = np.unique(self.spent, return_inverse=True)
+        return np.array([epsilon_of(float(np.sqrt(spent)), delta) for spent in different])[where]
+
+
+@part
+class Privacy:
+    """Noise of deviation `noise` on every coordinate of a step, and a budget (`epsilon`, `delta`) for each client.
+
+    With an `epsilon` alone, the noise is the least with which no client passes its budget in the rounds to come.
+    Without an `epsilon` nobody has a budget, and the ledger only says what was spent.
+    """
+
+    noise: float | None = None
+    epsilon: float | None = None
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        require(self.noise is not None or self.epsilon is not None, "privacy needs noise or epsilon, got neither")
+        ok = self.noise is None or 0 < self.noise < np.inf
+        require(ok, f"noise must be above 0 and finite, got {self.noise}")
+        ok = self.epsilon is None or 0 < self.epsilon < np.inf
+        require(ok, f"epsilon must be above 0 and finite, got {self.epsilon}")
+        require(0 < self.delta < 1, f"delta must be above 0 and below 1, got {self.delta}")
+
+    @property
+    def budget(self) -> float:
+        """μ² that a client may spend."""
+        return np.inf if self.epsilon is None else mu_of(self.epsilon, self.delta) ** 2
+
+    def init(self, n: int) -> Ledger:
+        """The ledger before round 1."""
+        return Ledger(np.zeros(n), np.zeros(n, np.bool_))
+
+    def calibrated(self, costs: Floats) -> "Privacy":
+        """With the least noise for the dearest of these `costs`, Σ_t sensitivity², if none is given."""
+        if self.noise is not None:
+            return self
+        most = float(costs.max(initial=0.0))
+        require(most > 0, "epsilon needs clients that take part to be turned into noise, got none that does")
+        slack = 1 + 1e-9  # what is rounded must not retire the dearest client in its last round
+        return Privacy(float(np.sqrt(most / self.budget)) * slack, self.epsilon, self.delta)
+
+    def admitted(
+        self, ledger: Ledger, strategy: Strategy, state: State, available: Ids, weights: Array, probs: Array
+    ) -> tuple[Ids, State, Ledger]:
+        """Who of the available may be asked; clients whose budget this round would pass are forgotten."""
+        available = available[~ledger.retired[available]]
+        rows = sensitivity_of(strategy, state, available, weights, probs)
+        dear = ledger.spent + rows**2 / self._variance > self.budget
+        if (out := np.flatnonzero(dear & ~ledger.retired)).size:
+            state = strategy.forget(state, out) if isinstance(strategy, Forgets) else state
+            ledger = ledger._replace(retired=ledger.retired | dear)
+        return available[~ledger.retired[available]], state, ledger
+
+    def told(self, ledger: Ledger, sensitivity: Floats) -> Ledger:
+        """The ledger after a step with this sensitivity (n,)."""
+        return ledger._replace(spent=ledger.spent + sensitivity**2 / self._variance)
+
+    def noised(self, step: Array, rng: np.random.Generator) -> Array:
+        """The step with noise."""
+        assert self.noise is not None
+        return (step + self.noise * rng.standard_normal(len(step))).astype(np.float32)
+
+    @property
+    def _variance(self) -> float:
+        require(self.noise is not None, "privacy must be calibrated before the first round: noise is not known yet")
+        assert self.noise is not None
+        return self.noise**2
+
+
+def sensitivity_of(strategy: Strategy, state: State, clients: Ids, weights: Array, probs: Array) -> Floats:
+    """(n,) how far each client can move the step, by a strategy that says so; another one is refused."""
+    if not isinstance(strategy, HasSensitivity):
+        way = 'take PrivateFedStale (kind "private-fedstale") or PrivateFedAvg (kind "private-fedavg")'
+        require(False, f"{strategy} bounds no client's influence on a step, which privacy needs; {way}")
+    assert isinstance(strategy, HasSensitivity)
+    with np.errstate(divide="ignore"):  # a client that never comes has p = 0, and is not heard
+        return np.nan_to_num(strategy.sensitivity(state, clients, weights, probs), posinf=0.0)
+
+
+def costs(strategy: Strategy, presence: Iterable[Mask], weights: Array, probs: Array) -> Floats:
+    """(n,) Σ_t sensitivity² of clients that are heard in these rounds: divided by σ² it is μ²."""
+    state, total = strategy.init(len(weights), 1), np.zeros(len(weights))
+    for t, row in enumerate(presence, start=1):
+        clients = np.flatnonzero(row)
+        total += sensitivity_of(strategy, state, clients, weights, probs) ** 2
+        zeros = np.zeros((len(clients), 1), np.float32)
+        all_of_it = np.ones((len(clients), 1), np.bool_)
+        r = Round(t, zeros[0], clients, zeros, all_of_it, zeros[:, 0], weights, probs) if len(clients) else None
+        _, state = strategy.aggregate(state, r) if r else (None, state)
+    return total
