@@ -1,12 +1,12 @@
 """Differential privacy of a run: noise on every step, and a ledger of what the steps have told about each client.
 
 Protected is a client: all its updates, in all rounds, replaced by zeros. Who came when is public. Released are
-the steps, and with them everything that is computed from them. Nobody controls who comes: sampling amplifies nothing.
+the steps, and with them all that is computed from them. Nobody controls who comes: sampling amplifies nothing.
 
-A rule says how far client i can move the step of round t, its `sensitivity`. What the run has told about the client
-is then μ_i² = Σ_t sensitivity_{i,t}² / σ², whatever later rounds depend on (Koskela, Tobaben and Honkela, Individual
-Privacy Accounting with Gaussian Differential Privacy, ICLR 2023; Feldman and Zrnic, NeurIPS 2021). A client whose
-budget its next round would pass is not asked any more and is forgotten: it costs nothing from then on.
+A rule says how far client i can move the step of round t, its `sensitivity`. What the run has told about the
+client is then μ_i² = Σ_t sensitivity_{i,t}² / σ², whatever later rounds depend on (Koskela, Tobaben and Honkela,
+Individual Privacy Accounting with Gaussian Differential Privacy, ICLR 2023; Feldman and Zrnic, NeurIPS 2021). A
+client whose budget its next round would pass is not asked any more and is forgotten: it costs nothing then.
 """
 
 from collections.abc import Iterable
