@@ -15,6 +15,7 @@ WEIGHTINGS, ENGINES. TABLES holds them all.
 `fedstale.lab.spec` goes on from here: it builds a part, or the parts of an algorithm, from their settings.
 """
 
+import ast
 import dataclasses
 import hashlib
 import importlib
@@ -22,6 +23,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -72,7 +74,12 @@ class Names(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         part = self._parts[name]
-        return own_object(part, "") if isinstance(part, str) and OWN.fullmatch(part) else part
+        if not (isinstance(part, str) and OWN.fullmatch(part)):
+            return part
+        module, _, attribute = part.partition(
+            ":"
+        )  # one of ours: if torch is missing, the command says how to get it
+        return getattr(importlib.import_module(module), attribute)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
@@ -99,7 +106,7 @@ class Names(Mapping[str, Any]):
 
     def rows(self) -> list[Row]:
         """Name, settings with their defaults, and one line on what it is."""
-        return [(name, *_described(value)) for name, value in self.items()]
+        return [(name, *(_read(p) if _unloaded(p) else _described(self[name]))) for name, p in self._parts.items()]
 
 
 STRATEGIES = Names("strategy", {
@@ -284,6 +291,22 @@ def _with_settings(kind: str, settings: Mapping[str, Any]) -> str:
     """`fedstale (beta = 0.5)`."""
     own = ", ".join(f"{key} = {shown(value)}" for key, value in settings.items() if key != "kind")
     return f"{kind} ({own})" if own else kind
+
+
+def _unloaded(part: Any) -> bool:
+    """Whether a part is "module:Name" of a module that is not imported yet."""
+    return isinstance(part, str) and bool(OWN.fullmatch(part)) and part.partition(":")[0] not in sys.modules
+
+
+def _read(part: str) -> tuple[str, str]:
+    """Settings and one line of a part from its source, because its module would load torch."""
+    module, _, name = part.partition(":")
+    found = cast(ModuleSpec, importlib.util.find_spec(module))
+    body = ast.parse(Path(cast(str, found.origin)).read_text(encoding="utf-8")).body
+    (made,) = (node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+    fields = [(ast.unparse(f.target), f.value) for f in made.body if isinstance(f, ast.AnnAssign)]
+    settings = [key if value is None else f"{key} = {ast.literal_eval(value)}" for key, value in fields]
+    return ", ".join(settings), (ast.get_docstring(made) or "").split("\n")[0]
 
 
 def _described(value: Any) -> tuple[str, str]:

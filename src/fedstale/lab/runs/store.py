@@ -20,7 +20,6 @@ A file is written beside its place and moved there, so that a kill at any moment
 
 import csv
 import dataclasses
-import fcntl
 import hashlib
 import io
 import json
@@ -37,6 +36,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from fedstale.core import Array, BadInput, Clients, Floats, require
+from fedstale.core.system import lock
 from fedstale.lab.runs.codec import pack, unpack
 
 MARKER = "fedstale-store.json"
@@ -164,7 +164,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as file:
             for _ in range(TRIES):
-                if taken := _lock(file, fcntl.LOCK_EX):  # it ends with the process
+                if taken := lock(file):  # it ends with the process
                     break
                 time.sleep(PAUSE)
             require(taken, f"{self.path} is being computed by another process")
@@ -178,7 +178,7 @@ class RunFolder:
         """Whether a process computes this run at the moment."""
         try:
             with (self.path / "lock").open() as file:
-                return not _lock(file, fcntl.LOCK_SH)  # closing the file gives it back
+                return not lock(file, shared=True)  # closing the file gives it back
         except OSError:
             return False
 
@@ -240,15 +240,6 @@ class RunFolder:
         write(self.path / "params.npy", lambda f: np.save(f, params))
         if buffers is not None:
             write(self.path / "buffers.npy", lambda f: np.save(f, buffers))
-
-
-def _lock(file: IO[str], how: int) -> bool:
-    """Take a lock, if no other process has it."""
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
 
 
 def _vector(path: Path) -> Any:
