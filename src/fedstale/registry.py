@@ -9,8 +9,7 @@ WEIGHTINGS, ENGINES. TABLES holds them all.
     STRATEGIES.find("package.module:Name", …)           a part of the user's own, checked to be a strategy
     STRATEGIES.name_of(part)                            the name that finds the class of this part
     STRATEGIES.rows()                                   (name, settings, one line) for `fedstale list`
-    import_from(folder)                                 own parts are looked for in this folder as well
-    sources(config)                                     {own name: hash of its source file} for a run's key
+    sources(config)                                     {own name: hash of its code and files} for a run's key
 
 `fedstale.lab.spec` goes on from here: it builds a part, or the parts of an algorithm, from their settings.
 """
@@ -40,6 +39,8 @@ from fedstale import (
     strategies,
 )
 from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
+from fedstale.core.own_modules import installed, note_version
+from fedstale.tasks.checksum import Content, names_file
 
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:Name
 Row = tuple[str, str, str]  # name, settings, one line
@@ -250,26 +251,43 @@ def own_dataset(name: str) -> Callable[[], object]:
     return cast(Callable[[], object], function)
 
 
-def import_from(folder: Path) -> None:
-    """Look for own parts in this folder as well, after all that is installed."""
-    if str(folder.resolve()) not in sys.path:
-        sys.path.append(str(folder.resolve()))
-
-
 def sources(config: object) -> dict[str, str]:
-    """The own parts that a configuration names, each with a hash of the file that it is defined in."""
+    """The own parts that a configuration names, each with a hash of its code and of the files that it reads.
+
+    An own module counts whole, with the own modules that it imports and the files that it, or a setting of the
+    part, names. An installed module counts by the file of that module.
+    """
     if isinstance(config, Mapping):
-        config = [value for key, value in config.items() if key != "label"]
+        found = sources([value for key, value in config.items() if key != "label"])
+        kind, texts = config.get("kind"), [value for value in config.values() if isinstance(value, str)]
+        files = [Path(text) for text in texts if names_file(text) and Path(text).is_file()]
+        if kind in found and files:
+            told = [found[kind], *(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)]
+            found[kind] = hashlib.sha256("".join(told).encode()).hexdigest()[:16]
+        return found
     if isinstance(config, list | tuple):
         return {name: digest for value in config for name, digest in sources(value).items()}
-    if not (isinstance(config, str) and OWN.fullmatch(config)):
-        return {}
+    return _source(config) if isinstance(config, str) and OWN.fullmatch(config) else {}
+
+
+def _source(own: str) -> dict[str, str]:
+    module, _, name = own.partition(":")
     try:
-        found = importlib.util.find_spec(config.partition(":")[0])
+        found = importlib.util.find_spec(module)
     except (ImportError, ValueError):  # it is no module's name: the text is not that of a part
         return {}
     file = Path(found.origin or "") if found else Path()
-    return {config: hashlib.sha256(file.read_bytes()).hexdigest()[:16]} if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    if installed(file):
+        return {own: hashlib.sha256(file.read_bytes()).hexdigest()[:16]}
+    loaded = importlib.import_module(module)
+    return {own: Content([loaded, vars(loaded).get(name)]).digest()}
+
+
+def dataset_source(name: str) -> dict[str, str]:
+    """The hash of a dataset of the user's own: its code as in `sources`, and the samples that it returns."""
+    return {own: Content([digest, dataset(own)]).digest() for own, digest in sources(name).items()}
 
 
 def own_object(own: str, where: str) -> Any:
@@ -283,6 +301,7 @@ def own_object(own: str, where: str) -> Any:
             raise BadInput(f"{where} {own!r}: there is no module {error.name!r} in {places}") from None
         text = " ".join(f"{type(error).__name__}: {error}".split())
         raise BadInput(f"{where} {own!r}: importing {module} failed with {text}") from error
+    note_version(found)
     public = {key: value for key, value in vars(found).items() if not key.startswith("_")}
     return getattr(found, known(name, public, f"{where}: in module {module} the name"))
 

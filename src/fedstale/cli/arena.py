@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from fedstale.core.own_modules import import_from
 from fedstale.core.system import cores
 from fedstale.lab.advise import lessons
 from fedstale.lab.advise.evidence import of_experiment
@@ -25,7 +26,7 @@ from fedstale.lab.runs.store import write, write_csv
 from fedstale.lab.schema import check
 from fedstale.lab.spec import override
 from fedstale.lab.sweep import Cell
-from fedstale.registry import RECIPES, import_from
+from fedstale.registry import RECIPES
 from fedstale.view.terminal.console import (
     AsFormat,
     Config,

@@ -16,9 +16,10 @@ from pydantic import (
 )  # fmt: skip
 
 from fedstale.core import BadInput, Local, known, require, shown
+from fedstale.core.own_modules import import_from
 from fedstale.lab.build import located
 from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_defence, make_liars, override
-from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
+from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
 S = TypeVar("S", bound="Section")
 Share = Annotated[float, Field(ge=0, lt=1)]
