@@ -167,7 +167,8 @@ PARTICIPATION = Names("participation", {
     "markov-classes": participation.MarkovClasses, "clustered-markov": participation.ClusteredMarkov,
     "cyclic": participation.Cyclic, "diurnal": participation.Diurnal, "label-tied": participation.LabelTied,
     "label-profile": participation.LabelProfile, "minimum-separation": participation.MinimumSeparation,
-    "trace": participation.Trace, "events": participation.Events, "grid": participation.Grid,
+    "trace": participation.Trace, "log": participation.Log, "events": participation.Events,
+    "grid": participation.Grid,
     "sampling": participation.Sampling, "regularised-sampling": participation.RegularisedSampling,
     "exits": "fedstale.fed_cis.sampling:ExitSampling",
 }, ("probs", "rows"))  # fmt: skip

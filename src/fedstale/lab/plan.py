@@ -82,7 +82,7 @@ def plan_parts(
         "rounds": experiment.rounds,
         **_given(experiment, LATER),
         "engine": experiment.engine,
-        "data": experiment.data,
+        "data": _portable(experiment.data),
         "participation": describe(participation, PARTICIPATION),
         **more,
     }
@@ -96,6 +96,11 @@ def plan_parts(
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
             planned.append(Planned(chosen, participation, seed, config, run, warmup))
     return planned
+
+
+def _portable(data: dict[str, Any]) -> dict[str, Any]:
+    """A section `data` for a run's key: a file of the user's own is known by its name and content."""
+    return data | {"csv": Path(data["csv"]).name} if "csv" in data else data
 
 
 def _given(e: Experiment, keys: Sequence[str]) -> dict[str, Any]:

@@ -114,10 +114,15 @@ class RunFolder:
         """The metrics at the end, and what the run took."""
         return read_json(self.path / "result.json")
 
-    def clients(self) -> dict[str, list[float | None]]:
+    def clients(self) -> dict[str, list[Any]]:
         """Per name one value for each client; nothing where there are too many, or the run is older than this."""
         path = self.path / "clients.json"
         return read_json(path) if path.exists() else {}
+
+    def client_name(self, client: int) -> str:
+        """The client's own name if it has one, else `client 7`."""
+        names = self.clients().get("name", [])
+        return str(names[client]) if client < len(names) else f"client {client}"
 
     def metrics(self) -> list[dict[str, Any]]:
         """The complete lines, one a round; a last line that a kill cut off is left out."""
