@@ -30,6 +30,7 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "participation": BASE,
     "estimators": BASE,
     "channels": BASE,
+    "clock": BASE | {"participation"},
     "servers": BASE,
     "schedules": BASE,
     "data": BASE,
