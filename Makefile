@@ -1,5 +1,6 @@
 # make demo | test | check | format | bench | docs | setup       in .venv
 # make federation | test-flower, test-ray                        with Flower or Ray, each in an environment of its own
+# make test-flower-newest                                        the same with the newest Flower that is supported
 # make test-browser, test-wheel, test-trackers, test-examples    in .venv: the pages in Chromium; the built package; trackers;
 #                                                                examples that need other packages
 # make test-all                                                  every test there is
@@ -10,12 +11,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes: each would compile all sources again
 
 FLOWER := .venv-flower
+NEWEST := .venv-flower-newest
 RAY := .venv-ray
 # An environment is made again when the text of its lock changes, whatever the dates of the files.
 LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
 INSTALL = pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: setup demo test check format bench docs federation test-flower test-ray test-browser test-trackers test-wheel \
+.PHONY: setup demo test check format bench docs federation test-flower test-flower-newest test-ray test-browser test-trackers test-wheel \
         test-examples test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
@@ -63,6 +65,16 @@ federation: $(FLOWER)/.ready-$(LOCK)
 test-flower: $(FLOWER)/.ready-$(LOCK)
 	$(FLOWER)/bin/pytest tests/flower -rs $(TESTS)
 
+$(NEWEST)/.ready-$(LOCK):
+	test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
+	grep -vE '^(flwr|certifi|uv)==' constraints.txt > $(NEWEST)/constraints.txt
+	$(NEWEST)/bin/pip install --quiet --constraint $(NEWEST)/constraints.txt --editable '.[dev,flower,simulation]' 'flwr==1.42.*'
+	rm -f $(NEWEST)/.ready-* && touch $@
+
+test-flower-newest: $(NEWEST)/.ready-$(LOCK)
+	$(NEWEST)/bin/python -m pytest -rs tests/flower/test_*.py tests/flower/federation/test_adapter.py \
+	tests/flower/federation/test_fleet.py tests/flower/federation/test_warm.py tests/flower/federation/test_flower_*.py $(TESTS)
+
 $(RAY)/.ready-$(LOCK):
 	test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
 	$(RAY)/bin/$(INSTALL) '.[dev,ray]'
@@ -105,4 +117,4 @@ test-others: test-wheel test-examples docs test-browser test-trackers test-ray t
 test-all: test test-others
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(RAY) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) $(NEWEST) $(RAY) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,7 +19,7 @@ from overhead import milliseconds
 from workloads import CONVOLUTIONS, DENSE, LEAF, Workload, ours, samples
 
 from fedstale.core import Job
-from fedstale.engines.machine import cores
+from fedstale.core.system import cores
 from fedstale.engines.processes.pool import Pool
 from fedstale.estimators import Known
 from fedstale.strategies.fedavg import FedAvg

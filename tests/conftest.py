@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -14,6 +16,18 @@ settings.register_profile("fedstale", derandomize=True, deadline=None)
 settings.load_profile("fedstale")
 
 ROOT = Path(__file__).parents[1]
+
+
+class NoTorch:
+    """Where torch is not installed, a test that imports it is skipped, and so is one whose module does."""
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name.partition(".")[0] == "torch":
+            pytest.skip("needs torch", allow_module_level=True)
+
+
+if not find_spec("torch"):
+    sys.meta_path.append(NoTorch())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,5 +1,6 @@
 """A name becomes a part in one place; a part of the user's own is named package.module:Name."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -258,3 +259,14 @@ def test_debiased_divides_by_the_share_of_rounds_with_the_client_this_one_includ
     np.testing.assert_allclose(
         made.estimator.probs(belief), [2 / 4, 4 / 4]
     )  # if both are heard in the fourth round
+
+
+@pytest.mark.parametrize("table", ["models", "exit-models"])
+def test_what_is_not_imported_yet_is_described_as_if_it_were(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = registry.TABLES[table]
+    modules = {part.__module__ for part in names.values()}
+    imported = names.rows()
+    for module in modules:
+        monkeypatch.delitem(sys.modules, module)
+    assert names.rows() == imported
+    assert not modules & {*sys.modules}

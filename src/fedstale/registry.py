@@ -9,12 +9,12 @@ WEIGHTINGS, ENGINES. TABLES holds them all.
     STRATEGIES.find("package.module:Name", …)           a part of the user's own, checked to be a strategy
     STRATEGIES.name_of(part)                            the name that finds the class of this part
     STRATEGIES.rows()                                   (name, settings, one line) for `fedstale list`
-    import_from(folder)                                 own parts are looked for in this folder as well
-    sources(config)                                     {own name: hash of its source file} for a run's key
+    sources(config)                                     {own name: hash of its code and files} for a run's key
 
 `fedstale.lab.spec` goes on from here: it builds a part, or the parts of an algorithm, from their settings.
 """
 
+import ast
 import dataclasses
 import hashlib
 import importlib
@@ -22,6 +22,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -38,6 +39,8 @@ from fedstale import (
     strategies,
 )
 from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
+from fedstale.core.own_modules import installed, note_version
+from fedstale.tasks.checksum import Content, names_file
 
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:Name
 Row = tuple[str, str, str]  # name, settings, one line
@@ -72,7 +75,12 @@ class Names(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         part = self._parts[name]
-        return own_object(part, "") if isinstance(part, str) and OWN.fullmatch(part) else part
+        if not (isinstance(part, str) and OWN.fullmatch(part)):
+            return part
+        module, _, attribute = part.partition(
+            ":"
+        )  # one of ours: if torch is missing, the command says how to get it
+        return getattr(importlib.import_module(module), attribute)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
@@ -99,7 +107,7 @@ class Names(Mapping[str, Any]):
 
     def rows(self) -> list[Row]:
         """Name, settings with their defaults, and one line on what it is."""
-        return [(name, *_described(value)) for name, value in self.items()]
+        return [(name, *(_read(p) if _unloaded(p) else _described(self[name]))) for name, p in self._parts.items()]
 
 
 STRATEGIES = Names("strategy", {
@@ -160,7 +168,8 @@ PARTICIPATION = Names("participation", {
     "markov-classes": participation.MarkovClasses, "clustered-markov": participation.ClusteredMarkov,
     "cyclic": participation.Cyclic, "diurnal": participation.Diurnal, "label-tied": participation.LabelTied,
     "label-profile": participation.LabelProfile, "minimum-separation": participation.MinimumSeparation,
-    "trace": participation.Trace, "events": participation.Events, "grid": participation.Grid,
+    "trace": participation.Trace, "log": participation.Log, "events": participation.Events,
+    "grid": participation.Grid,
     "sampling": participation.Sampling, "regularised-sampling": participation.RegularisedSampling,
     "exits": "fedstale.fed_cis.sampling:ExitSampling",
 }, ("probs", "rows"))  # fmt: skip
@@ -244,26 +253,43 @@ def own_dataset(name: str) -> Callable[[], object]:
     return cast(Callable[[], object], function)
 
 
-def import_from(folder: Path) -> None:
-    """Look for own parts in this folder as well, after all that is installed."""
-    if str(folder.resolve()) not in sys.path:
-        sys.path.append(str(folder.resolve()))
-
-
 def sources(config: object) -> dict[str, str]:
-    """The own parts that a configuration names, each with a hash of the file that it is defined in."""
+    """The own parts that a configuration names, each with a hash of its code and of the files that it reads.
+
+    An own module counts whole, with the own modules that it imports and the files that it, or a setting of the
+    part, names. An installed module counts by the file of that module.
+    """
     if isinstance(config, Mapping):
-        config = [value for key, value in config.items() if key != "label"]
+        found = sources([value for key, value in config.items() if key != "label"])
+        kind, texts = config.get("kind"), [value for value in config.values() if isinstance(value, str)]
+        files = [Path(text) for text in texts if names_file(text) and Path(text).is_file()]
+        if kind in found and files:
+            told = [found[kind], *(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)]
+            found[kind] = hashlib.sha256("".join(told).encode()).hexdigest()[:16]
+        return found
     if isinstance(config, list | tuple):
         return {name: digest for value in config for name, digest in sources(value).items()}
-    if not (isinstance(config, str) and OWN.fullmatch(config)):
-        return {}
+    return _source(config) if isinstance(config, str) and OWN.fullmatch(config) else {}
+
+
+def _source(own: str) -> dict[str, str]:
+    module, _, name = own.partition(":")
     try:
-        found = importlib.util.find_spec(config.partition(":")[0])
+        found = importlib.util.find_spec(module)
     except (ImportError, ValueError):  # it is no module's name: the text is not that of a part
         return {}
     file = Path(found.origin or "") if found else Path()
-    return {config: hashlib.sha256(file.read_bytes()).hexdigest()[:16]} if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    if installed(file):
+        return {own: hashlib.sha256(file.read_bytes()).hexdigest()[:16]}
+    loaded = importlib.import_module(module)
+    return {own: Content([loaded, vars(loaded).get(name)]).digest()}
+
+
+def dataset_source(name: str) -> dict[str, str]:
+    """The hash of a dataset of the user's own: its code as in `sources`, and the samples that it returns."""
+    return {own: Content([digest, dataset(own)]).digest() for own, digest in sources(name).items()}
 
 
 def own_object(own: str, where: str) -> Any:
@@ -277,6 +303,7 @@ def own_object(own: str, where: str) -> Any:
             raise BadInput(f"{where} {own!r}: there is no module {error.name!r} in {places}") from None
         text = " ".join(f"{type(error).__name__}: {error}".split())
         raise BadInput(f"{where} {own!r}: importing {module} failed with {text}") from error
+    note_version(found)
     public = {key: value for key, value in vars(found).items() if not key.startswith("_")}
     return getattr(found, known(name, public, f"{where}: in module {module} the name"))
 
@@ -285,6 +312,22 @@ def _with_settings(kind: str, settings: Mapping[str, Any]) -> str:
     """`fedstale (beta = 0.5)`."""
     own = ", ".join(f"{key} = {shown(value)}" for key, value in settings.items() if key != "kind")
     return f"{kind} ({own})" if own else kind
+
+
+def _unloaded(part: Any) -> bool:
+    """Whether a part is "module:Name" of a module that is not imported yet."""
+    return isinstance(part, str) and bool(OWN.fullmatch(part)) and part.partition(":")[0] not in sys.modules
+
+
+def _read(part: str) -> tuple[str, str]:
+    """Settings and one line of a part from its source, because its module would load torch."""
+    module, _, name = part.partition(":")
+    found = cast(ModuleSpec, importlib.util.find_spec(module))
+    body = ast.parse(Path(cast(str, found.origin)).read_text(encoding="utf-8")).body
+    (made,) = (node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+    fields = [(ast.unparse(f.target), f.value) for f in made.body if isinstance(f, ast.AnnAssign)]
+    settings = [key if value is None else f"{key} = {ast.literal_eval(value)}" for key, value in fields]
+    return ", ".join(settings), (ast.get_docstring(made) or "").split("\n")[0]
 
 
 def _described(value: Any) -> tuple[str, str]:

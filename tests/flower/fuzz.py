@@ -97,7 +97,8 @@ def _become(a: Array, values: np.ndarray[Any, Any]) -> None:
 
 
 def _other_type(a: Array, rng: Rng) -> None:
-    kinds = [kind for kind in ("f4", "f8", "i4", "c8", "bool") if np.dtype(kind) != a.numpy().dtype]
+    floating = a.numpy().dtype.kind == "f"  # then any other floating-point type is taken
+    kinds = ("i4", "c8", "bool") if floating else ("f4", "f8", "i4", "c8", "bool")
     _become(a, a.numpy().astype(_one(rng, *kinds)))
 
 
@@ -119,6 +120,9 @@ def _renamed(c: RecordDict, rng: Rng) -> None:
 LIES: dict[str, Lie] = {
     "nan": _put(math.nan), "infinity": _put(math.inf), "minus infinity": _put(-math.inf),
     "float64's range": lambda c, rng: _become(c["arrays"]["scale"], np.array(10.0 ** rng.uniform(39, 300))),
+    "float64's range in a buffer": lambda c, rng: _become(
+        c["arrays"]["bn.running_var"], np.full(5, 10.0 ** rng.uniform(39, 300))
+    ),
     "missing": lambda c, rng: _without(c["arrays"], _one(rng, *MODEL)),
     "extra": lambda c, rng: c["arrays"].__setitem__(secrets.token_hex(4), Array(np.ones(2))),
     "renamed": _renamed, "swapped": _swapped,

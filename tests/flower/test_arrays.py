@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
 import fedstale as fs
@@ -57,7 +57,7 @@ def test_bfloat16_is_trained():
     strategy = FedStale("fedavg", fraction_evaluate=0.0)
     found = strategy.start(Direct(2, answer), ArrayRecord({"w": bfloat16([1.0, -2.5])}), num_rounds=2).arrays["w"]
     assert found.dtype == "bfloat16"
-    assert wide(found.numpy(), Slot("w", "bfloat16", (2,), True)).tolist() == [3.0, -0.5]
+    assert wide(found.numpy()).tolist() == [3.0, -0.5]
 
 
 def test_bfloat16_is_rounded_as_torch_rounds():
@@ -65,7 +65,7 @@ def test_bfloat16_is_rounded_as_torch_rounds():
     ties = bits & np.uint32(0xFFFF0000) | np.uint32(0x8000)
     values = np.concatenate([bits, ties]).view(np.float32) * np.float32(-1)
     slot = Slot("w", "bfloat16", values.shape, True)
-    assert np.array_equal(wide(narrow(values, slot), slot), torch.from_numpy(values).bfloat16().float().numpy())
+    assert np.array_equal(wide(narrow(values, slot)), torch.from_numpy(values).bfloat16().float().numpy())
 
 
 def test_small_steps_add_up_in_half_precision():
@@ -142,7 +142,9 @@ def test_other_names_of_buffers_can_be_given():
 
 def test_a_round_without_replies_keeps_the_buffers():
     arrays = {"w": np.zeros(2, np.float32), "bn.running_mean": np.full(2, 3, np.float32)}
-    found = after(FedStale("auto", fraction_evaluate=0.0), arrays, lambda message, context: None)
+    strategy, grid = FedStale("auto", fraction_evaluate=0.0), Direct(3, lambda message, context: None)
+    strategy.configure_train(1, ArrayRecord({name: Array(a) for name, a in arrays.items()}), ConfigRecord(), grid)
+    found, _ = strategy.aggregate_train(1, [])
     assert found["bn.running_mean"].numpy().tolist() == [3, 3]
 
 
@@ -167,3 +169,18 @@ def test_a_transposed_array_is_read_as_it_is():
 def test_models_that_cannot_be_trained_are_refused(arrays, sentence):
     with pytest.raises(BadInput, match=sentence):
         after(FedStale("auto", fraction_evaluate=0.0), arrays, adding([1, 1, 1]))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64, "bfloat16"])
+@pytest.mark.parametrize("own", [np.float16, np.float32, np.float64])
+def test_replies_of_another_floating_point_type_are_taken_and_the_model_keeps_its_own(own, kind):
+    def answer(message, context):
+        given = [2.0, -0.5]
+        made = bfloat16(given) if kind == "bfloat16" else np.array(given, kind)
+        return reply(message, {"w": made, "bn.running_mean": made}, {"num-examples": 1})
+
+    arrays = {"w": np.zeros(2, own), "bn.running_mean": np.zeros(2, own)}
+    found = after(FedStale("fedavg", fraction_evaluate=0.0), arrays, answer)
+    for name in arrays:
+        assert found[name].dtype == np.dtype(own).name
+        assert found[name].numpy().tolist() == [2.0, -0.5]

@@ -157,9 +157,9 @@ def read_experiment(path: Path, changes: list[str], own: bool) -> Experiment:
 def of_file(path: Path, changes: list[str], clients_first: bool, weights: Floats | None) -> Evidence:
     """The evidence of a recorded trace."""
     require(path.exists(), f"there is no file or folder {path}; advise needs {SOURCES}")
-    here = evidence.read_trace(path, changes, clients_first)
+    here, names = evidence.read_trace(path, changes, clients_first)
     require(bool(here.any()), f"{path} has {len(here)} rounds with nobody there; nothing can be said of it")
-    return evidence.of_table(path.name, here, weights)
+    return evidence.of_table(path.name, here, weights)._replace(names=names)
 
 
 def replay(e: Evidence) -> dict[str, Any]:

@@ -36,6 +36,7 @@ COMMANDS = {  # name → module in this folder and its function, or its Typer ap
     "federation": "federation:app",
     "bench": "bench:bench",
 }
+NO_TORCH = "this needs PyTorch, which is not installed; `pip install torch` installs it"
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -91,6 +92,10 @@ def main() -> None:
         _fail(str(error), 2)
     except Diverged as error:
         _fail(str(error), 3)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        _fail(NO_TORCH, 2)
     except OSError as error:
         _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 4)
     except (Interrupted, KeyboardInterrupt):

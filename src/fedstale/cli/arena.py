@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from fedstale.core.own_modules import import_from
+from fedstale.core.system import cores
 from fedstale.lab.advise import lessons
 from fedstale.lab.advise.evidence import of_experiment
 from fedstale.lab.advise.measures import measure
@@ -24,7 +26,7 @@ from fedstale.lab.runs.store import write, write_csv
 from fedstale.lab.schema import check
 from fedstale.lab.spec import override
 from fedstale.lab.sweep import Cell
-from fedstale.registry import RECIPES, import_from
+from fedstale.registry import RECIPES
 from fedstale.view.terminal.console import (
     AsFormat,
     Config,
@@ -44,7 +46,6 @@ SUITES = Path(__file__).parents[1] / "lab" / "arena" / "suites"
 Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, each with one thread.")]
 On = Annotated[Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")]
 Folder = Annotated[Path, out_option("Folder of the contest: runs, record, page.")]
-CORES = len(os.sched_getaffinity(0))
 
 
 class Size(StrEnum):
@@ -59,7 +60,7 @@ class Size(StrEnum):
 def run(
     name: Annotated[str, typer.Argument(metavar="SUITE", help="A packaged suite, or a TOML file.")] = "standard",
     size: Annotated[Size, typer.Option(help="How much of it to compute.")] = Size.smoke,
-    jobs: Jobs = CORES,
+    jobs: Jobs = cores(),
     executor: On = Executor.processes,
     engine: Annotated[str, typer.Option(help="How local training is executed.")] = "auto",
     only_estimate: Annotated[
@@ -91,7 +92,7 @@ def add(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="A recipe, or a rule of yours: package.module:Name.")],
     label: Annotated[str, typer.Option(help="Its name in the tables; that of the rule if left out.")] = "",
     config: Config = None,
-    jobs: Jobs = CORES,
+    jobs: Jobs = cores(),
     executor: On = Executor.processes,
     resume: Resume = False,
     log: Log = None,

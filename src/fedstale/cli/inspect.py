@@ -1,6 +1,7 @@
 """`fedstale inspect TRACE`: measure a recorded participation before anything is trained."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,10 +45,10 @@ def inspect(
 
     -c sets a setting of the event list or grid, such as variant=2_state.
     """
-    here = read_trace(trace, config or [], clients_first)
+    here, names = read_trace(trace, config or [], clients_first)
     a = None if weights is None else read_numbers(weights, "weights")
     seen = theory.summary(here, a)
-    clients = per_client(here, seen, a)
+    clients = per_client(here, seen, a, names)
     found = report(here, seen, clients, period)
     stem = trace.name.split(".")[0] or "trace"
     picture, numbers = out / f"{stem}-trace.png", out / f"{stem}-trace.csv"
@@ -66,8 +67,10 @@ def inspect(
         _print(trace.name, found)
 
 
-def per_client(here: Mask, seen: theory.Summary, weights: npt.ArrayLike | None) -> list[dict[str, Any]]:
-    """One row per client; clients are numbered from 0, in the order of the file."""
+def per_client(
+    here: Mask, seen: theory.Summary, weights: npt.ArrayLike | None, names: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """One row per client; clients are numbered from 0, in the order of the file, and named where it names them."""
     n = here.shape[1]
     columns = {
         "client": np.arange(n),
@@ -76,6 +79,7 @@ def per_client(here: Mask, seen: theory.Summary, weights: npt.ArrayLike | None) 
         "longest_absence": seen.longest_absence,
         "weight": normalised(weights, n),
         "plain_weight": theory.plain_weights(here, weights),
+        **({"name": np.array(names)} if names else {}),
     }
     return [
         dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
@@ -147,7 +151,8 @@ def _print(name: str, found: dict[str, Any]) -> None:
     for key, value in lines.items():
         grid.add_row(f"  {key}", value)
     screen().print(grid, highlight=False, markup=False)
-    print_table(found["watch"], "the rarest clients, numbered from 0")
+    named = [{**({"name": row["name"]} if "name" in row else {}), **row} for row in found["watch"]]
+    print_table(named, "the rarest clients, numbered from 0")
     print(f"picture: {found['picture']}\nnumbers: {found['numbers']}")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedstale.core.system import cores
 from fedstale.lab.executors import Executor, compute
 from fedstale.lab.papers import results
 from fedstale.lab.papers.figure import Scale, cells, figures, read
@@ -42,9 +43,7 @@ def reproduce(
     scale: Annotated[Scale, typer.Option(help="How much of the paper's setting to compute.")] = Scale.laptop,
     config: Config = None,
     seeds: Seeds = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of processes, each with one thread.")] = len(
-        os.sched_getaffinity(0)
-    ),
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes, each with one thread.")] = cores(),
     executor: Annotated[
         Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")
     ] = Executor.processes,

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_ARRAY = {*typing.get_args(npt.ArrayLike)}
 _PLAIN: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", (bool, np.bool_)),
     int: ("a whole number", (int, np.integer)),
@@ -21,17 +20,41 @@ _PLAIN: dict[Any, tuple[str, Any]] = {
 }
 
 
+def opened(hint: Any) -> Any:
+    """The hint that an alias stands for (`type Name = …`; numpy's own from Python 3.12 on), or the hint itself."""
+    alias = typing.get_origin(hint) or hint
+    if not hasattr(alias, "__value__"):
+        return hint
+    given = dict(zip(alias.__type_params__, typing.get_args(hint), strict=False))
+    free = [given.get(name, Any) for name in getattr(alias.__value__, "__parameters__", ())]
+    return opened(alias.__value__[*free] if free else alias.__value__)
+
+
+def alternatives(hint: Any) -> list[Any]:
+    """What a hint allows: the members of a union, also of one that an alias stands for; else the hint alone."""
+    hint = opened(hint)
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return [kind for inner in typing.get_args(hint) for kind in alternatives(inner)] if union else [hint]
+
+
+_ARRAY = {*alternatives(npt.ArrayLike)}
+
+
 def fits(hint: Any, value: Any) -> bool:
     """Whether a value is what a type hint says; a list is as good as a tuple."""
+    kinds = alternatives(hint)
+    if len(kinds) > 1 and any(typing.get_origin(kind) is os.PathLike for kind in kinds):
+        return True  # a table or the file that holds it: the part reads and checks it
+    if {*kinds} >= _ARRAY:
+        return _numeric(value) or any(fits(kind, value) for kind in {*kinds} - _ARRAY)
+    return any(_is_a(kind, value) for kind in kinds)
+
+
+def _is_a(hint: Any, value: Any) -> bool:
+    """Whether a value is what a hint without alternatives says."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is collections.abc.Callable:
         return callable(value)
-    if any(typing.get_origin(kind) is os.PathLike for kind in inner):
-        return True  # a table or the file that holds it: the part reads and checks it
-    if {*inner} >= _ARRAY:
-        return _numeric(value) or any(fits(kind, value) for kind in {*inner} - _ARRAY)
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(kind, value) for kind in inner)
     if origin in (tuple, collections.abc.Sequence):
         return isinstance(value, list | tuple) and _items_fit(origin, inner, value)
     if origin is typing.Literal:
@@ -80,12 +103,13 @@ def _numeric(value: Any) -> bool:
 
 def words(hint: Any) -> str:
     """What a setting with this type hint must be: "a number, an array of numbers or 'local'"."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        array = ["a number", "an array of numbers"] if {*inner} >= _ARRAY else []
-        rest = [words(kind) for kind in inner if kind is not type(None) and not (array and kind in _ARRAY)]
+    hint, *others = kinds = alternatives(hint)
+    if others:
+        array = ["a number", "an array of numbers"] if {*kinds} >= _ARRAY else []
+        rest = [words(kind) for kind in kinds if kind is not type(None) and not (array and kind in _ARRAY)]
         *first, last = array + rest
         return f"{', '.join(first)} or {last}" if first else last
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (tuple, collections.abc.Sequence):
         return f"a list of {words(inner[0]).removeprefix('a ')}s"
     if origin is typing.Literal:

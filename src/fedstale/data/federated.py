@@ -49,6 +49,8 @@ class Federated:
     central_test: Group | None = None
     validation: Group | None = None  # of the n clients
     held_out: Group | None = None  # of clients that never train, which are not among the n
+    names: tuple[str, ...] = ()  # of the n clients, where they have names
+    note: str = ""  # how the samples were prepared, in words
 
     def __repr__(self) -> str:
         return f"Federated({self.name!r}, n={self.n}, {len(self.y)} training samples)"
@@ -121,9 +123,9 @@ def federate(
     if swap is not None:
         y = swap.apply(y, trains, stream(seed, "data", "swap", "train"))
         y = swap.apply(y, tests, stream(seed, "data", "swap", "test"))
-    absent = _absent(held_out, len(clients), seed)
-    others = [np.concatenate([tests[i], trains[i]]) for i in absent]
-    tests, trains = ([mine for i, mine in enumerate(of) if i not in absent] for of in (tests, trains))
+    away = absent(held_out, len(clients), seed)
+    others = [np.concatenate([tests[i], trains[i]]) for i in away]
+    tests, trains = ([mine for i, mine in enumerate(of) if i not in away] for of in (tests, trains))
     chosen, trains = _cut(trains, validation)
     more = {"central_test": [central], "validation": chosen, "held_out": others}
     return _assemble(dataset, y, trains, tests, more)
@@ -179,7 +181,7 @@ def set_aside(sizes: Ids, share: float) -> Ids:
     return np.where(counts < sizes, counts, np.maximum(sizes - 1, 0))
 
 
-def _absent(held_out: float | Sequence[int], n: int, seed: int) -> list[int]:
+def absent(held_out: float | Sequence[int], n: int, seed: int) -> list[int]:
     """The clients that never train, ascending: those that are named, or a share drawn at random."""
     if isinstance(held_out, int | float):
         require(0 <= held_out < 1, f"held_out must be at least 0 and below 1, or a list of clients, got {held_out}")
@@ -217,8 +219,9 @@ def _assemble(
         return Group(dataset.x[rows], y[rows], np.cumsum([0, *map(len, clients)]))
 
     train, test = group(trains), group(tests)
+    others = {name: group(clients) for name, clients in more.items() if any(map(len, clients))}
     return Federated(
         dataset.name, train.x, train.y, train.offsets, test.x, test.y, test.offsets,
         dataset.classes, dataset.mean, dataset.std, dataset.scale,
-        **{name: group(clients) for name, clients in more.items() if any(map(len, clients))},
+        others.get("central_test"), others.get("validation"), others.get("held_out"),
     )  # fmt: skip

@@ -41,6 +41,7 @@ class Rows:
     rows: Ids  # those of the client
     inputs: str | tuple[str, ...]
     target: str
+    client_name: str = ""  # the value of the column that the rows are divided by
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -78,13 +79,13 @@ def from_hf(
     sample = table[0]
     for name in (*([names] if isinstance(names, str) else names), target):
         known(name, sample, "column")
-    return [Rows(mine, rows, names, target) for mine, rows in _divided(table, partition_by)]
+    return [Rows(mine, rows, names, target, name) for mine, rows, name in _divided(table, partition_by)]
 
 
-def _divided(table: Table, by: Any) -> list[tuple[Table, Ids]]:
-    """The table of each client, and which of its rows are the client's."""
+def _divided(table: Table, by: Any) -> list[tuple[Table, Ids, str]]:
+    """The table of each client, which of its rows are the client's, and its name if it has one."""
     if by is None:
-        return [(table, np.arange(len(table)))]
+        return [(table, np.arange(len(table)), "")]
     if not isinstance(by, str):
         require(
             isinstance(by, Partitioner),
@@ -93,8 +94,9 @@ def _divided(table: Table, by: Any) -> list[tuple[Table, Ids]]:
         if not by.is_dataset_assigned():
             by.dataset = table
         parts = [by.load_partition(i) for i in range(by.num_partitions)]
-        return [(mine, np.arange(len(mine))) for mine in parts]
+        return [(mine, np.arange(len(mine)), "") for mine in parts]
     column = known(by, dict.fromkeys(table.column_names), "partition_by: column")
-    _, client = np.unique(np.asarray(table.with_format("numpy")[column][:]), return_inverse=True)
+    values, client = np.unique(np.asarray(table.with_format("numpy")[column][:]), return_inverse=True)
     cuts = np.cumsum(np.bincount(client))[:-1]
-    return [(table, rows) for rows in np.split(np.argsort(client, kind="stable"), cuts)]
+    rows = np.split(np.argsort(client, kind="stable"), cuts)
+    return [(table, mine, str(name)) for mine, name in zip(rows, values.tolist(), strict=True)]

@@ -8,9 +8,9 @@ from contextlib import suppress
 import numpy as np
 
 from fedstale.core import Array, BadInput, Engine, Job, Local, Reply, StepsTogether, Task
+from fedstale.core.system import cores
 from fedstale.engines.batched.engine import Batched, require_supported
 from fedstale.engines.kernels import load
-from fedstale.engines.machine import cores
 from fedstale.engines.processes.pool import Pool
 from fedstale.engines.serial import Serial
 from fedstale.tasks.supervised import Supervised

@@ -1,12 +1,9 @@
-"""CPU cores and memory available to this process."""
+"""The memory that this process may use and keep."""
 
 import ctypes
 import os
 
 from fedstale.core import Task
-from fedstale.engines.kernels import cores
-
-__all__ = ["cores", "keep_memory", "runs_that_fit"]
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # glibc's names for mallopt
 SHARE = 0.25  # of the machine's memory that runs in step may take

@@ -54,9 +54,8 @@ class Layout(NamedTuple):
             require(known, f"array {name!r} must hold numbers, got {a.dtype}")
             trained = a.dtype in FLOATS and not any(fnmatchcase(name, pattern) for pattern in buffers)
             slots.append(Slot(name, a.dtype, tuple(a.shape), trained))
-        require(
-            any(s.trained for s in slots), f"a model must have a floating-point array to train, got {[*arrays]}"
-        )
+        none = f"a model must have a floating-point array to train, got {[*arrays]}"
+        require(any(s.trained for s in slots), f"{none}; trees of XGBoost are not averaged: use FedXgbBagging")
         return cls(tuple(slots))
 
     @property
@@ -76,10 +75,16 @@ class Layout(NamedTuple):
             raise ValueError(f"array {str(other[0])[:80]!r} was not asked for")
         return {s.name: decoded(arrays[s.name], s) for s in self.slots}
 
+    def told(self, arrays: ArrayRecord) -> dict[str, Values]:
+        """The same of a reply, whose floating-point arrays may have another such dtype than the model's."""
+        kinds = {name: a.dtype for name, a in arrays.items() if a.dtype in FLOATS}
+        slots = (s._replace(dtype=kinds.get(s.name, s.dtype)) if s.dtype in FLOATS else s for s in self.slots)
+        return Layout(tuple(slots)).values(arrays)
+
     def flat(self, values: Mapping[str, Values]) -> core.Array:
         """(d,) the parameters in float32; raises ValueError if one is not finite."""
         with np.errstate(over="ignore"):
-            parts = [wide(values[s.name], s).astype(np.float32).ravel() for s in self.parameters]
+            parts = [wide(values[s.name]).astype(np.float32).ravel() for s in self.parameters]
         flat: core.Array = np.concatenate(parts)
         if not np.isfinite(flat).all():
             raise ValueError("the parameters are not finite")
@@ -122,13 +127,13 @@ def decoded(array: Array, slot: Slot) -> Values:
 def averaged(slot: Slot, replies: Sequence[Values], weights: Sequence[float]) -> Values:
     """The mean of a buffer over the replies, by their weights; of whole numbers, rounded to the nearest."""
     total = sum(weights)
-    first, *others = [wide(x, slot) * (weight / total) for x, weight in zip(replies, weights, strict=True)]
+    first, *others = [wide(x) * (weight / total) for x, weight in zip(replies, weights, strict=True)]
     return narrow(sum(others, first), slot).reshape(slot.shape)
 
 
-def wide(values: Values, slot: Slot) -> Values:
+def wide(values: Values) -> Values:
     """The values as numbers that NumPy can calculate with: bfloat16 becomes float32."""
-    if slot.dtype != "bfloat16":
+    if values.dtype.kind != "V":
         return values
     bits = np.ascontiguousarray(values).view(np.uint16).astype(np.uint32) << np.uint32(16)
     return bits.view(np.float32)

@@ -3,14 +3,14 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedstale.core import Array, Ids
-from fedstale.flower.arrays import Layout, Values, wide
+from fedstale.flower.arrays import Layout, Values, narrow, wide
+from fedstale.simulate import Diverged
 
 log = logging.getLogger("flwr")  # what Flower prints
 LARGEST = 2.0**53  # of a weight: whole numbers are exact up to here
@@ -75,6 +75,17 @@ def sound(
     return {k: found[k] for k in sorted(found) if k not in odd}, refused
 
 
+def unweighted(replies: Sequence[Message], key: str) -> bool:
+    """Whether most replies tell no weight, so that all count the same: they are given the weight 1."""
+    told = [next(iter(m.content.metric_records.values()), None) for m in replies if not m.has_error()]
+    metrics = [record for record in told if record is not None]
+    if 2 * sum(key in record for record in metrics) >= len(metrics):
+        return False
+    for record in metrics:
+        record[key] = 1.0
+    return True
+
+
 def with_metrics(replies: Iterable[Message], weight: str) -> list[Message]:
     """The replies whose metrics can be averaged, and those with errors; logs the others."""
     kept, errors, refused = {}, [], {}
@@ -99,10 +110,12 @@ def _checked(message: Message, layout: Layout, keys: Keys) -> Checked:
     if len(content.array_records) != 1:
         raise ValueError(f"a reply must have one ArrayRecord, got {len(content.array_records)}")
     (arrays,) = content.array_records.values()
-    values = layout.values(arrays)
+    values = layout.told(arrays)
     for s in layout.buffers:
-        if not np.isfinite(wide(values[s.name], s)).all():
-            raise ValueError(f"array {s.name!r} is not finite")
+        try:
+            narrow(wide(values[s.name]), s)
+        except Diverged:
+            raise ValueError(f"array {s.name!r} is not finite") from None
     (metrics,) = content.metric_records.values()
     loss, steps = (_number(metrics.get(key)) for key in (keys.loss, keys.steps))
     return Checked(content, values, layout.flat(values), weight, loss, steps if steps >= 1 else math.nan)

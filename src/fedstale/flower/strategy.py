@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, Result
 
 from fedstale.core import BadInput, Estimator, Server, Strategy, require
 from fedstale.defence import Defence
 from fedstale.flower.arrays import BUFFERS, Layout, Values
 from fedstale.flower.identity import Identities
 from fedstale.flower.population import rules
-from fedstale.flower.replies import Asked, Keys, log, sound, with_metrics
+from fedstale.flower.replies import Asked, Keys, log, sound, unweighted, with_metrics
 from fedstale.flower.saved import load, save
 from fedstale.flower.training import Training, chosen, closed, opened
+from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapper
 from fedstale.servers import Sgd
 
 Aggregate = Callable[[list[RecordDict], str], MetricRecord]
@@ -35,6 +36,7 @@ class Report(NamedTuple):
     heard: tuple[str, ...]  # the clients whose replies were used
     refused: Mapping[str, str]  # sender → why
     missing: tuple[str, ...]  # the clients that were asked and did not answer
+    unusable: bool = False  # replies came, and none was well-formed; those of clients that failed do not count
 
 
 class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are checked
@@ -48,8 +50,9 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     trained; they are averaged, as arrays of whole numbers are. `loss_key` and `steps_key` are the metrics with a
     client's training loss, by which CA-Fed selects, and with its local steps, which FedNova needs. A client that
     was not online for `forget_after` rounds is forgotten; by default none is. A `defence` judges every update, so
-    that clients that lie are refused; None turns it off. The server calculates in float32, and every array keeps
-    its dtype.
+    that clients that lie are refused; None turns it off. Training stops after `stop_after` rounds in a row in which
+    replies came and none could be used; None lets it go on. The server calculates in float32, and every array
+    keeps its dtype.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         train_metrics_aggr_fn: Aggregate | None = None, evaluate_metrics_aggr_fn: Aggregate | None = None, *,
         estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
         loss_key: str = "train_loss", steps_key: str = "num-steps", forget_after: int | None = None,
-        defence: Defence | None = Defence(),
+        defence: Defence | None = Defence(), stop_after: int | None = 2,
     ) -> None:  # fmt: skip
         super().__init__(
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
@@ -70,20 +73,42 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         require(ok, f'buffers must be a list of patterns such as ["*running_mean"], got {buffers!r}')
         ok = forget_after is None or forget_after >= 1
         require(ok, f"forget_after must be at least 1 round or None, got {forget_after}")
-        self.buffers, self.forget_after = tuple(buffers), forget_after
+        ok = stop_after is None or stop_after >= 1
+        require(ok, f"stop_after must be at least 1 round or None, got {stop_after}")
+        self.buffers, self.forget_after, self.stop_after = tuple(buffers), forget_after, stop_after
         self.keys = Keys(weighted_by_key, loss_key, steps_key)
         self.report: Report | None = None  # of the last round
         self._training: Training | None = None
         self._asked: Asked | None = None
         self._identities = Identities()
+        self._unusable = 0  # rounds in a row, up to the last one, in which replies came and none could be used
+        self._weighted = True  # no round so far in which replies told no weights
 
     @property
     def arrays(self) -> ArrayRecord | None:
         """The model after the last round, or None before the first."""
         return self._training.arrays if self._training else None
 
+    def start(
+        self, grid: Any, initial_arrays: ArrayRecord, num_rounds: int = 3, timeout: float = 3600,
+        train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:  # fmt: skip
+        """Train as FedAvg does; raises BadInput if no update was ever used, so that the model is the first one."""
+        result: Result = super().start(
+            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+        )
+        if self._training is not None and not np.isfinite(self._training.population.clients.weights).any():
+            raise BadInput(f"nothing was learned in {num_rounds} rounds, no update could be used: {self._first()}")
+        return result
+
+    def initialize_parameters(self, client_manager: Any) -> None:
+        """Refuse the legacy API of Flower, whose server asks a strategy for this first."""
+        raise BadInput(LEGACY)
+
     def summary(self) -> None:
         """Log the rule and its estimator, and what FedAvg logs."""
+        refuse_privacy_wrapper()
         log.info("\t├──> Rule: %s", self.rules.strategy)
         log.info("\t│\t└──Estimator: %s, server: %s", self.rules.estimator.estimator, self.rules.server)
         super().summary()
@@ -92,6 +117,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
     ) -> Iterable[Message]:
         """Sample clients as FedAvg does; a rule that selects, such as F3AST, chooses among them."""
+        refuse_privacy_wrapper()
         self._asked = None
         messages = list(super().configure_train(self._round(server_round), arrays, config, grid))
         if not messages:
@@ -114,11 +140,14 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         training, asked, self._asked = self._training, self._asked, None
         if training is None or asked is None:  # nobody was asked
             return None, None
-        good, refused = sound(replies, asked, training.layout, self.keys)
+        came = self._with_weights(replies)
+        refuse_app([message.error.reason if message.has_error() else "" for message in came])
+        good, refused = sound(came, asked, training.layout, self.keys)
+        unusable = not good and not all(message.has_error() for message in came)
         self._training, lies = closed(self.rules, training, good, asked.idle)
         refused |= {str(node): lies[k] for node, k in asked.nodes.items() if k in lies}
         good = {k: reply for k, reply in good.items() if k not in lies}
-        self._tell(asked, good, refused)
+        self._tell(asked, good, refused, unusable)
         contents = [reply.content for reply in good.values()]
         return self.arrays, self.train_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
 
@@ -132,7 +161,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As FedAvg does, without the replies whose metrics cannot be averaged."""
-        usable = with_metrics(replies, self.weighted_by_key)
+        usable = with_metrics(self._with_weights(replies), self.weighted_by_key)
         metrics: MetricRecord | None = super().aggregate_evaluate(server_round, usable)
         return metrics
 
@@ -160,16 +189,37 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
             return training
         return training._replace(population=self.rules.forget(training.population, self.forget_after))
 
-    def _tell(self, asked: Asked, heard: Iterable[int], refused: Mapping[str, str]) -> None:
-        """Keep and log who was heard, refused and missing."""
+    def _with_weights(self, replies: Iterable[Message]) -> list[Message]:
+        """The replies, with equal weights if most of them tell none."""
+        came = list(replies)
+        if unweighted(came, self.weighted_by_key) and self._weighted:
+            self._weighted = False
+            log.warning("the metrics of clients have no %r: all count the same", self.weighted_by_key)
+        return came
+
+    def _tell(self, asked: Asked, heard: Iterable[int], refused: Mapping[str, str], unusable: bool) -> None:
+        """Keep and log who was heard, refused and missing; raises BadInput if no reply could be used for long."""
         training, told = self._training, {*heard}
         assert training is not None
         names, t = training.population.names, training.population.checkpoint.t
         silent = [k for node, k in asked.nodes.items() if k not in told and str(node) not in refused]
-        self.report = Report(t, tuple(names[k] for k in told), refused, tuple(names[k] for k in silent))
+        self.report = Report(t, tuple(names[k] for k in told), refused, tuple(names[k] for k in silent), unusable)
         log.info("aggregate_train: %d replies used, %d refused, %d missing", len(told), len(refused), len(silent))
         for node, reason in refused.items():
             log.warning("round %d: the reply of node %s is refused: %s", t, node, reason)
+        if refused and not told:
+            log.error("round %d: no reply is used: %s", t, self._first())
+        self._unusable = self._unusable + 1 if unusable else 0
+        if self.stop_after is not None and self._unusable >= self.stop_after:
+            rounds = f"{self._unusable} rounds in a row" if self._unusable > 1 else "a round"
+            raise BadInput(
+                f"in {rounds} no reply could be used: {self._first()}; stop_after=None goes on nevertheless"
+            )
+
+    def _first(self) -> str:
+        """Why the first of the replies of the last round was refused."""
+        refused = self.report.refused if self.report else {}
+        return next((f"node {node}: {reason}" for node, reason in refused.items()), "no client has answered")
 
 
 class FedStale(Uneven):

@@ -1,6 +1,7 @@
 """The task and the participation that an experiment describes."""
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import BadInput, Participation, Task, require, shown
-from fedstale.data import Dataset, Federated, federate
+from fedstale.data import Dataset, Federated, federate, from_frame
+from fedstale.data.federated import absent
 from fedstale.data.files import roots
+from fedstale.data.tables import client_names
 from fedstale.fed_cis import REQUESTS, Tree, layered
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.lab.spec import Spec, Table, as_table, build
@@ -153,7 +156,7 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
         divided = divide(data)
         table["labels"] = [np.bincount(divided.train(i)[1], minlength=divided.classes) for i in range(divided.n)]
     if isinstance(name := table.get(setting := RECORDINGS.get(str(table.get("kind")), "")), str):
-        table[setting] = _found(name, roots())
+        table[setting] = found_in(name, roots())
     if table.get("kind") == "exits" and "exits" not in table:
         require(bool(data.get("cis")), "participation 'exits' needs data.cis, or exits of its own, got neither")
         table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": data["cis"]["p"]}
@@ -166,19 +169,31 @@ def located(spec: Any, folder: Path) -> Any:
         return spec
     setting = RECORDINGS.get(str(spec.get("kind")), "")
     found = {"base": located(spec["base"], folder)} if "base" in spec else {}
-    found |= {setting: _found(spec[setting], [folder])} if isinstance(spec.get(setting), str) else {}
+    found |= {setting: found_in(spec[setting], [folder])} if isinstance(spec.get(setting), str) else {}
     return {**spec, **found}
 
 
-def _found(name: str, folders: Sequence[Path]) -> str:
-    """A recording where its name says, or in one of the folders."""
+def found_in(name: str, folders: Sequence[Path]) -> str:
+    """A file where its name says, or in one of the folders."""
     places = [Path(name), *(folder / name for folder in folders)]
     short = all(len(piece.encode()) < 256 for piece in places[0].parts)  # a longer name is no file's
     return str(next((place for place in places if short and place.exists()), name))
 
 
+def counted(data: Table) -> Table:
+    """A section `data` about a CSV file with its name, a hash of its content, and the number of its clients."""
+    path = Path(data["csv"])
+    names = client_names(path, data["client"])
+    away = len(absent(data.get("held_out", 0.0), len(names), data["seed"]))
+    content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return data | {"dataset": path.name, "sha256": content, "clients": len(names) - away}
+
+
 def divide(data: Mapping[str, Any]) -> Federated:
-    """The images of a section `data`, divided among its clients."""
+    """The samples of a section `data`, divided among its clients."""
+    if "csv" in data:
+        given = {key: data[key] for key in TABULAR if key in data}
+        return from_frame(data["csv"], **given)
     rule, swap = division(data)
     divided = federate(
         _normalised(dataset(data["dataset"]), data), rule, data["clients"],
@@ -208,6 +223,16 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
     return build(data["partition"], PARTITIONS, "data.partition"), swap
 
 
+TABULAR = (
+    "client",
+    "label",
+    "leave_out",
+    "seed",
+    "fraction",
+    "test_share",
+    "validation",
+    "held_out",
+)  # of from_frame
 STAYING = ("buffers", "personal")  # settings of a model about what is averaged and what stays with the client
 SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
-RECORDINGS = {"trace": "matrix", "events": "events", "grid": "grid"}  # the setting that names a file
+RECORDINGS = {"trace": "matrix", "log": "log", "events": "events", "grid": "grid"}  # the setting that names a file

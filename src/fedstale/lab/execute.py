@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from fedstale import core, engines
 from fedstale.core import Engine, Local, Snapshot, Strategy, Task, known, require
+from fedstale.core.names import HasNote
 from fedstale.evaluation import evaluate
 from fedstale.lab.build import make_task
 from fedstale.lab.cadence import cadence, evaluation_task
@@ -113,6 +114,7 @@ def execute(
         made = (engine, experiment.engine) if engine else None
         engine, name = made or _engine(experiment, task, waiting[0].algorithm.local, begun, stack)
         say(engine.note if isinstance(engine, core.ExplainsItself) else "")
+        say(engine.task.note if isinstance(engine.task, HasNote) else "")
         where = environment(command) | {"engine": name}
         record = partial(Recorder, where=where, resume=resume, seconds=checkpoint_seconds, keep=keep_checkpoints)
         yield from _compute(stages, engine, record, stop, say, known)

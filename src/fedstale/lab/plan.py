@@ -12,7 +12,7 @@ from fedstale.lab.runs.query import grouped
 from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import Algorithm, Spec, describe
 from fedstale.lab.spec import algorithm as resolve
-from fedstale.registry import PARTICIPATION, sources
+from fedstale.registry import PARTICIPATION, dataset_source, sources
 from fedstale.rng import stream
 
 PACKAGED = Path(__file__).parent / "experiments"  # the experiments that come with the package
@@ -46,8 +46,11 @@ def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def plan(experiment: Experiment, folder: Path) -> list[Planned]:
-    """All runs: for each seed, all algorithms. Every part is built here, so a mistake is found before training."""
+def plan(experiment: Experiment, folder: Path, loaded: dict[str, dict[str, str]] | None = None) -> list[Planned]:
+    """All runs: for each seed, all algorithms. Every part is built here, so a mistake is found before training.
+
+    The plans of several experiments share `loaded`, so that a dataset of the user's own is read once for all keys.
+    """
     require_short("name", experiment.name)
     require(not (experiment.grid or experiment.tune), "an experiment with [grid] or [tune] is several: sweep.cells")
     if "partition" in experiment.data:
@@ -55,7 +58,11 @@ def plan(experiment: Experiment, folder: Path) -> list[Planned]:
     participation = make_participation(experiment.participation, experiment.data)
     algorithms = [algorithm(spec, experiment, f"algorithms.{k}") for k, spec in enumerate(experiment.algorithms)]
     model = experiment.model.model_dump() if experiment.data["dataset"] != "quadratic" else None
-    return plan_parts(experiment, participation, algorithms, {"model": model}, folder)
+    name, loaded = str(experiment.data["dataset"]), {} if loaded is None else loaded
+    if name not in loaded:
+        loaded[name] = dataset_source(name)
+    more = {"model": model} | ({"sources": loaded[name]} if loaded[name] else {})
+    return plan_parts(experiment, participation, algorithms, more, folder)
 
 
 def plan_parts(
@@ -75,7 +82,7 @@ def plan_parts(
         "rounds": experiment.rounds,
         **_given(experiment, LATER),
         "engine": experiment.engine,
-        "data": experiment.data,
+        "data": _portable(experiment.data),
         "participation": describe(participation, PARTICIPATION),
         **more,
     }
@@ -89,6 +96,11 @@ def plan_parts(
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
             planned.append(Planned(chosen, participation, seed, config, run, warmup))
     return planned
+
+
+def _portable(data: dict[str, Any]) -> dict[str, Any]:
+    """A section `data` for a run's key: a file of the user's own is known by its name and content."""
+    return data | {"csv": Path(data["csv"]).name} if "csv" in data else data
 
 
 def _given(e: Experiment, keys: Sequence[str]) -> dict[str, Any]:

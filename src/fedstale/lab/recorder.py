@@ -29,6 +29,7 @@ from fedstale.core import (
     innermost,
     require,
 )
+from fedstale.core.names import names_of
 from fedstale.evaluation import evaluate, per_client
 from fedstale.lab.cadence import LAST, cadence, evaluation_task
 from fedstale.lab.plan import Planned
@@ -74,6 +75,8 @@ class Recorder:
             p.folder.clear()
         write_json(p.folder.path / "config.json", p.config)
         write_json(p.folder.path / "environment.json", where)
+        if (names := names_of(self.task)) and self.task.n <= LISTED:
+            write_json(p.folder.path / "clients.json", {"name": names})
         self.cadence = cadence(run, p.config)
         self.evaluated = evaluation_task(self.task, p.config, self.cadence.clients)
         self.start, self.tally = saved or self._empty()
@@ -213,10 +216,12 @@ class Recorder:
         self.file.close()
 
 
-def client_table(task: Task, now: Checkpoint) -> dict[str, list[float | None]]:
-    """Each client's weight and, where the task has them, its scores; null without test samples."""
-    values = {"weight": task.weights, **per_client(task, now)}
-    return {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
+def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
+    """Each client's name and weight and, where the task has them, its scores; null without test samples."""
+    values, names = {"weight": task.weights, **per_client(task, now)}, names_of(task)
+    return ({"name": [*names]} if names else {}) | {
+        name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()
+    }
 
 
 def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:

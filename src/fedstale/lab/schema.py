@@ -16,9 +16,10 @@ from pydantic import (
 )  # fmt: skip
 
 from fedstale.core import BadInput, Local, known, require, shown
-from fedstale.lab.build import located
+from fedstale.core.own_modules import import_from
+from fedstale.lab.build import counted, found_in, located
 from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_defence, make_liars, override
-from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
+from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
 S = TypeVar("S", bound="Section")
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -81,6 +82,25 @@ class Images(Section):
     mean: list[float] | None = None  # of each channel of pixels in [0, 1], subtracted; the dataset's if left out
     std: list[Annotated[float, Field(gt=0)]] | None = None  # what is then divided by; the dataset's if left out
     weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the samples
+
+
+class Tabular(Section):
+    """A CSV file of your own: a row per sample, a column that names its client, and one that is to be predicted."""
+
+    later = ("leave_out", "validation", "held_out")
+    csv: str  # the file, also looked for beside the experiment's
+    client: str  # the column that names a row's client
+    label: str  # the column that is to be predicted
+    leave_out: list[str] = []  # columns that are no inputs
+    dataset: str = ""  # the file's name, filled in
+    clients: int = 0  # counted in the file
+    sha256: str = ""  # of the file's content
+    seed: int = 0  # seed of the split into training and test rows
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of the rows that is used
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each client's rows that is kept for testing
+    validation: Share = 0.0  # share of each client's training rows that is for validation
+    held_out: Share | list[int] = 0.0  # share of the clients that never train, or their numbers
+    weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the rows
 
 
 class Synthetic(Section):
@@ -198,6 +218,8 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
         override(raw, change)
     if "participation" in raw:
         raw["participation"] = located(raw["participation"], path.parent)
+    if isinstance(data := raw.get("data"), dict) and isinstance(data.get("csv"), str):
+        data["csv"] = found_in(data["csv"], [path.parent])
     return raw
 
 
@@ -219,8 +241,9 @@ def check(raw: Table) -> Experiment:
     """The experiment in a table, with everything that needs no data checked."""
     experiment = validated(Experiment, raw, "")
     data = experiment.data
-    require("dataset" in data, f"data.dataset is missing; known: {', '.join(DATA)}")
-    kind = _section(data["dataset"])
+    known_ = f"known: {', '.join(DATA)}, or your own file, data.csv"
+    require("dataset" in data or "csv" in data, f"data.dataset is missing; {known_}")
+    kind = Tabular if "csv" in data else _section(data["dataset"])
     known(experiment.engine, ENGINES, "engine")
     for key in ("local", "warmup"):
         if section := getattr(experiment, key):
@@ -231,7 +254,8 @@ def check(raw: Table) -> Experiment:
     make_liars(experiment.liars)
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
-    return experiment.model_copy(update={"data": validated(kind, data, "data").model_dump()})
+    checked = validated(kind, data, "data").model_dump()
+    return experiment.model_copy(update={"data": counted(checked) if "csv" in checked else checked})
 
 
 def _section(dataset: object) -> type[Section]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedstale import core, registry
 from fedstale.core import BadInput, Local, check_types, known, require, shown
+from fedstale.core.hints import alternatives, opened
 from fedstale.core.local import OURS
 from fedstale.defence import Defence, Liars
 from fedstale.memory import Coding
@@ -197,11 +198,11 @@ def _plain(value: Any) -> Any:
 
 def _value(hint: Any, value: Any, where: str) -> Any:
     """The value of a setting as its field wants it: a nested part built, a list as a tuple, 1 as 1.0."""
-    kinds = [hint, *typing.get_args(hint)]
+    kinds = alternatives(hint)
     for names in (names for kind, names in NESTED.items() if kind in kinds):
         if not (value is None and type(None) in kinds):
             return build(value, names, where)
-    if typing.get_origin(hint) is tuple and isinstance(value, list):
+    if isinstance(value, list) and typing.get_origin(opened(hint)) is tuple:
         return tuple(value)
     whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     return float(value) if whole and float in kinds and int not in kinds else value

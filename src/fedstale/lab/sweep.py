@@ -126,7 +126,7 @@ def planned(found: Sequence[Cell], folder: Path) -> list[Cell]:
 
     The configuration of a run says what was tuned: the algorithm at all settings has one name.
     """
-    cells = []
+    cells, loaded = [], dict[str, dict[str, str]]()
     for cell in found:
         by = {} if cell.by == OBJECTIVE else {"by": cell.by}
         names = {
@@ -134,7 +134,7 @@ def planned(found: Sequence[Cell], folder: Path) -> list[Cell]:
             for c in cell.choices
             if c.tuned
         }
-        runs = plan(cell.experiment, folder)
+        runs = plan(cell.experiment, folder, loaded)
         labelled = [p._replace(config=p.config | names.get(p.algorithm.label, {})) for p in runs]
         cells.append(cell._replace(runs=labelled))
     return cells

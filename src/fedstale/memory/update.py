@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Mask
-from fedstale.engines.kernels import cores, load
+from fedstale.core.system import cores
+from fedstale.engines.kernels import load
 from fedstale.memory.codings import Codes, Coding, Float16, Float32, Int8, Keys
 
 COMPILED = (Float32, Float16, Int8)  # codings that the compiled loop knows

@@ -4,6 +4,7 @@ from fedstale.participation.bernoulli import Bernoulli, LabelTied, TwoGroups
 from fedstale.participation.cyclic import Cyclic
 from fedstale.participation.diurnal import Diurnal
 from fedstale.participation.events import Events, Grid
+from fedstale.participation.log import Log
 from fedstale.participation.markov import ClusteredMarkov, Markov, MarkovClasses
 from fedstale.participation.profiles import LabelProfile, Sine, Staircase, Stationary
 from fedstale.participation.sampling import RegularisedSampling, Sampling
@@ -11,7 +12,7 @@ from fedstale.participation.separation import MinimumSeparation
 from fedstale.participation.trace import Trace
 
 __all__ = [
-    "Bernoulli", "ClusteredMarkov", "Cyclic", "Diurnal", "Events", "Grid", "LabelProfile", "LabelTied", "Markov",
-    "MarkovClasses", "MinimumSeparation", "RegularisedSampling", "Sampling", "Sine", "Staircase", "Stationary",
-    "Trace", "TwoGroups",
+    "Bernoulli", "ClusteredMarkov", "Cyclic", "Diurnal", "Events", "Grid", "LabelProfile", "LabelTied", "Log",
+    "Markov", "MarkovClasses", "MinimumSeparation", "RegularisedSampling", "Sampling", "Sine", "Staircase",
+    "Stationary", "Trace", "TwoGroups",
 ]  # fmt: skip

@@ -4,19 +4,29 @@ Lai et al., FedScale, ICML 2022; Yang et al., Characterizing Impacts of Heteroge
 upon Large-Scale Smartphone Data (FLASH), WWW 2021.
 """
 
+import dataclasses
 import math
 import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Mask, keep, part, require, shown
+from fedstale.core import Floats, Ids, Mask, keep, part, require, shown
 from fedstale.participation.files import EVENT, read_arrays, read_events, reading
 from fedstale.participation.trace import first_available, of_width, replay, shares
+
+
+class Switches(NamedTuple):
+    """A recording in seconds: which client was switched on or off, and when."""
+
+    length: float  # seconds of the recording
+    seconds: Floats  # (k,) ascending, from its beginning
+    clients: Ids  # (k,)
+    on: Mask  # (k,)
 
 
 def _recording(part: "Events | Grid", n: int | None = None) -> Mask:
@@ -71,6 +81,20 @@ class Events:
             mine = mine[np.argsort(time[mine], kind="stable")]  # of two at once, the later in the file holds
             columns.append(np.r_[False, on[mine]][np.searchsorted(time[mine], starts, side="right")])
         return first_available(np.stack(columns, axis=1), self.clients)
+
+    def switches(self, n: int) -> Switches:
+        """The events of the clients in seconds from `start`, in order of time."""
+        of_width(self._table, n)
+        devices, _, seconds, states = np.asarray(self.events).T
+        time, names = seconds.astype(np.float64) - self.start, list(dict.fromkeys(devices.tolist()))
+        if self.clients is not None:
+            everybody = dataclasses.replace(self, clients=None)._table
+            names = [names[k] for k in np.flatnonzero(everybody.any(axis=0))[:n]]
+        number = {name: i for i, name in enumerate(names)}
+        client = np.array([number.get(device, -1) for device in devices.tolist()])
+        order = np.flatnonzero((time >= 0) & (client >= 0))
+        order = order[np.argsort(time[order], kind="stable")]
+        return Switches(float(time.max()), time[order], client[order], np.isin(states, self.on)[order])
 
 
 @part

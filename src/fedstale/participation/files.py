@@ -23,6 +23,7 @@ OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz"
 BROKEN = (OSError, EOFError, ValueError, RecursionError, csv.Error, lzma.LZMAError, zlib.error, zipfile.BadZipFile)
 EVENT = ("device", "variant", "t_s", "state")  # the columns of an event
 INDEX = ("", "unnamed: 0", "index", "round", "t", "time")  # names of a first column that numbers the rows
+DATED = ("date", "day", "timestamp", "datetime", "week", "hour")  # of one that dates them: what follows are counts
 
 
 @contextmanager
@@ -82,18 +83,19 @@ def _array(file: IO[bytes], size: int) -> npt.NDArray[Any]:
 def _csv_table(path: Path) -> list[list[bool]]:
     """Rows of 0 and 1. The first line may be a header, and with one the first column may number the rows."""
     rows: list[list[bool]] = []
-    numbered = False
+    numbered, entry = False, _entry
     with open_text(path) as file:
         for cells in (lines := csv.reader(file)):
             if not cells:
                 continue
             if lines.line_num == 1 and _is_header(cells, path):
-                numbered = cells[0].strip().lower() in INDEX
+                numbered = cells[0].strip().lower() in (*INDEX, *DATED)
+                entry = _counted if cells[0].strip().lower() in DATED else _entry
                 continue
             cells, where = cells[numbered:], f"{path}, line {lines.line_num}"
             width = len(rows[0]) if rows else len(cells)
             require(len(cells) == width, f"{where}: {len(cells)} entries, the rows before have {width}")
-            values = [_entry(cell) for cell in cells]
+            values = [entry(cell) for cell in cells]
             for column, (cell, value) in enumerate(zip(cells, values, strict=True), 1 + numbered):
                 require(isinstance(value, bool), f"{where}, column {column}: must be 0 or 1, got {shown(cell)}")
             rows.append([value is True for value in values])
@@ -101,12 +103,36 @@ def _csv_table(path: Path) -> list[list[bool]]:
     return rows
 
 
+def read_names(path: Path) -> tuple[str, ...]:
+    """The names of the columns of a .csv table; none where it has no header, or one that only counts."""
+    if ".csv" not in path.suffixes[-2:]:
+        return ()
+    with reading(path, "trace file"), open_text(path) as file:
+        cells = next(csv.reader(file), [])
+    if not cells or not _is_header(cells, path):
+        return ()
+    names = tuple(cell.strip() for cell in cells[cells[0].strip().lower() in (*INDEX, *DATED) :])
+    return () if names == tuple(map(str, range(len(names)))) or len({*names}) < len(names) else names
+
+
 def _is_header(cells: list[str], path: Path) -> bool:
     """Whether a first line names columns: by words only, or as pandas writes it, with an index in front."""
     names = [cell.strip().lower() for cell in cells]
     pairs = {*names} & {"round", "client", "device", "t", "time"}
-    require(len(pairs) < 2, f"{path} has columns {', '.join(cells)}; a trace has a column per client")
-    return (names[0] in INDEX and len(names) > 1) or {_entry(cell) for cell in cells} == {"word"}
+    require(
+        len(pairs) < 2,
+        f'{path} has columns {", ".join(cells)}; a trace has a column per client, kind = "log" is for these',
+    )
+    return (names[0] in (*INDEX, *DATED) and len(names) > 1) or {_entry(cell) for cell in cells} == {"word"}
+
+
+@cache
+def _counted(cell: str) -> bool | str:
+    """Whether a count is above 0, else what it is; nothing is 0."""
+    try:
+        return float(cell or 0) > 0 if float(cell or 0) >= 0 else "number"
+    except ValueError:
+        return _entry(cell)
 
 
 @cache

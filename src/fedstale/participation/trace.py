@@ -1,7 +1,8 @@
 """Replay of who was there, from a table that was measured or made elsewhere."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, BadInput, Mask, keep, part, require
-from fedstale.participation.files import read_table
+from fedstale.participation.files import read_names, read_table
 from fedstale.participation.groups import Kind
 
 
@@ -40,6 +41,8 @@ class Trace:
     and .gz, .bz2 or .xz are fine), .npy or .npz file with one. Rounds × clients or clients × rounds: the side
     whose length is n is the clients (both are: rounds × clients), unless `clients_first` says. `probs` are each
     client's share of the rounds of the whole trace. Nothing is drawn: every seed sees the same rows.
+    The header of a .csv file names the clients, which are then matched by name with those of the data; where its
+    first column is a date, the others are counts, above 0 where the client came.
     """
 
     matrix: npt.ArrayLike | os.PathLike[str] | str
@@ -47,10 +50,24 @@ class Trace:
 
     def __post_init__(self) -> None:
         given = self.matrix
-        table = _table(read_table(Path(given)) if isinstance(given, str | os.PathLike) else given)
-        keep(self, "matrix", table)
+        if isinstance(given, str | os.PathLike):
+            if not self.clients_first:
+                keep(self, "names", read_names(Path(given)))
+            given = read_table(Path(given))
+        keep(self, "matrix", _table(given))
 
     probs, rows = shares, replay
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The clients of the header of a file; of a table none."""
+        return ()
+
+    def ordered(self, names: Sequence[str]) -> "Trace":
+        """The trace of these clients in this order."""
+        made = Trace(np.asarray(self.matrix)[:, [self.names.index(name) for name in names]], clients_first=False)
+        keep(made, "names", tuple(names))
+        return made
 
     def recording(self, n: int | None = None) -> Mask:
         """The table as rounds × clients; without n the second side is the clients, or as the setting says."""

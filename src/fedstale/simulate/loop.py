@@ -50,6 +50,7 @@ from fedstale.core import (
     trains_unheard,
     weighted_sum,
 )
+from fedstale.core.names import matched, names_of
 from fedstale.defence import Defence, Liars, screened
 from fedstale.estimators import Known
 from fedstale.rng import stream
@@ -139,6 +140,7 @@ def play(run: Run, start: Checkpoint | None = None) -> Play:
 def checked(run: Run) -> Run:
     """The run, if it can be played, with its strategy bound to the task and its estimator ready for round 1."""
     _check_kinds(run)
+    run = run._replace(participation=matched(run.participation, names_of(run.engine.task)))
     n, d, estimator, process = run.engine.task.n, run.engine.task.d, run.estimator, run.participation
     arrival, rule = run.channel.probs(n, d), bound(run.strategy, run.engine.task)
     if (run.local or run.engine.local).train is not None:

@@ -1,6 +1,6 @@
 """What a task refuses before it trains: models, data and devices that cannot work, each in one sentence."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,14 @@ def check_sizes(sizes: Ids) -> None:
     none = np.flatnonzero(sizes == 0).tolist()
     few = ", ".join(map(str, none[:5])) + (", …" if len(none) > 5 else "")
     require(not none, f"every client must have a training sample, got {len(none)} of {len(sizes)} without: {few}")
+
+
+def checked_names(names: Sequence[str], n: int) -> tuple[str, ...]:
+    """The names of the clients, one for each and all different."""
+    found = tuple(map(str, names))
+    ok = len(found) == n == len({*found})
+    require(ok, f"names must be {n} different names, one for each client, got {len({*found})} of {len(found)}")
+    return found
 
 
 def check_classes(outputs: Tensor, *splits: Split | Lazy) -> None:

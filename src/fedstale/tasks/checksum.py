@@ -1,24 +1,25 @@
 """What a task made in Python is, in names and checksums: the part of a run's key that a TOML file has as text."""
 
+import ast
 import dis
 import functools
 import hashlib
+import importlib.util
 import inspect
 import sys
-import sysconfig
+import textwrap
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 
 from fedstale.core import Task
+from fedstale.core.own_modules import INSTALLED, installed
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, Path)
 NAMED = (type, types.FunctionType, types.ModuleType)
-INSTALLED = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))  # besides site-packages
 
 
 def describe_task(task: Task, version: str = "") -> tuple[dict[str, Any], dict[str, str]]:
@@ -35,8 +36,9 @@ class Content:
     """A checksum of objects with their arrays, and of the user's own functions and classes that they are made of.
 
     Equal objects that are made by equal code have equal checksums, in every process. A function counts by its
-    source and by the values that it has from outside; what is installed counts by its name. Values that are
-    computed on first use (`cached_property`) do not count.
+    source, by the values that it has from outside, and by the own modules that it imports and the files that it
+    names; what is installed counts by its name. Values that are computed on first use (`cached_property`) do not
+    count.
     """
 
     def __init__(self, values: Iterable[object]) -> None:
@@ -53,7 +55,7 @@ class Content:
         self._hash.update(f";{type(value).__name__} ".encode())
         if isinstance(value, PLAIN):
             self._hash.update(repr(value).encode())
-        elif isinstance(value, torch.Tensor):
+        elif (torch := sys.modules.get("torch")) and isinstance(value, torch.Tensor):
             self._array(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
             self._hash.update(f"{value.dtype}{tuple(value.shape)}".encode())
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -78,6 +80,8 @@ class Content:
             inner._seen |= self._seen  # what refers to itself ends here
             for part in _used(value):
                 inner._add(part)
+            for file in _reached(_source(value), module):
+                inner._hash.update(file.name.encode() + _digest(file))
             self._seen |= inner._seen
             self.code |= {str(name): inner.digest()} | inner.code
             self._hash.update(inner._hash.digest())
@@ -113,8 +117,60 @@ def _installed(module: types.ModuleType | None) -> bool:
     """Whether a module is part of Python, of an installed package or of this one; a notebook is not."""
     if module is None or module.__name__ == "__main__":
         return False
-    file = Path(vars(module).get("__file__") or INSTALLED[0]).resolve()
-    return bool({"site-packages", "dist-packages"} & {*file.parts}) or str(file).startswith(INSTALLED)
+    return installed(Path(vars(module).get("__file__") or INSTALLED[0]))
+
+
+def _reached(text: str, module: types.ModuleType | None) -> list[Path]:
+    """The files that the text of own code imports or names, and those that they do, wherever in it."""
+    known = vars(module) if module else {}
+    waiting = [(text, str(known.get("__package__") or ""), Path(known.get("__file__") or "."))]
+    found = dict[Path, None]()
+    while waiting:
+        text, package, file = waiting.pop()
+        for reached, inside in _mentioned(text, package, file.parent):
+            if (whole := reached.resolve()) not in found and whole != file.resolve():
+                found[whole] = None
+                if inside is not None:
+                    waiting.append((reached.read_text(errors="replace"), inside, reached))
+    return [*found]
+
+
+def _mentioned(text: str, package: str, folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """The files of the own modules that a text imports with their packages, and the data files that it names."""
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except (SyntaxError, ValueError):  # the part of a line that a lambda is written in
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from _own_files([alias.name for alias in node.names])
+        elif isinstance(node, ast.ImportFrom):
+            inside = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join(filter(None, (*inside, node.module)))
+            yield from _own_files([base, *(f"{base}.{alias.name}" for alias in node.names)])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and names_file(node.value):
+            yield from [(place, None) for place in (folder / node.value, Path(node.value)) if place.is_file()][:1]
+
+
+def names_file(text: str) -> bool:
+    """Whether a text may be the name of a file: short, with an ending."""
+    return len(text.encode(errors="replace")) < 256 and text.isprintable() and bool(Path(text).suffix)
+
+
+def _own_files(modules: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    for name in modules:
+        try:
+            found = importlib.util.find_spec(name)
+        except (ImportError, ValueError, AttributeError):  # a name that is no module's
+            continue
+        file = Path(found.origin or "") if found else Path()
+        if found and file.is_file() and not installed(file):
+            yield file, found.parent or ""
+
+
+def _digest(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").digest()
 
 
 def _source(value: Any) -> str:

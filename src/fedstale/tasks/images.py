@@ -30,7 +30,7 @@ def image_task(
     ridge: float = 0.0,
     device: str = "cpu",
 ) -> Supervised:
-    """The model trained on these clients' images, scaled to mean 0 and deviation 1 per channel.
+    """The model trained on these clients' images, scaled to mean 0 and deviation 1 per channel, or on other inputs.
 
     `model` is one of `fs.models`, or a function that makes an nn.Module; the settings are those of Supervised.
     Pixels are kept as float32: 38 MB for the 12,000 images of a fifth of MNIST, 737 MB for all of
@@ -60,6 +60,8 @@ def image_task(
         personal=personal,
         ridge=ridge,
         device=device,
+        names=federated.names,
+        note=federated.note,
     )
 
 

@@ -1,6 +1,7 @@
 """The samples that a task is given, as splits: those to train on and all those that an evaluation scores."""
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,22 @@ def split_of(samples: Samples, device: torch.device, what: str = "train") -> Spl
         return Split.joined(samples).to(device)  # type: ignore[arg-type]
     except BadInput as error:
         raise BadInput(f"{what}: {error}") from error
+
+
+@runtime_checkable
+class OfClient(Protocol):
+    """A dataset that knows the name of its client, as those of `from_hf` do; empty if it has none."""
+
+    @property
+    def client_name(self) -> str: ...
+
+
+def client_names(samples: Samples) -> tuple[str, ...]:
+    """The names that the datasets of the clients know; none if one has none."""
+    if isinstance(samples, Split | Lazy):
+        return ()
+    names = tuple(x.client_name if isinstance(x, OfClient) else "" for x in samples)
+    return names if all(names) else ()
 
 
 def of_clients(what: str, samples: Samples | None, n: int, device: torch.device) -> Split | Lazy:

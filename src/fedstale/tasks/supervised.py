@@ -15,7 +15,15 @@ from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normal
 from fedstale.rng import stream
 from fedstale.tasks.answers import Outputs, Vectors, answers, compiled_outputs
 from fedstale.tasks.assembly import WorkingCopy, filled, given_buffers, in_training, joined, own_part
-from fedstale.tasks.checks import check_metrics, check_model, check_sizes, check_transform, training_answer, usable
+from fedstale.tasks.checks import (
+    check_metrics,
+    check_model,
+    check_sizes,
+    check_transform,
+    checked_names,
+    training_answer,
+    usable,
+)
 from fedstale.tasks.evaluation import Metric, Scored, average
 from fedstale.tasks.flat import Buffers, draw, layout, seeded, slots, vector
 from fedstale.tasks.layers import dense_sizes, stages
@@ -24,7 +32,16 @@ from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import Loss, cross_entropy, outputs_of
 from fedstale.tasks.optima import least_objectives
 from fedstale.tasks.personal import personal_names
-from fedstale.tasks.samples import Samples, central, of_clients, split_of, strangers, validation_of, weighting
+from fedstale.tasks.samples import (
+    Samples,
+    central,
+    client_names,
+    of_clients,
+    split_of,
+    strangers,
+    validation_of,
+    weighting,
+)
 from fedstale.tasks.scoring import Evaluation
 from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting
 from fedstale.tasks.trial import kind_of, tried
@@ -77,7 +94,9 @@ class Supervised:
 
     `central_test` is one (x, y) pair, or one Dataset, instead of test samples of every client: all of its samples
     count alike. `validation` are samples of the training clients that are used for neither training nor testing;
-    `held_out` are those of clients that never train. Their scores are `validation_loss`, `held_out_accuracy`, ….
+    `held_out` are those of clients that never train. Their scores are `validation_loss`,
+    `held_out_accuracy`, …. `names` are the clients' own, for tables and pages, and a recorded participation with
+    names is matched by them.
     """
 
     scores_training = True  # whether an evaluation has the objective; set only in a copy that is narrowed
@@ -86,6 +105,8 @@ class Supervised:
     frozen: tuple[str, ...] = ()  # checksum of a task without them does not depend on how they are treated
     own_buffers: tuple[str, ...] = ()  # those that stay with the client, and
     personal: tuple[str, ...] = ()  # parameters that do
+    names: tuple[str, ...] = ()  # of the clients; like those above, set only where there are any
+    note = ""  # how the samples were prepared, in words
 
     def __init__(
         self,
@@ -104,6 +125,8 @@ class Supervised:
         personal: Sequence[str] = (),
         ridge: float = 0.0,
         device: str = "cpu",
+        names: Sequence[str] = (),
+        note: str = "",
     ) -> None:
         treatments = get_args(Treatment)
         require(buffers in treatments, f"buffers must be {' or '.join(map(repr, treatments))}, got {buffers!r}")
@@ -117,6 +140,10 @@ class Supervised:
         self.samples = self.train.sizes  # (n,)
         self.n = len(self.samples)
         check_sizes(self.samples)
+        if given := tuple(names) or client_names(train):
+            self.names = checked_names(given, self.n)
+        if note:
+            self.note = note
         a = normalised(weights(self.train.sizes) if callable(weights) else weights, self.n)
         self.weights: Array = a.astype(np.float32)
         require(test is None or central_test is None, "give test or central_test, got both")

@@ -1,6 +1,5 @@
 """Compiled loops for what numpy and torch are slow at, where numba is installed."""
 
-import os
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -18,8 +17,3 @@ def load(name: str, *case: str) -> Any:
         return module if module.agrees(*case) else None
     except Exception:  # a compiler that is broken or too new fails in many ways
         return None
-
-
-def cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

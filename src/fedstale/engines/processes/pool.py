@@ -12,7 +12,8 @@ from multiprocessing.context import SpawnProcess
 import numpy as np
 
 from fedstale.core import Array, BadInput, Job, Local, Reply, Task, require
-from fedstale.engines.machine import cores, runs_that_fit
+from fedstale.core.system import cores
+from fedstale.engines.machine import runs_that_fit
 from fedstale.engines.processes.shared import Shared, dump
 from fedstale.engines.processes.worker import IMPORTABLE, Board, Brought, Unit, units, work
 from fedstale.engines.serial import cut

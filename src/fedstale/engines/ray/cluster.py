@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from fedstale.core import BadInput
-from fedstale.engines.machine import cores
+from fedstale.core.system import cores
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",

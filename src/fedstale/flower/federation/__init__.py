@@ -4,6 +4,6 @@
     state/       what the server remembers  server/    the round loop
     client/      what a client does         ops/       keys, processes and runs for `fedstale federation`
 
-Apps import from `fedstale.flower`. flwr is imported by protocol/grid.py, protocol/messages.py and the two app.py
-files only, cryptography by ops/keys.py only.
+Apps import from `fedstale.flower`. What is private of flwr is in adapter.py only; cryptography is imported by
+ops/keys.py only.
 """

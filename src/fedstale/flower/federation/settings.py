@@ -9,11 +9,12 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from fedstale.core import BadInput, Local, WithTruth, drifts, needs_last_gradient, require, selects, starts_clients
+from fedstale.core.own_modules import import_from
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, make, make_defence
-from fedstale.registry import import_from, sources
+from fedstale.registry import sources
 
 Positive = Annotated[float, Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[\w.-]+$")]

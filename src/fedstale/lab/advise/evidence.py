@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, normalised, require
+from fedstale.core import BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, keep, normalised, require
+from fedstale.core.names import matched, names_of
 from fedstale.lab import build as catalogue
 from fedstale.lab import schema
 from fedstale.lab.runs.query import HEARD, NOT_SELECTED, recorded_presence
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import Spec, Table, build, override
-from fedstale.participation import Bernoulli, LabelTied, Markov, MarkovClasses, TwoGroups
+from fedstale.participation import Bernoulli, LabelTied, Markov, MarkovClasses, Trace, TwoGroups
 from fedstale.participation.files import BROKEN, open_text, read_arrays
+from fedstale.participation.log import is_log
 from fedstale.participation.trace import Recorded
 from fedstale.registry import CHANNELS, ESTIMATORS, PARTICIPATION
 from fedstale.rng import stream
@@ -42,6 +44,7 @@ class Evidence(NamedTuple):
     believed: Floats | None = None  # (n,) p̂_i of the run's estimator
     known: bool = True  # whether training will know the p_i
     notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the clients, where they have names
 
 
 def of_probs(p: Floats, weights: Floats | None) -> Evidence:
@@ -62,7 +65,7 @@ def of_experiment(experiment: Experiment, weights: Floats | None) -> Evidence:
     """The participation and the channel of an experiment, with its task and rounds."""
     task = task_of(experiment)
     n = task.n
-    part: Any = catalogue.make_participation(experiment.participation, experiment.data)
+    part: Any = matched(catalogue.make_participation(experiment.participation, experiment.data), names_of(task))
     p = np.asarray(part.probs(n), np.float64)
     here, arrival = _table(part, n), arrival_of(experiment.channel, n, task.d)
     if here is not None and arrival is not None:
@@ -78,15 +81,28 @@ def of_experiment(experiment: Experiment, weights: Floats | None) -> Evidence:
         d=task.d,
         planned=experiment.rounds,
         known=_kind(experiment.estimator) == "known",
+        names=names_of(task) or names_of(part),
     )
 
 
 def with_task(e: Evidence, experiment: Experiment, weights: Floats | None) -> Evidence:
     """The same participation, with the model, weights and rounds of an experiment."""
-    task, n = task_of(experiment), len(e.p)
+    task = task_of(experiment)
+    e = _in_order(e, names_of(task))
+    n = len(e.p)
     require(task.n == n, f"the participation is of {n} clients, the experiment of {task.n}")
     a = normalised(task.weights if weights is None else weights, n)
     return e._replace(weights=a, d=task.d, planned=experiment.rounds)
+
+
+def _in_order(e: Evidence, names: tuple[str, ...]) -> Evidence:
+    """What is known, with the clients in the order of the task's, where both have names."""
+    if not (names and e.names and e.here is not None):
+        return e._replace(names=e.names or names)
+    trace = Trace(e.here, clients_first=False)
+    keep(trace, "names", e.names)
+    here = np.asarray(matched(trace, names).recording())  # type: ignore[attr-defined]
+    return e._replace(here=here, p=here.mean(axis=0), names=names)
 
 
 def task_of(experiment: Experiment) -> Task:
@@ -105,6 +121,7 @@ def of_run(folder: RunFolder, weights: Floats | None) -> Evidence:
     config, here = folder.config(), _there(folder)
     far = "finished" if folder.finished else f"{len(here)} of {config['rounds']} rounds so far"
     e = of_table(f"{folder.path.name}, {far}", here, weights)
+    e = e._replace(names=tuple(folder.clients().get("name", ())))
     told = config["estimator"]["kind"] == "known"
     e = e._replace(believed=believed(config, here), planned=int(config["rounds"]), known=told)
     try:
@@ -160,8 +177,11 @@ def _table(part: Any, n: int) -> Mask | None:
     return np.array([*itertools.islice(part.rows(n, stream(0, "advise")), rounds)])
 
 
-def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> Mask:
-    """(rounds, clients) of a 0/1 table, an event list or a grid; `changes` are settings of it, key=value."""
+def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> tuple[Mask, tuple[str, ...]]:
+    """(rounds, clients) of a 0/1 table, a log, an event list or a grid, and the clients' names, if it has any.
+
+    `changes` are settings of it, key=value.
+    """
     settings: dict[str, Any] = {}
     for change in changes:
         override(settings, change)
@@ -169,7 +189,7 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> M
     require(path.is_file(), f"there is no trace file {path}")
     part: Any = build({"kind": kind, catalogue.RECORDINGS[kind]: str(path), **settings}, PARTICIPATION, kind)
     table: Mask = part.recording()
-    return table.T if clients_first else table
+    return (table.T, ()) if clients_first else (table, names_of(part))
 
 
 def _recording_kind(path: Path, settings: dict[str, Any]) -> str:
@@ -181,7 +201,8 @@ def _recording_kind(path: Path, settings: dict[str, Any]) -> str:
             return "grid" if {"key", "unknown"} & {*settings} or "avail" in read_arrays(path) else "trace"
         if ".csv" in path.suffixes[-2:]:
             with open_text(path) as file:
-                return "events" if "t_s" in file.readline(1000) else "trace"
+                line = file.readline(1000)
+                return "events" if "t_s" in line else "log" if is_log(line.split(",")) else "trace"
     except BROKEN:
         pass  # reading it says what is wrong
     return "trace"

@@ -57,6 +57,7 @@ class Measures(NamedTuple):
     dispersion: float  # variance of how many are there, over that of independent clients
     arrival: float | None  # mean chance that an update gets through
     availability: float  # least chance that a client is there to send one
+    names: tuple[str, ...]  # of all clients, where they have names
     misjudged: Extreme | None  # largest ratio between what the estimator believes and what was recorded
 
 
@@ -88,6 +89,7 @@ def measure(everybody: Evidence) -> Measures:
         round_distance=round_distance(e, realised), dispersion=dispersion(e),
         arrival=None if e.arrival is None else float(e.arrival.mean()),
         availability=float((p if e.arrival is None else p / e.arrival).min()), misjudged=misjudged(e, come),
+        names=everybody.names,
     )  # fmt: skip
 
 

@@ -61,9 +61,9 @@ def _facts(m: Measures) -> Iterator[tuple[str, str]]:
     luck = f" (chance alone: {m.chance:.1%})" if m.chance > 0.005 else ""
     yield "FedAvg's bias", f"{m.bias:.1%} of the weight at the wrong clients{luck}{moved if m.bias > 5e-4 else ''}"
     much = f"{m.noisiest.value:.0%} of it{' each' if m.noisiest.alike else ''}"
-    noisy = f"; {_client(m.noisiest)}: {much}" if m.noisiest.value > 0.1 else ""
+    noisy = f"; {_client(m, m.noisiest)}: {much}" if m.noisiest.value > 0.1 else ""
     yield "noise of 1/p_i", f"1/p_var = {m.inflation:.3g} (0 if all always come){noisy}"
-    longest = f"; longest absence {m.absence.value:.0f} rounds, {_client(m.absence)}" if m.absence else ""
+    longest = f"; longest absence {m.absence.value:.0f} rounds, {_client(m, m.absence)}" if m.absence else ""
     yield "staleness", f"a client comes every {m.gap:.3g} rounds on average{longest}"
     yield "rarest", _rarest(m)
     yield "rounds", _rounds(m)
@@ -75,7 +75,7 @@ def _facts(m: Measures) -> Iterator[tuple[str, str]]:
 def _rarest(m: Measures) -> str:
     p, ratio = m.rarest.value, m.p_avg / m.rarest.value
     seen = f", seen in {p * m.rounds:.0f} of {m.rounds} rounds" if m.rounds else ""
-    return f"{_client(m.rarest)}, p = {p:.3g}{seen}" + (f"; p_avg / p_min = {ratio:.3g}" if ratio > 1.05 else "")
+    return f"{_client(m, m.rarest)}, p = {p:.3g}{seen}" + (f"; p_avg / p_min = {ratio:.3g}" if ratio > 1.05 else "")
 
 
 def _rounds(m: Measures) -> str:
@@ -94,11 +94,12 @@ def _rhythm(m: Measures) -> str:
 
 
 def _share(m: Measures, who: Extreme) -> str:
-    return f"{_client(who)}, {100 * m.wanted[who.client]:.3g}% → {100 * m.realised[who.client]:.3g}%"
+    return f"{_client(m, who)}, {100 * m.wanted[who.client]:.3g}% → {100 * m.realised[who.client]:.3g}%"
 
 
-def _client(who: Extreme) -> str:
-    return f"client {who.client}" + (f" (and {who.alike} other{'s' * (who.alike > 1)} alike)" if who.alike else "")
+def _client(m: Measures, who: Extreme) -> str:
+    name = m.names[who.client] if m.names else f"client {who.client}"
+    return name + (f" (and {who.alike} other{'s' * (who.alike > 1)} alike)" if who.alike else "")
 
 
 def _size(b: int) -> str:

@@ -20,7 +20,6 @@ A file is written beside its place and moved there, so that a kill at any moment
 
 import csv
 import dataclasses
-import fcntl
 import hashlib
 import io
 import json
@@ -37,6 +36,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from fedstale.core import Array, BadInput, Clients, Floats, require
+from fedstale.core.system import lock
 from fedstale.lab.runs.codec import pack, unpack
 
 MARKER = "fedstale-store.json"
@@ -114,10 +114,15 @@ class RunFolder:
         """The metrics at the end, and what the run took."""
         return read_json(self.path / "result.json")
 
-    def clients(self) -> dict[str, list[float | None]]:
+    def clients(self) -> dict[str, list[Any]]:
         """Per name one value for each client; nothing where there are too many, or the run is older than this."""
         path = self.path / "clients.json"
         return read_json(path) if path.exists() else {}
+
+    def client_name(self, client: int) -> str:
+        """The client's own name if it has one, else `client 7`."""
+        names = self.clients().get("name", [])
+        return str(names[client]) if client < len(names) else f"client {client}"
 
     def metrics(self) -> list[dict[str, Any]]:
         """The complete lines, one a round; a last line that a kill cut off is left out."""
@@ -164,7 +169,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as file:
             for _ in range(TRIES):
-                if taken := _lock(file, fcntl.LOCK_EX):  # it ends with the process
+                if taken := lock(file):  # it ends with the process
                     break
                 time.sleep(PAUSE)
             require(taken, f"{self.path} is being computed by another process")
@@ -178,7 +183,7 @@ class RunFolder:
         """Whether a process computes this run at the moment."""
         try:
             with (self.path / "lock").open() as file:
-                return not _lock(file, fcntl.LOCK_SH)  # closing the file gives it back
+                return not lock(file, shared=True)  # closing the file gives it back
         except OSError:
             return False
 
@@ -240,15 +245,6 @@ class RunFolder:
         write(self.path / "params.npy", lambda f: np.save(f, params))
         if buffers is not None:
             write(self.path / "buffers.npy", lambda f: np.save(f, buffers))
-
-
-def _lock(file: IO[str], how: int) -> bool:
-    """Take a lock, if no other process has it."""
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
 
 
 def _vector(path: Path) -> Any:

@@ -13,7 +13,7 @@ from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.query import grouped
 from fedstale.lab.runs.statistics import block_means, spread, thinned
 from fedstale.view.page.plots import CLIENTS, ROWS, Key, Plot, Table, dots, faint, layout, plain, stroke
-from fedstale.view.page.series import POINTS, Lines, per_client, shares, weights
+from fedstale.view.page.series import POINTS, Lines, names, per_client, shares, weights
 from fedstale.view.plots.palette import DARK, Look, look
 
 ACCURACY = metric("accuracy")
@@ -90,15 +90,16 @@ def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     a = np.full(n, 1 / n) if a is None or len(a) != n else np.where(a > 0, a, np.nan)
     ratios = {g.group.label: w / a for g, w in found}
     order = np.arange(n) if share is None else np.argsort(share, kind="stable")
-    said_of = "client %{text}: %{y:.3g} of its share"
-    data = [dots(label, looks[label], ratio[order], order, said_of) for label, ratio in ratios.items()]
+    called, said_of = names(found[0][0], n), "%{text}: %{y:.3g} of its share"
+    who = [called[i] for i in order]
+    data = [dots(label, looks[label], ratio[order], who, said_of) for label, ratio in ratios.items()]
     ends = ", ".join(f"{label} {np.nanmin(r):.2f} to {np.nanmax(r):.2f}" for label, r in ratios.items())
     said = f"Realised weight of each of {n} clients relative to its weight in the objective, 1 being fair: {ends}."
     axes = layout("clients, the rarest first" if share is not None else "client", "realised weight / aᵢ")
     keys = [Key(label, looks[label], line=False) for label in ratios]
     note = "What each client's updates, fresh and remembered, counted on average; 1 is what the objective asks for."
     often = ["–"] * n if share is None else [f"{x:.1%}" for x in share]
-    rows = [[str(i), often[i], *(f"{r[i]:.3g}" for r in ratios.values())] for i in order[thinned(n, CLIENTS)]]
+    rows = [[called[i], often[i], *(f"{r[i]:.3g}" for r in ratios.values())] for i in order[thinned(n, CLIENTS)]]
     table = Table(["client", "heard from", *ratios], rows)
     return Plot("Realised weights", data, axes | {"shapes": [FAIR]}, said, table, keys, note)
 
@@ -116,14 +117,14 @@ def visited(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     if not found:
         return None
     data, rows = [], []
+    called = names(lines[0], max(len(often) for _, often in found.values()))
     for label, (values, often) in found.items():
         order = np.argsort(often, kind="stable")
-        trace = dots(
-            label, looks[label], values[order], order, "client %{text}, in %{x:.1%} of the rounds: %{y:.1%}"
-        )
+        who = [called[i] for i in order]
+        trace = dots(label, looks[label], values[order], who, "%{text}, in %{x:.1%} of the rounds: %{y:.1%}")
         data.append(trace | {"x": plain(often[order])})
         some = [order[k] for k in thinned(len(order), CLIENTS)]
-        rows += [[label, str(i), f"{often[i]:.1%}", ACCURACY.text(values[i])] for i in some]
+        rows += [[label, called[i], f"{often[i]:.1%}", ACCURACY.text(values[i])] for i in some]
     rare = {label: v[often <= np.median(often)] for label, (v, often) in found.items()}
     told = ", ".join(
         f"{label} {ACCURACY.text(float(np.nanmean(v)))}" for label, v in rare.items() if np.isfinite(v).any()
@@ -144,23 +145,22 @@ def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     if not found:
         return None
     often = {g.group.label: shares(g) for g, _ in found}
-    data = [
-        _box(g.group.label, values, often[g.group.label], looks[g.group.label]) for g, values in reversed(found)
-    ]
+    data = [_box(g, values, often[g.group.label], looks[g.group.label]) for g, values in reversed(found)]
     worst = ", ".join(f"{g.group.label} {ACCURACY.text(np.nanmin(v))}" for g, v in found)
     said = f"Test accuracy of each client at the end. The worst served client: {worst}."
     names = {"ticks": "", "showgrid": False}
     axes = layout("test accuracy of a client", "", xaxis={"tickformat": ".2~%"}, yaxis=names)
     note = "A dot is a client, mean over the seeds, on its own test samples; the box holds the middle half."
     table = Table(["algorithm", "mean", "worst tenth", "worst client", "which was heard from in", "spread"],
-                  [_served_row(g.group.label, values, often[g.group.label]) for g, values in found])  # fmt: skip
+                  [_served_row(g, values, often[g.group.label]) for g, values in found])  # fmt: skip
     return Plot("Accuracy of each client: who is left behind", data, axes, said, table, note=note, rows=len(found))
 
 
-def _box(label: str, values: Floats, share: Floats | None, look: Look) -> dict[str, Any]:
+def _box(lines: Lines, values: Floats, share: Floats | None, look: Look) -> dict[str, Any]:
+    label, called = lines.group.label, names(lines, len(values))
     known = np.flatnonzero(np.isfinite(values))
     often = {i: "" if share is None else f", heard from in {share[i]:.0%} of the rounds" for i in known}
-    text = [f"client {i}{often[i]}" for i in known]
+    text = [escape(called[i]) + often[i] for i in known]
     return {
         "type": "box", "orientation": "h", "x": [round(float(values[i]), 5) for i in known], "text": text,
         "name": wrapped(label), "boxpoints": "all", "jitter": 0.6, "pointpos": 0, "width": 0.7,
@@ -175,10 +175,10 @@ def wrapped(label: str) -> str:
     return "<br>".join(map(escape, textwrap.wrap(label, WRAP, break_long_words=False, break_on_hyphens=False)))
 
 
-def _served_row(label: str, values: Floats, share: Floats | None) -> list[str]:
+def _served_row(lines: Lines, values: Floats, share: Floats | None) -> list[str]:
     known = np.sort(values[np.isfinite(values)])
     tenth = known[: max(1, len(known) // 10)]
     last = int(np.nanargmin(values))
     often = "–" if share is None else f"{share[last]:.0%} of the rounds"
     mean, worst, lowest, std = map(ACCURACY.text, (known.mean(), tenth.mean(), known[0], known.std()))
-    return [label, mean, worst, f"client {last}: {lowest}", often, std]
+    return [lines.group.label, mean, worst, f"{names(lines, len(values))[last]}: {lowest}", often, std]

@@ -76,11 +76,11 @@ def plain(values: Any) -> list[float | None]:
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
 
 
-def dots(label: str, look: Look, values: Floats, clients: Iterable[int], said: str) -> dict[str, Any]:
+def dots(label: str, look: Look, values: Floats, clients: Iterable[str], said: str) -> dict[str, Any]:
     """A marker for each client, side by side; `said` is the text of the one that is pointed at."""
     return {
         "type": "scatter", "mode": "markers", "legendgroup": label, "x": list(range(1, len(values) + 1)),
-        "y": plain(values), "text": [str(i) for i in clients],
+        "y": plain(values), "text": [escape(name) for name in clients],
         "marker": {"color": look.colour, "symbol": look.symbol, "size": 8, "line": {"width": 0.5, "color": "#fff"}},
         "hovertemplate": f"{escape(label)}<br>{said}<extra></extra>",
     }  # fmt: skip

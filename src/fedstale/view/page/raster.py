@@ -10,6 +10,7 @@ from fedstale.lab.runs.query import HEARD, LOST, NOT_SELECTED, Line, names_clien
 from fedstale.lab.runs.statistics import block_means, thinned
 from fedstale.view.page.plots import CLIENTS, ROWS, Plot, Table, layout
 from fedstale.view.page.series import POINTS, Lines
+from fedstale.view.page.series import names as client_names
 from fedstale.view.plots.palette import DARK, ORANGE, PINK
 
 
@@ -37,13 +38,14 @@ def raster(names: str, lines: Lines) -> Plot:
     states = presence(lines.group.config, run)
     n, kept = len(states), thinned(len(states), CLIENTS)
     maps = [kind for kind in KINDS if (states == kind.state).any()]
-    data = [_map(states[kept] == kind.state, kept, run, kind) for kind in maps]
+    called = client_names(lines, n)
+    data = [_map(states[kept] == kind.state, [called[i] for i in kept], run, kind) for kind in maps]
     share, *others = ((states == kind.state).mean(axis=1) for kind in KINDS)
     said = (
         f"Raster of {n} clients over {len(run)} rounds: a filled cell is an update that the server used. "
         f"A client was heard from in {share.min():.0%} to {share.max():.0%} of the rounds."
     )
-    rows = [[str(i), *(f"{of[i]:.1%}" for of in (share, *others))] for i in kept]
+    rows = [[called[i], *(f"{of[i]:.1%}" for of in (share, *others))] for i in kept]
     table = Table(["client", "heard from, of the rounds", *(kind.what for kind in KINDS[1:])], rows)
     block = -(-len(run) // POINTS)
     told = ", ".join(f"{kind.name}: {kind.what}" for kind in maps) or "nobody was heard from"
@@ -53,10 +55,11 @@ def raster(names: str, lines: Lines) -> Plot:
     return Plot(f"Who took part: {names}", data, layout("round", "client"), said, table, note=note)
 
 
-def _map(cells: Mask, kept: Sequence[int], run: Sequence[Line], kind: Kind) -> dict[str, Any]:
+def _map(cells: Mask, called: Sequence[str], run: Sequence[Line], kind: Kind) -> dict[str, Any]:
     starts, means = block_means(cells, POINTS)
     return {
-        "type": "heatmap", "x": [run[k]["round"] for k in starts], "y": list(kept),
+        "type": "heatmap", "x": [run[k]["round"] for k in starts],
+        "y": [name.removeprefix("client ") for name in called],
         "z": [[round(float(v), 2) or None for v in row] for row in means], "zmin": 0, "zmax": 1,
         "colorscale": [[0, "#ffffff"], [1, kind.colour]], "showscale": False, "hoverongaps": False,
         "hovertemplate": f"client %{{y}}, round %{{x}}: {kind.what}<extra></extra>",

@@ -51,6 +51,12 @@ def per_client(lines: Lines, name: str) -> Floats | None:
     return np.asarray(np.ma.masked_invalid(found).mean(axis=0).filled(np.nan))
 
 
+def names(lines: Lines, n: int) -> list[str]:
+    """Of each of n clients its own name, or `client 7`."""
+    own = lines.group.all[0].folder.clients().get("name", [])
+    return [str(name) for name in own] if len(own) == n else [f"client {i}" for i in range(n)]
+
+
 def weights(lines: Lines) -> Floats | None:
     """(n,) the realised weight of each client over the whole run, mean over seeds."""
     last = [[line["weights"] for line in run if "weights" in line][-1:] for run in lines.seeds]

@@ -1,6 +1,8 @@
 """What `fedstale inspect` left of a recorded participation: how often clients come, and what that does to them."""
 
 import csv
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -18,24 +20,27 @@ def recorded(path: Path) -> list[Plot]:
     """Two plots: the share of the rounds, and the weights that the objective asks for and plain averaging gives."""
     try:
         with path.open(newline="") as file:
-            rows = [[float(row[name]) for name in COLUMNS] for row in csv.DictReader(file)]
+            lines = list(csv.DictReader(file))
+        rows = [[float(row[name]) for name in COLUMNS] for row in lines]
     except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{path} is not what `fedstale inspect` writes: {error!r}") from None
     if not rows:
         raise BadInput(f"{path} has no clients in it")
     values = np.array(rows)
-    values = values[np.argsort(values[:, 1], kind="stable")]  # the rarest first
+    order = np.argsort(values[:, 1], kind="stable")  # the rarest first
+    values, called = values[order], [lines[i].get("name") or f"client {lines[i]['client']}" for i in order]
     kept = thinned(len(values), POINTS)
-    told = [[f"{v:.4g}" for v in values[k]] for k in thinned(len(values), CLIENTS)]
+    told = [[called[k], *(f"{v:.4g}" for v in values[k, 1:])] for k in thinned(len(values), CLIENTS)]
     table = Table([name.replace("_", " ") for name in COLUMNS], told)
     thin = f" {len(kept)} of {len(values)} clients are drawn." if len(kept) < len(values) else ""
-    shown = values[kept]
-    return [_shares(shown, table, thin), _weights(shown, table, thin)]
+    shown, who = values[kept], [called[k] for k in kept]
+    return [_shares(shown, who, table, thin), _weights(shown, who, table, thin)]
 
 
-def _shares(values: Floats, table: Table, thin: str) -> Plot:
+def _shares(values: Floats, who: Sequence[str], table: Table, thin: str) -> Plot:
     share = values[:, 1]
-    told = [f"client {c:.0f}: {s:.1%} of the rounds, away for {a:.0f} at most" for c, s, a in values[:, [0, 1, 3]]]
+    pairs = zip(who, values, strict=True)
+    told = [f"{escape(name)}: {row[1]:.1%} of the rounds, away for {row[3]:.0f} at most" for name, row in pairs]
     trace = {
         "type": "bar", "x": list(range(1, len(values) + 1)), "y": plain(share), "marker": {"color": look(0).colour},
         "text": told, "textposition": "none", "hovertemplate": "%{text}<extra></extra>",
@@ -45,11 +50,11 @@ def _shares(values: Floats, table: Table, thin: str) -> Plot:
     return Plot("How often each client comes", [trace], axes, said, table, note=thin.strip())
 
 
-def _weights(values: Floats, table: Table, thin: str) -> Plot:
+def _weights(values: Floats, who: Sequence[str], table: Table, thin: str) -> Plot:
     data, keys = [], []
     for k, (column, name) in enumerate(((4, "asked for"), (5, "given by plain averaging"))):
         keys.append(Key(name, look(k), line=False))
-        data.append(dots(name, look(k), values[:, column], values[:, 0].astype(int), "client %{text}: %{y:.3g}"))
+        data.append(dots(name, look(k), values[:, column], who, "%{text}: %{y:.3g}"))
     gap = 0.5 * float(np.abs(values[:, 4] - values[:, 5]).sum())
     said = f"Weight of each client, asked for and given by plain averaging: {gap:.1%} of the weight is misplaced."
     return Plot("What plain averaging makes of it", data, layout("clients, the rarest first", "weight"), said,

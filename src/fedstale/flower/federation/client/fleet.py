@@ -14,42 +14,41 @@ from typing import Any
 
 import httpx
 from flwr.app import Message
-from flwr.app.message import remove_content_from_message
-from flwr.common.serde import fab_from_proto, message_from_proto, message_to_proto, run_from_proto
-from flwr.proto.fab_pb2 import GetFabRequest
-from flwr.proto.fleet_pb2 import (
+
+from fedstale.flower.federation.adapter import (
     ActivateNodeRequest,
+    ConfirmMessageReceivedRequest,
     DeactivateNodeRequest,
+    FleetHttpClient,
+    GetFabRequest,
+    GetRunRequest,
+    Node,
+    NodeAuthHttpInterceptor,
+    ObjectPullError,
+    ObjectPushError,
     PullMessagesRequest,
     PushMessagesRequest,
     RegisterNodeFleetRequest,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
-from flwr.proto.node_pb2 import Node
-from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.inflatable.inflatable_object import (
+    RuntimeVersionHttpInterceptor,
+    SendNodeHeartbeatRequest,
+    fab_from_proto,
     get_all_nested_objects,
     get_object_tree,
+    inflate_object_from_contents,
     iterate_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_pull_object_fn_protobuf,
     make_push_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    ObjectPushError,
-    inflate_object_from_contents,
+    message_from_proto,
+    message_to_proto,
+    no_object_id_recompute,
+    public_key_to_bytes,
     pull_objects,
     push_objects,
+    remove_content_from_message,
+    run_from_proto,
+    set_message_id,
+    time_out_after,
 )
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-
 from fedstale.flower.federation.client.notes import Notes
 from fedstale.flower.federation.client.trouble import refusal, unreachable
 from fedstale.flower.federation.ops.keys import certificate, private_key
@@ -83,7 +82,7 @@ class Fleet:
                 NodeAuthHttpInterceptor(private, private.public_key()),
             ],
         )  # fmt: skip
-        self.client._client.timeout = TIMEOUT  # pinned version: 30 s, long for a cable that was pulled
+        time_out_after(self.client, TIMEOUT)
         threading.Thread(target=self._beat, daemon=True).start()
 
     def sign_in(self) -> None:
@@ -133,7 +132,7 @@ class Fleet:
         confirm = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=tree.object_id)
         self._call(self.client.ConfirmMessageReceived, confirm)
         message = inflate_object_from_contents(tree.object_id, contents)
-        message.metadata.__dict__["_message_id"] = tree.object_id
+        set_message_id(message, tree.object_id)
         assert isinstance(message, Message), "the link hands out messages"
         return message
 
@@ -146,7 +145,7 @@ class Fleet:
     def send(self, reply: Message, seconds: float) -> None:
         """Send a reply, which took so many seconds to make."""
         run = reply.metadata.run_id
-        reply.metadata.__dict__["_message_id"] = reply.object_id
+        set_message_id(reply, reply.object_id)
         with no_object_id_recompute():
             bare = remove_content_from_message(reply) if reply.has_content() else reply
             answer = self._call(

@@ -14,15 +14,19 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.cli.install import install_from_fab
-from flwr.clientapp.client_app import ClientApp
-from flwr.clientapp.utils import get_load_client_app_fn
-from flwr.common.config import get_fused_config_from_fab, get_project_dir
-from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.clientapp import ClientApp
 
+from fedstale.flower.federation.adapter import (
+    ErrorCode,
+    ProtoMessage,
+    TaskIdentity,
+    get_fused_config_from_fab,
+    get_load_client_app_fn,
+    get_project_dir,
+    install_from_fab,
+    message_from_proto,
+    message_to_proto,
+)
 from fedstale.flower.federation.client.fleet import PAUSES, Ended, Fleet, Refused
 from fedstale.flower.federation.client.notes import Notes
 from fedstale.flower.federation.settings import Settings

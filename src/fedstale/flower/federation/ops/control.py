@@ -83,9 +83,8 @@ class Signed:
 def _connected(s: Settings) -> Iterator[Any]:
     """Flower's client of the link's control interface; raises Refused for all that goes wrong with it."""
     import httpx
-    from flwr.supercore.control import ControlHttpClient
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
+    from fedstale.flower.federation.adapter import ControlHttpClient, RuntimeVersionHttpInterceptor
     from fedstale.flower.federation.ops.keys import certificate
 
     link = s.file.link
@@ -106,8 +105,7 @@ def register(s: Settings) -> int:
     """Register the keys of the roster with the link, over one connection; returns how many were new."""
     if not s.file.link.tls:
         return 0
-    from flwr.proto.control_pb2 import RegisterNodeRequest
-
+    from fedstale.flower.federation.adapter import RegisterNodeRequest
     from fedstale.flower.federation.ops.keys import public_pem
 
     new = 0
@@ -140,7 +138,7 @@ def submit(s: Settings) -> int:
 
 def run_state(s: Settings, run: int) -> tuple[str, str]:
     """The status of a run (pending, starting, running or finished) and how it ended."""
-    from flwr.proto.control_pb2 import ListRunsRequest
+    from fedstale.flower.federation.adapter import ListRunsRequest
 
     with _connected(s) as client:
         found = client.ListRuns(ListRunsRequest(run_id=run)).run_dict
@@ -149,7 +147,7 @@ def run_state(s: Settings, run: int) -> tuple[str, str]:
 
 def halt(s: Settings, run: int) -> None:
     """Stop a run."""
-    from flwr.proto.control_pb2 import StopRunRequest
+    from fedstale.flower.federation.adapter import StopRunRequest
 
     with _connected(s) as client:
         client.StopRun(StopRunRequest(run_id=run))
@@ -157,7 +155,7 @@ def halt(s: Settings, run: int) -> None:
 
 def wait_until_ready(s: Settings, patience: float = 60.0) -> None:
     """Wait until the link answers; raises Refused if it does not within `patience` seconds."""
-    from flwr.proto.control_pb2 import ListRunsRequest
+    from fedstale.flower.federation.adapter import ListRunsRequest
 
     until = time.monotonic() + patience
     while True:

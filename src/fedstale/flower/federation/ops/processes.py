@@ -5,7 +5,6 @@ ended, is started again by a keeper (keeper.py). All that a process starts share
 with it.
 """
 
-import fcntl
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedstale.core import require
+from fedstale.core.system import lock
 from fedstale.lab.runs.store import read_json, write_json
 
 BIN = Path(sys.executable).parent
@@ -27,6 +27,7 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 EXECUTOR = "-executor"  # NAME-executor starts apps for NAME and is stopped with it
+PROC = Path("/proc")
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 STEADY = 20.0  # seconds after which the death of a process is not held against the next one
 LONGEST = 10 << 20  # bytes of a log, after which it becomes NAME.log.1 and begins anew
@@ -158,7 +159,7 @@ def family(s: Here, name: str) -> list[int]:
     """All processes that were started as NAME or by it, orphans too: they share FLWR_HOME."""
     mark = f"\0FLWR_HOME={home(s, name)}\0".encode()
     found = []
-    for file in Path("/proc").glob("[0-9]*/environ"):
+    for file in PROC.glob("[0-9]*/environ"):
         with suppress(OSError):
             if mark in b"\0" + file.read_bytes() and started(int(file.parent.name)) is not None:
                 found.append(int(file.parent.name))
@@ -168,7 +169,7 @@ def family(s: Here, name: str) -> list[int]:
 def command(pid: int) -> str:
     """The command line of a process, empty if there is none."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
+        return (PROC / str(pid) / "cmdline").read_text()
     except OSError:
         return ""
 
@@ -181,8 +182,9 @@ def home(s: Here, name: str) -> Path:
 def started(pid: int) -> str | None:
     """When a live process was started, in clock ticks; None if there is none, or only a zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
+        require((PROC / "self").exists(), "a federation needs Linux: this system has no /proc")
         return None
     return None if fields[0] in "ZX" else fields[19]
 
@@ -204,7 +206,7 @@ def _locked(s: Here) -> Iterator[None]:
     """One at a time looks whether a process is alive and starts or stops it."""
     (s.folder / "pids").mkdir(mode=0o700, parents=True, exist_ok=True)
     with (s.folder / "pids" / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file, wait=True)
         yield
 
 

@@ -13,10 +13,7 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
-from flwr.superlink import extensions
-from flwr.superlink.cli.flower_superlink import flower_superlink
-
+from fedstale.flower.federation.adapter import bytes_to_public_key, extensions, flower_superlink, verify_signature
 from fedstale.flower.federation.client.trouble import AHEAD, BEHIND
 from fedstale.flower.federation.ops.connections import hurry
 from fedstale.flower.federation.ops.gate import Gate, Headers, control_token, reply_limit

@@ -11,13 +11,19 @@ from typing import Any
 
 import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.common.constant import ErrorCode
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, inflate_object_from_contents, pull_objects
 
+from fedstale.flower.federation.adapter import (
+    ConfirmMessageReceivedRequest,
+    ErrorCode,
+    ObjectPullError,
+    PullAppMessagesRequest,
+    give_up_after,
+    inflate_object_from_contents,
+    iterate_object_tree,
+    make_pull_object_fn_protobuf,
+    pull_objects,
+    runtime,
+)
 from fedstale.flower.federation.protocol.link import Arrival, Fault, LinkDown, Order
 from fedstale.flower.federation.protocol.messages import WHO, kind_of, pack_order, unpack_body
 from fedstale.flower.federation.state.roster import key_hash
@@ -51,7 +57,7 @@ class GridLink:
         self.grid, self.proven, self.keys, self.size = grid, proven, dict(keys or {}), size
         self.who: dict[int, str | None] = {}  # node → key, of the nodes that were asked
         self.left: list[str] = []  # orders that were given up before they were answered
-        grid._retry_invoker.max_time = PATIENCE  # pinned version: Grid itself repeats for ever
+        give_up_after(grid, PATIENCE)
 
     def online(self) -> Mapping[int, str]:
         with _reaching():
@@ -77,7 +83,7 @@ class GridLink:
         with suppress(LinkDown), _reaching():
             for k in range(0, len(self.left), GROUP):
                 some = self.left[k : k + GROUP]
-                answer = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=some))
+                answer = runtime(self.grid).PullMessages(PullAppMessagesRequest(message_ids=some))
                 for proto in answer.messages_list:
                     self._delete(proto.metadata.message_id, proto.metadata.reply_to_message_id)
                     done.add(proto.metadata.reply_to_message_id)
@@ -86,7 +92,7 @@ class GridLink:
     def _delete(self, *names: str) -> None:
         """Let the link delete the content of messages, which it keeps until it is told that they were received."""
         for name in names:
-            self.grid._runtime_client.ConfirmMessageReceived(
+            runtime(self.grid).ConfirmMessageReceived(
                 ConfirmMessageReceivedRequest(
                     node=self.grid.node, run_id=self.grid.run.run_id, message_object_id=name
                 )
@@ -108,7 +114,7 @@ class GridLink:
 
     def _pull(self, handles: Sequence[str]) -> list[tuple[str, Message | None, str]]:
         """Grid.pull_messages with limits of size and time: (handle, message or None, what went wrong)."""
-        client, node, run = self.grid._runtime_client, self.grid.node, self.grid.run.run_id
+        client, node, run = runtime(self.grid), self.grid.node, self.grid.run.run_id
         answer = client.PullMessages(PullAppMessagesRequest(message_ids=list(handles)))
         found: list[tuple[str, Message | None, str]] = []
         for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):

@@ -4,7 +4,6 @@ The server never changes a file of its state: it writes new ones, and removes th
 copy is made it removes nothing, so the files of the manifest that the copy began with stay until it is done.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedstale.core import require
+from fedstale.core.system import lock
 from fedstale.flower.federation.state.manifest import RESTORE, checksum, metric_lines, read_manifest, write_manifest
 
 RUNNING = ("state", "logs", "pids", "flwr", "homes", "link.sqlite*", ".*")  # of the processes: not copied
@@ -65,25 +65,22 @@ def _copy_state(source: Path, target: Path) -> int:
 @contextmanager
 def unswept(state: Path) -> Iterator[None]:
     """Keep the server from removing files of its state; it goes on committing rounds."""
-    with _locked(state, fcntl.LOCK_SH):
+    with _opened(state) as folder:
+        lock(folder, shared=True, wait=True)
         yield
 
 
 @contextmanager
 def may_sweep(state: Path) -> Iterator[bool]:
     """Whether files may be removed from a state, because nobody copies it."""
-    try:
-        with _locked(state, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            yield True
-    except BlockingIOError:
-        yield False
+    with _opened(state) as folder:
+        yield lock(folder)
 
 
 @contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
+def _opened(folder: Path) -> Iterator[int]:
     opened = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(opened, how)  # which ends with the process
-        yield
+        yield opened
     finally:
         os.close(opened)

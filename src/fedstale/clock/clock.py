@@ -1,0 +1,104 @@
+"""The clock of a simulation: a pace, a latency, and presence in seconds; or a timeline from a file."""
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.clock.latency import Latency, Load, Lognormal
+from fedstale.clock.pace import Pace, Rounds
+from fedstale.clock.presence import changes
+from fedstale.clock.timeline import Row, timeline
+from fedstale.core import BadInput, Floats, Participation, keep, part, require
+from fedstale.participation.files import open_text, reading
+from fedstale.rng import stream
+
+COLUMNS = ("step", "seconds", "bytes_up", "bytes_down", "lost", "idle", "client", "age")  # of a file
+
+
+@part
+class Clock:
+    """How long clients take (`latency`), and when the server steps (`pace`).
+
+    A row of the participation holds for `round_seconds`; recorded events know their seconds, and need none. With
+    `replay`, the table of a timeline or the path of its .csv file (`Clock.save`), nothing is drawn.
+    """
+
+    pace: Pace = Rounds()
+    latency: Latency = Lognormal()
+    round_seconds: float | None = None
+    replay: npt.ArrayLike | os.PathLike[str] | str | None = None
+
+    def __post_init__(self) -> None:
+        ok = self.round_seconds is None or 0 < self.round_seconds < math.inf
+        require(ok, f"round_seconds must be above 0 and finite, got {self.round_seconds}")
+        if self.replay is not None:
+            path = self.replay if isinstance(self.replay, str | os.PathLike) else None
+            keep(self, "replay", _checked(_read(Path(path)) if path else self.replay, path or "replay"))
+
+    def waits(self, n: int) -> bool:
+        """Whether every update is trained on the parameters of now: the server waits for those whom it asks."""
+        if self.replay is not None:
+            return bool((np.asarray(self.replay)[:, COLUMNS.index("age")] <= 0).all())
+        return self.pace.rule(n).together
+
+    def rows(self, who: Participation, n: int, load: Load, seed: int) -> Iterator[Row]:
+        """The timeline of a run, one row per step."""
+        if self.replay is not None:
+            return _replayed(np.asarray(self.replay), n)
+        presence = changes(who, n, self.round_seconds, stream(seed, "participation"))
+        return timeline(n, presence, self.latency, self.pace, load, seed)
+
+    @staticmethod
+    def save(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:
+        """Write a timeline as a .csv file: a line for each arrival, and one with client -1 for each step."""
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerow(COLUMNS)
+            for t, r in enumerate(rows, 1):
+                step = (t, r.seconds, r.bytes_up, r.bytes_down, r.lost, r.idle)
+                pairs = [(-1, -1), *zip(r.clients.tolist(), r.ages.tolist(), strict=True)]
+                csv.writer(file).writerows((*step, *pair) for pair in pairs)
+
+
+def _read(path: Path) -> list[list[float]]:
+    with reading(path, "timeline"), open_text(path) as file:
+        lines = csv.reader(file)
+        header = tuple(next(lines, ()))
+        require(header == COLUMNS, f"{path}: needs the columns {', '.join(COLUMNS)}, got {', '.join(header)}")
+        return [[float(cell) for cell in line] for line in lines]
+
+
+def _checked(given: Any, where: object) -> Floats:
+    try:
+        table = np.array(given, np.float64)
+    except (TypeError, ValueError):
+        table = np.zeros(0)
+    ok = table.ndim == 2 and table.shape[1:] == (len(COLUMNS),) and bool(np.isfinite(table).all())
+    require(ok, f"{where}: must be a table of numbers with the columns {', '.join(COLUMNS)}")
+    step, client, age = table[:, 0], table[:, 6], table[:, 7]
+    ok = step[0] == 1 and bool(np.isin(np.diff(step), (0, 1)).all() and (np.diff(table[:, 1]) >= 0).all())
+    require(ok, f"{where}: steps must be 1, 2, 3 … in order of time")
+    ok = bool((client[np.diff(step, prepend=0) == 1] == -1).all() and (client >= -1).all() and (age < step).all())
+    require(ok, f"{where}: a step begins with a line of client -1, and no age reaches back before step 1")
+    return table
+
+
+def _replayed(table: Floats, n: int) -> Iterator[Row]:
+    """The rows of a table; versions are kept as long as a later row needs them."""
+    most = int(table[:, 6].max())
+    require(most < n, f"the timeline has a client {most}; there are {n} clients")
+    begins = np.flatnonzero(table[:, 6] == -1)
+    lines = table[table[:, 6] >= 0]
+    start, used = lines[:, 0] - 1 - lines[:, 7], lines[:, 0]  # version that it was trained on, step that uses it
+    for lot in np.split(table, begins[1:]):
+        t, came = int(lot[0, 0]), lot[1:][np.argsort(lot[1:, 6])]
+        waiting = np.unique(start[(used > t) & (start < t)]).astype(np.int64)
+        clients, ages = came[:, 6].astype(np.int64), came[:, 7].astype(np.int64)
+        seconds, up, down, lost, idle = lot[0, 1:6].tolist()
+        yield Row(clients, ages, seconds, int(up), int(down), int(lost), idle, waiting)
+    raise BadInput(f"the timeline has {len(begins)} steps, and the run needs more")

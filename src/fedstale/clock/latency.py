@@ -1,0 +1,153 @@
+"""How long a client takes from the download to the end of its upload."""
+
+import csv
+import math
+import os
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Floats, Ids, keep, part, require, shown
+from fedstale.participation.files import open_text, reading
+
+PHONES = 0.93  # standard deviation of the logarithm of the speeds of 333 phones
+
+
+class Load(NamedTuple):
+    """What a client does for an update."""
+
+    steps: npt.NDArray[Any]  # (n,) local steps
+    down: int  # bytes that it is sent
+    up: int  # bytes that it sends
+
+
+class Fleet(NamedTuple):
+    """The devices of n clients, drawn once for a run."""
+
+    speed: Floats  # (n,) relative to the median device
+    bandwidth: Floats  # (n,) bytes per second, both ways; infinite where it costs no time
+
+
+@runtime_checkable
+class Latency(Protocol):
+    """How long clients take."""
+
+    def fleet(self, n: int, rng: np.random.Generator) -> Fleet:
+        """The devices of n clients."""
+
+    def seconds(self, fleet: Fleet, clients: Ids, load: Load, rng: np.random.Generator) -> Floats:
+        """(k,) how long each of these clients takes this time, above 0."""
+
+
+def _seconds(part: "Lognormal | Devices", fleet: Fleet, clients: Ids, load: Load, rng: Any) -> Floats:
+    """steps · step_seconds / speed · jitter + bytes / bandwidth."""
+    training = part.step_seconds * load.steps[clients] / fleet.speed[clients]
+    if part.jitter:
+        training = training * np.exp(part.jitter * rng.standard_normal(len(clients)))
+    return np.asarray(training + (load.down + load.up) / fleet.bandwidth[clients])
+
+
+def _bandwidths(part: "Lognormal | Devices", n: int, rng: np.random.Generator) -> Floats:
+    if part.bandwidth is None:
+        return np.full(n, math.inf)
+    return np.asarray(part.bandwidth * np.exp(part.bandwidth_spread * rng.standard_normal(n)))
+
+
+def _check(part: "Lognormal | Devices") -> None:
+    require(0 < part.step_seconds < math.inf, f"step_seconds must be above 0 and finite, got {part.step_seconds}")
+    ok = part.bandwidth is None or 0 < part.bandwidth < math.inf
+    require(ok, f"bandwidth must be above 0 bytes per second and finite, got {part.bandwidth}")
+    for name in ("jitter", "bandwidth_spread"):
+        value = getattr(part, name)
+        require(0 <= value < math.inf, f"{name} must be at least 0 and finite, got {value}")
+
+
+@part
+class Constant:
+    """Every client takes the same time, whatever it does."""
+
+    each: float = 1.0  # seconds
+
+    def __post_init__(self) -> None:
+        require(0 < self.each < math.inf, f"each must be above 0 seconds and finite, got {self.each}")
+
+    def fleet(self, n: int, rng: np.random.Generator) -> Fleet:
+        return Fleet(np.ones(n), np.full(n, math.inf))
+
+    def seconds(self, fleet: Fleet, clients: Ids, load: Load, rng: np.random.Generator) -> Floats:
+        return np.full(len(clients), self.each)
+
+
+@part
+class Lognormal:
+    """Devices whose speeds are lognormal, as those of phones nearly are, times a jitter of every training.
+
+    The logarithm of the speed has the standard deviation `spread`; the default is that of 333 phones of 2015 to
+    2019. `bandwidth` is that of the median client, and its spread is a choice: there is no open table of it.
+    """
+
+    step_seconds: float = 1.0  # of one local step on the median device
+    spread: float = PHONES
+    jitter: float = 0.2  # standard deviation of the logarithm, drawn for every training
+    bandwidth: float | None = None  # bytes per second; messages cost no time if left out
+    bandwidth_spread: float = 0.0  # standard deviation of its logarithm
+
+    def __post_init__(self) -> None:
+        _check(self)
+        require(0 <= self.spread < math.inf, f"spread must be at least 0 and finite, got {self.spread}")
+
+    seconds = _seconds
+
+    def fleet(self, n: int, rng: np.random.Generator) -> Fleet:
+        return Fleet(np.exp(self.spread * rng.standard_normal(n)), _bandwidths(self, n, rng))
+
+
+@part
+class Devices:
+    """Devices of a table of relative speeds, such as phones: each client is one of them, drawn for the run.
+
+    `table` is a list of speeds, or the path of a .csv file with a column `relative_speed`. With `in_order`, client
+    i is line i of the table instead of a draw.
+    """
+
+    table: npt.ArrayLike | os.PathLike[str] | str
+    step_seconds: float = 1.0  # of one local step on a device of speed 1
+    jitter: float = 0.2
+    bandwidth: float | None = None
+    bandwidth_spread: float = 0.0
+    in_order: bool = False
+
+    def __post_init__(self) -> None:
+        path = self.table if isinstance(self.table, str | os.PathLike) else None
+        keep(self, "table", _speeds(self.table if path is None else _column(Path(path)), path or "table"))
+        _check(self)
+
+    seconds = _seconds
+
+    def fleet(self, n: int, rng: np.random.Generator) -> Fleet:
+        speeds = np.asarray(self.table)
+        if self.in_order:
+            require(len(speeds) >= n, f"{n} clients need {n} devices with in_order, got {len(speeds)}")
+        chosen = speeds[:n] if self.in_order else speeds[rng.integers(len(speeds), size=n)]
+        return Fleet(chosen, _bandwidths(self, n, rng))
+
+
+def _speeds(given: Any, where: object) -> Floats:
+    try:
+        speeds = np.array(given, np.float64)
+    except (TypeError, ValueError):
+        speeds = np.zeros(0)
+    ok = speeds.ndim == 1 and len(speeds) > 0 and bool((np.isfinite(speeds) & (speeds > 0)).all())
+    require(ok, f"{where}: must be speeds above 0, one for each device, got {shown(given)}")
+    return speeds
+
+
+def _column(path: Path) -> list[str]:
+    """The column `relative_speed` of a file."""
+    with reading(path, "table of devices"), open_text(path) as file:
+        rows = csv.DictReader(file)
+        header = list(rows.fieldnames or ())
+        require("relative_speed" in header, f"{path}: needs a column relative_speed, got {header}")
+        return [row["relative_speed"] for row in rows]

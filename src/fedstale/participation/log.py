@@ -1,0 +1,208 @@
+"""Logs of presence with names and times, as servers and hospitals have them: visits, sessions or counts."""
+
+import csv
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import BadInput, Mask, keep, known, part, require, shown
+from fedstale.core.names import in_order
+from fedstale.participation.files import open_text, reading
+from fedstale.participation.trace import of_width, replay, shares
+
+WHO = ("client", "device", "hospital", "site", "node", "user", "participant", "station", "sensor", "name", "id")
+WHEN = ("timestamp", "time", "datetime", "date", "day", "when", "ts", "at", "seen")
+FROM, TO = ("from", "start", "begin", "since", "login", "on"), ("to", "end", "stop", "until", "logout", "off")
+COUNT = ("count", "visits", "n", "number", "rounds", "updates")
+UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+MOST = 2**28  # entries of the table that a log becomes
+EXAMPLES = "2026-03-01, 2026-03-01T08:30 or seconds since 1970"
+
+
+class Columns(NamedTuple):
+    """Where in a line of a log the client, the time, the end of a session and a count stand."""
+
+    who: int
+    when: int
+    end: int | None = None
+    counted: int | None = None
+
+
+@part
+class Log:
+    """A client is there in a round if the log has it at any time of the round.
+
+    `log` is the path of a .csv file (.gz, .bz2 and .xz are fine) whose first line names its columns: a client and a
+    timestamp; a client and the start and end of a session; or a client, a day and a count, which is above 0 where
+    the client came. Columns are known by their names (client, hospital, device, …; timestamp, time, date, …; from
+    and to, start and end), or `client` names the first of them. Times are ISO 8601, in UTC unless they say
+    otherwise, or seconds since 1970. Or it is a list of (client, time) or (client, from, to).
+    A round is `round` long: "1d", "6h", "30min", "1w"; the first begins with the one that holds the first entry.
+    Clients are sorted by name and matched by name with those of the data. After the last round the first follows.
+    """
+
+    log: Sequence[Sequence[str | float]] | npt.NDArray[Any] | os.PathLike[str] | str
+    round: str = "1d"
+    client: str | None = None
+
+    def __post_init__(self) -> None:
+        seconds(self.round)
+        path = self.log if isinstance(self.log, str | os.PathLike) else None
+        rows = _given(self.log) if path is None else _read(Path(path), self.client)
+        require(len(rows) > 0, f"{path or 'log'}: must have at least one entry, got none")
+        keep(self, "log", np.array(rows))
+        self._table  # noqa: B018  # refuses a round that is too short
+
+    probs, rows = shares, replay
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The clients, in the order of the table's columns."""
+        return tuple(in_order(np.asarray(self.log)[:, 0].tolist()))
+
+    def recording(self, n: int | None = None) -> Mask:
+        """(rounds, n) who is there; all clients if n is left out."""
+        return of_width(self._table, n)
+
+    def ordered(self, names: Sequence[str]) -> "Log":
+        """The log of these clients in this order; the rounds are still those of the whole log."""
+        at = [self.names.index(name) for name in names]
+        made = Log(self.log, self.round)
+        keep(made, "names", tuple(names))
+        keep(made, "_table", self._table[:, at])
+        return made
+
+    @cached_property
+    def _table(self) -> Mask:
+        log, length = np.asarray(self.log), seconds(self.round)
+        start, end = log[:, 1].astype(np.float64), log[:, 2].astype(np.float64)
+        day = math.floor(start.min() / 86400) * 86400
+        zero = day + math.floor((start.min() - day) / length) * length
+        first = np.floor((start - zero) / length).astype(np.int64)
+        last = np.maximum(first, np.ceil((end - zero) / length).astype(np.int64) - 1)  # an end is not a presence
+        rounds, place = int(last.max()) + 1, {name: k for k, name in enumerate(self.names)}
+        size = rounds * len(place)
+        require(
+            size <= MOST, f"round = {self.round!r} makes {rounds} rounds of {len(place)} clients: take a longer one"
+        )
+        table = np.zeros((rounds, len(place)), np.bool_)
+        for name, a, b in zip(log[:, 0].tolist(), first.tolist(), last.tolist(), strict=True):
+            table[a : b + 1, place[name]] = True
+        return table
+
+
+def seconds(text: str) -> float:
+    """The length of `1d`, `6h` or `30min`."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|d|w)\s*", text)
+    length = float(found[1]) * UNITS[found[2]] if found else 0.0
+    require(length > 0, f'round must be a time such as "1d", "6h", "30min" or "1w", got {shown(text)}')
+    return length
+
+
+def is_log(header: Sequence[str]) -> bool:
+    """Whether a first line is that of a log: it names a client and a time, and no 0/1 table begins so."""
+    names = [_plain(cell) for cell in header]
+    who = any(_is(name, WHO) for name in names)
+    return who and any(_is(name, (*WHEN, *FROM)) for name in names) and "t_s" not in names
+
+
+def _plain(cell: str) -> str:
+    return cell.strip().lower().replace(" ", "_")
+
+
+def _is(name: str, words: Sequence[str]) -> bool:
+    """Whether a column is called by one of these words: `hospital`, `hospital_id`, `start_time`."""
+    pieces = name.removesuffix("_id").removesuffix("_name").removesuffix("_time").removesuffix("_date")
+    return name in words or pieces in words
+
+
+def _columns(header: Sequence[str], client: str | None, path: Path) -> Columns:
+    """The columns of a log, guessed from its first line."""
+    names = [_plain(cell) for cell in header]
+
+    def first(words: Sequence[str]) -> int | None:
+        return next((k for k, name in enumerate(names) if k != who and _is(name, words)), None)
+
+    who: int | None = None
+    if client is not None:
+        who = [*header].index(known(client, dict.fromkeys(header), f"{path}: column"))
+    else:
+        who = first(WHO)
+    when, start, end, count = (first(words) for words in (WHEN, FROM, TO, COUNT))
+    when = start if start is not None and end is not None else when
+    ok = who is not None and when is not None
+    told = "a client and a timestamp, a client, from and to, or a client, a date and a count"
+    require(ok, f"{path} must have columns for {told}, got {', '.join(header)}")
+    assert who is not None
+    assert when is not None
+    return Columns(who, when, end if start is not None else None, count if start is None else None)
+
+
+def _read(path: Path, client: str | None) -> list[tuple[str, float, float]]:
+    """(client, from, to) of every entry of a log; a moment begins and ends at the same time."""
+    with reading(path, "presence log"), open_text(path) as file:
+        lines = csv.reader(file)
+        header = next(lines, [])
+        columns = _columns(header, client, path)
+        return list(_entries(lines, columns, len(header), path))
+
+
+def _entries(lines: Any, columns: Columns, width: int, path: Path) -> Iterator[tuple[str, float, float]]:
+    for cells in lines:
+        if not any(cell.strip() for cell in cells):
+            continue
+        where = f"{path}, line {lines.line_num}"
+        require(len(cells) == width, f"{where}: {len(cells)} entries, the first line has {width}")
+        if columns.counted is not None and not _count(cells[columns.counted], where):
+            continue
+        start = _time(cells[columns.when], where)
+        end = start if columns.end is None else _time(cells[columns.end], where)
+        name = cells[columns.who].strip()
+        require(name != "", f"{where}: the entry names no client")
+        require(
+            end >= start,
+            f"{where}: {name} leaves before it comes: {cells[columns.when]} to {cells[columns.end or 0]}",
+        )
+        yield name, start, end
+
+
+def _count(cell: str, where: str) -> float:
+    try:
+        return float(cell or 0)
+    except ValueError:
+        raise BadInput(f"{where}: the count must be a number, got {shown(cell)}") from None
+
+
+def _time(cell: str | float, where: str) -> float:
+    """Seconds since 1970; what names no zone is in UTC."""
+    text = str(cell).strip()
+    try:
+        number = float(text)
+        return number / 1000 if number > 1e11 else number  # some count milliseconds
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"{where}: a time must be such as {EXAMPLES}, got {shown(cell)}") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _given(rows: Any) -> list[tuple[str, float, float]]:
+    """The same of a list of (client, time) or (client, from, to)."""
+    found = []
+    for k, row in enumerate(rows, 1):
+        ok = isinstance(row, tuple | list | np.ndarray) and len(row) in (2, 3)
+        require(ok, f"log: entry {k} must be (client, time) or (client, from, to), got {shown(row)}")
+        start, end = (_time(cell, f"log, entry {k}") for cell in (row[1], row[-1]))
+        require(end >= start, f"log, entry {k}: {row[0]} leaves before it comes")
+        found.append((str(row[0]), start, end))
+    return found

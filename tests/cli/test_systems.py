@@ -1,0 +1,79 @@
+"""The command line on systems that lack something: macOS, Windows, a machine without torch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedstale.core import BadInput
+from fedstale.flower.federation.ops import processes
+from tests.cli.commands import COMMAND, QUADRATIC
+from tests.lab.arena.small_suite import TOML
+from tests.lab.papers.small_figure import small_figure
+
+MACOS = """
+import os, sys
+for name in ("sched_getaffinity", "sched_setaffinity", "memfd_create"):
+    delattr(os, name) if hasattr(os, name) else None
+def refuse(event, what):
+    if event in ("open", "os.listdir", "os.scandir") and str(what[0]).startswith("/proc"):
+        raise FileNotFoundError(2, "No such file or directory", what[0])
+sys.addaudithook(refuse)
+"""
+WITHOUT = "import sys; sys.modules[{!r}] = None"
+SENTENCES = {
+    "torch": "fedstale: this needs PyTorch, which is not installed; `pip install torch` installs it\n",
+    "fcntl": "fedstale: fedstale stores runs on Linux and macOS, on Windows inside WSL: no fcntl here\n",
+}
+
+
+def started(folder: Path, system: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """A command in a Python, and in workers, that begin with this code."""
+    (folder / "sitecustomize.py").write_text(system)
+    given = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"}
+    return subprocess.run([*COMMAND, *map(str, words)], env=given, cwd=folder, capture_output=True, text=True)
+
+
+def test_commands_do_without_what_macos_lacks(tmp_path: Path) -> None:
+    files = {"try.toml": QUADRATIC, "small.toml": TOML, "figure.toml": small_figure(engine="serial", rounds=20)}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    for command in (
+        ["--help"],
+        ["run", "try.toml", "-c", "rounds=5", "-c", "engine=pool"],
+        ["report", "runs"],
+        ["reproduce", "figure.toml", "--scale", "smoke", "--seeds", "1"],
+        ["arena", "run", "small.toml", "--size", "smoke"],
+    ):
+        done = started(tmp_path, MACOS, *command)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="this system has no /proc")
+def test_the_system_of_these_tests_has_neither(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(MACOS)
+    look = "import os; print(hasattr(os, 'sched_getaffinity'), os.path.exists('/proc')); open('/proc/self/stat')"
+    given = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", look], env=given, capture_output=True, text=True)
+    assert done.stdout.split()[0] == "False"
+    assert "No such file or directory: '/proc/self/stat'" in done.stderr
+
+
+@pytest.mark.parametrize("missing", SENTENCES)
+def test_what_is_missing_is_said_in_a_sentence_and_the_rest_works(missing: str, tmp_path: Path) -> None:
+    (tmp_path / "try.toml").write_text(QUADRATIC)
+    (tmp_path / "trace.csv").write_text("1,0\n0,1\n1,1\n1,0\n")
+    for command in (["--help"], ["list"], ["inspect", "trace.csv"]):
+        done = started(tmp_path, WITHOUT.format(missing), *command)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+    needs = ["run", "demo" if missing == "torch" else "try.toml"]
+    done = started(tmp_path, WITHOUT.format(missing), *needs)
+    assert (done.returncode, done.stderr) == (2, SENTENCES[missing])
+
+
+def test_a_federation_needs_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    with pytest.raises(BadInput, match="a federation needs Linux: this system has no /proc"):
+        processes.started(os.getpid())

@@ -1,0 +1,153 @@
+"""Timelines: rounds against a simulation written out by hand, and what holds for every pace."""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedstale.clock import Buffer, Clock, Constant, Devices, Load, Lognormal, Pace, Rounds, Row, Ticks
+from fedstale.core import BadInput, Participation
+from fedstale.participation import Bernoulli, Events, Trace
+
+PACES = (Rounds(), Rounds(ask=4, need=3), Rounds(deadline=6.0), Buffer(3, 5), Buffer(1, 2), Ticks(4.0, 6))
+
+
+def rows(clock: Clock, who: Participation, n: int, steps: int, seed: int = 1) -> list[Row]:
+    return list(islice(clock.rows(who, n, Load(np.full(n, 5), 100, 10), seed), steps))
+
+
+def same(a: Sequence[Row], b: Sequence[Row]) -> bool:
+    return all(np.array_equal(x, y) for r, s in zip(a, b, strict=True) for x, y in zip(r, s, strict=True))
+
+
+def by_hand(table: Any, length: float, speeds: Any, need: int | None, deadline: float, steps: int) -> list[Any]:
+    """Synchronous rounds, one after the other: (who arrives, when it closes, how many trained in vain)."""
+    now, found = 0.0, []
+    here = lambda t, i: bool(table[int(t // length) % len(table)][i])  # noqa: E731
+    for _ in range(steps):
+        while not any(here(now, i) for i in range(len(speeds))):
+            now = (now // length + 1) * length
+        asked = [i for i in range(len(speeds)) if here(now, i)]
+        ends = {}  # when each arrives, or leaves
+        for i in asked:
+            end, edge = now + 5 / speeds[i], (now // length + 1) * length
+            while edge < end and here(edge, i):
+                edge += length
+            ends[i] = (min(end, edge), end <= edge)
+        came = sorted((end, i) for i, (end, ok) in ends.items() if ok)
+        close = max(end for end, _ in ends.values()) if need is None or len(came) < need else came[need - 1][0]
+        close = min(close, now + deadline)
+        heard = sorted(i for end, i in came[:need] if end <= close)
+        found.append((heard, close, len(asked) - len(heard)))
+        now = close
+    return found
+
+
+@pytest.mark.parametrize(("need", "deadline"), [(None, None), (3, None), (None, 7.0), (2, 9.0)])
+def test_rounds_are_those_of_a_simulation_by_hand(need: int | None, deadline: float | None) -> None:
+    rng = np.random.default_rng(3)
+    table, speeds = rng.random((40, 8)) < 0.6, rng.uniform(0.3, 2, 8)
+    clock = Clock(Rounds(None, need, deadline), Devices(speeds, jitter=0.0, in_order=True), round_seconds=5.5)
+    got = rows(clock, Trace(table), 8, 60)
+    due = by_hand(table, 5.5, speeds, need, deadline or np.inf, 60)
+    assert [r.clients.tolist() for r in got] == [heard for heard, _, _ in due]
+    assert [r.seconds for r in got] == pytest.approx([close for _, close, _ in due])
+    assert [r.lost for r in got] == [lost for _, _, lost in due]
+    assert all(r.bytes_down == 100 * (len(r.clients) + r.lost) for r in got)
+
+
+def test_rounds_as_long_as_a_row_are_the_rows_of_the_participation() -> None:
+    who = Bernoulli(0.5)
+    got = rows(Clock(Rounds(), Constant(2.0), round_seconds=2.0), who, 20, 50)
+    from fedstale.rng import stream
+
+    due = who.rows(20, stream(1, "participation"))
+    for t, (r, row) in enumerate(zip(got, due, strict=False), 1):
+        assert np.array_equal(r.clients, np.flatnonzero(row))
+        assert (r.seconds, r.lost, r.idle, len(r.versions)) == (2.0 * t, 0, 0.0, 0)
+        assert not r.ages.any()
+
+
+@given(st.sampled_from(PACES), st.integers(0, 10**6), st.floats(0.2, 1.0), st.floats(1.0, 40.0))
+@settings(max_examples=40, deadline=None)
+def test_what_holds_for_every_pace(pace: Pace, seed: int, p: float, length: float) -> None:
+    clock = Clock(pace, Lognormal(step_seconds=0.4), round_seconds=length)
+    got, again = (rows(clock, Bernoulli(p), 12, steps, seed) for steps in (30, 20))
+    assert same(got[:20], again)  # a longer timeline begins with a shorter one
+    assert all(a.seconds <= b.seconds for a, b in zip(got, got[1:], strict=False))
+    rule = pace.rule(12)
+    for t, r in enumerate(got):
+        assert (np.diff(r.clients) > 0).all()
+        assert (0 <= r.ages).all() and (r.ages <= t).all() and 0 <= r.idle <= 1
+        assert len(r.versions) <= rule.most and (r.versions <= t).all()
+        assert not (rule.together and r.ages.any())
+        if rule.arrivals is not None and not rule.together:
+            assert r.bytes_up == 10 * rule.arrivals
+    for t, r in enumerate(got[1:], 1):  # what is trained on was kept in every step between
+        for version in (t - r.ages[r.ages > 0]).tolist():
+            assert all(version in before.versions for before in got[version:t])
+
+
+def test_work_is_lost_with_the_client_and_an_update_replaced_by_a_newer_one() -> None:
+    away = rows(Clock(Rounds(), Devices([1.0, 0.2], jitter=0.0), round_seconds=6.0), Trace([[1, 1], [1, 0]]), 2, 4, 5)
+    assert sum(r.lost for r in away) > 0
+    twice = rows(Clock(Buffer(4, 2), Devices([1.0, 0.2], 1.0, 0.0, in_order=True), round_seconds=9.0),
+                 Bernoulli(1.0), 2, 5)  # fmt: skip
+    assert [r.lost for r in twice] == [3 if len(r.clients) == 1 else 2 for r in twice]
+
+
+def test_events_are_read_in_seconds_and_play_again() -> None:
+    on, off = "AVL_TRAIN", "UN_AVL"
+    events = [("a", "", 10, on), ("b", "", 15, on), ("a", "", 21, off), ("b", "", 40, off), ("c", "", 50, off)]
+    who = Events(events, round_seconds=5.0, clients=2)
+    got = rows(Clock(Rounds(), Constant(8.0)), who, 2, 4)
+    assert [(r.clients.tolist(), r.seconds, r.lost) for r in got] == [
+        ([0], 18.0, 0),  # a is there from 10, b only from 15
+        ([1], 26.0, 1),  # both are asked; a leaves at 21
+        ([1], 34.0, 0),
+        ([], 40.0, 1),
+    ]
+    assert rows(Clock(Rounds(), Constant(8.0)), who, 2, 5)[-1].seconds == 68.0  # 50 s later, from 60
+
+
+def test_a_timeline_is_replayed_from_its_file(tmp_path: Path) -> None:
+    clock = Clock(Buffer(3, 5), Lognormal(), round_seconds=30.0)
+    drawn = rows(clock, Bernoulli(0.7), 12, 40)
+    Clock.save(drawn, tmp_path / "timeline.csv")
+    replay = Clock(replay=tmp_path / "timeline.csv")
+    got = rows(replay, Bernoulli(0.1), 12, 40)
+    assert same([r[:7] for r in got], [r[:7] for r in drawn])  # type: ignore[arg-type]
+    for a, b in zip(got, drawn, strict=True):
+        assert {*a.versions.tolist()} <= {*b.versions.tolist()}
+    assert replay == Clock(replay=np.asarray(replay.replay)) and not replay.waits(12)
+    with pytest.raises(BadInput, match="has 40 steps"):
+        rows(replay, Bernoulli(0.1), 12, 41)
+    with pytest.raises(BadInput, match="has a client 11; there are 5"):
+        rows(replay, Bernoulli(0.1), 5, 1)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(BadInput, match="need must be at most ask, 3, got 4"):
+        Rounds(ask=3, need=4)
+    with pytest.raises(BadInput, match="Bernoulli knows no seconds: the clock needs round_seconds"):
+        rows(Clock(), Bernoulli(0.5), 3, 1)
+    with pytest.raises(BadInput, match="must be speeds above 0"):
+        Devices([1.0, 0.0])
+    with pytest.raises(BadInput, match="no update has arrived"):
+        rows(Clock(Buffer(1, 1), Constant(9.0), round_seconds=1.0), Trace([[1, 0], [0, 1]]), 2, 1)
+
+
+def test_arrivals_are_unbiased_for_independent_ones() -> None:
+    """Σ_S a_i/p_i Δ_i over many timelines, of clients that toss a coin for every tick: |z| < 4 for each."""
+    n, p, draws = 6, np.array([0.1, 0.2, 0.4, 0.6, 0.8, 1.0]), 300
+    clock = Clock(Ticks(1.0, n), Constant(1.0), round_seconds=1.0)
+    here = [np.bincount(np.concatenate([r.clients for r in rows(clock, Bernoulli(p), n, 20, seed)]), minlength=n)
+            for seed in range(draws)]  # fmt: skip
+    counts, total = np.sum(here, axis=0), 20 * draws
+    z = (counts / p - total) / np.sqrt(np.maximum(total * (1 - p) / p, 1e-9))
+    assert (np.abs(z) < 4).all()

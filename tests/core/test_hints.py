@@ -1,0 +1,46 @@
+"""Type hints: an alias is opened wherever it stands, as numpy's own are from Python 3.12 on."""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from typing_extensions import TypeAliasType
+
+from fedstale.core.hints import alternatives, fits, words
+
+A, B = TypeVar("A"), TypeVar("B")
+NUMBERS = TypeAliasType("NUMBERS", npt.ArrayLike)
+RATE = TypeAliasType("RATE", float | None)
+LABEL = TypeAliasType("LABEL", RATE | str)
+SWAPPED: Any = TypeAliasType("SWAPPED", tuple[B, A], type_params=(A, B))
+TABLE: Any = TypeAliasType("TABLE", np.ndarray[Any, np.dtype[A]], type_params=(A,))
+
+
+@pytest.mark.parametrize("array", [npt.ArrayLike, NUMBERS], ids=["numpy", "alias"])
+def test_an_array_is_a_number_or_an_array_of_numbers_alone_and_in_a_union(array: Any) -> None:
+    for hint in (array, array | None, array | Literal["local"]):
+        assert [fits(hint, good) for good in (1, 0.5, [1.0, 2.0], np.ones(2))] == [True] * 4
+        assert not any(fits(hint, bad) for bad in ("x", True, {}, [1.0, "x"]))
+    assert fits(array | Literal["local"], "local")
+    assert not fits(array | str, "x")  # numpy's hint has texts, and Python 3.11 cannot tell this one from it
+    assert words(array | Literal["local"] | None) == "a number, an array of numbers or 'local'"
+
+
+@pytest.mark.parametrize("hint", [int, str, float | None, Callable[[int], npt.ArrayLike], tuple[float, ...], dict])
+def test_nothing_else_is_taken_for_an_array(hint: Any) -> None:
+    assert not fits(hint, np.ones(2))
+    assert "array" not in words(hint)
+
+
+def test_aliases_are_opened_inside_each_other_and_with_their_own_parameters() -> None:
+    assert alternatives(LABEL) == [float, type(None), str]
+    assert words(LABEL) == "a number or a text"
+    assert fits(LABEL, None)
+    assert not fits(LABEL, [1.0])
+    assert fits(SWAPPED[int, str], ("a", 1))
+    assert not fits(SWAPPED[int, str], (1, "a"))
+    assert fits(SWAPPED, (1, "a"))  # no parameters: anything
+    assert fits(TABLE[np.float64], np.ones(2))
+    assert not fits(TABLE[np.float64], [1.0])
