@@ -60,7 +60,19 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     # Flower
     "flower/federation": BASE | PLAY | {"memory", "lab", "lab/runs"},
     "flower": PARTS | {"defence", "flower/federation", "registry", "simulate", "lab/runs"},
-    "cli": {"core", "simulate", "registry", "theory", "lab", "lab/runs", "lab/papers", "lab/advise", "lab/arena"}
+    "cli": {
+        "core",
+        "simulate",
+        "registry",
+        "theory",
+        "privacy",
+        "strategies",
+        "lab",
+        "lab/runs",
+        "lab/papers",
+        "lab/advise",
+        "lab/arena",
+    }
     | {"view/plots", "view/page", "view/live", "view/terminal", "view/trackers", "flower/federation"},
     "__main__": {"cli"},
 }

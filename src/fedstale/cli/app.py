@@ -31,6 +31,7 @@ COMMANDS = {  # name → module in this folder and its function, or its Typer ap
     "export": "export:export",
     "inspect": "inspect:inspect",
     "advise": "advise:advise",
+    "privacy": "privacy:privacy",
     "reproduce": "reproduce:reproduce",
     "arena": "arena:app",
     "federation": "federation:app",
