@@ -125,10 +125,10 @@ RECIPES = Names("algorithm", {
     "fedavg": Recipe("fedavg"),
     "unbiased": Recipe("unbiased"),
     "fedstale": Recipe("fedstale", {"beta": 0.5}),
-    "auto": Recipe("self-tuning", about="FedStale that tunes itself: β learned online, averaged memory, "
-                                        "clipping with error feedback."),
-    "auto-unbiased": Recipe("self-tuning", {"gain": 0.5, "clip": None, "residual_decay": 0.0},
-                            about="FedStale that tunes itself and stays unbiased: no clip."),
+    "auto": Recipe("self-tuning", about="FedStale that tunes itself: absent clients are predicted from a memory "
+                                        "that is shrunk towards the mean."),
+    "auto-unbiased": Recipe("self-tuning", {"gain": 0.5, "unbiased": True},
+                            about="FedStale that tunes itself and stays unbiased."),
     "fedvarp": Recipe("fedstale", {"beta": 1.0}, about="FedVARP made unbiased: FedStale with the whole memory."),
     "fedvarp-original": Recipe("fedvarp-original"),
     "mifa": Recipe("mifa"),

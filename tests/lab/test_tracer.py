@@ -70,7 +70,7 @@ def test_a_tracer_selects_and_drifts_only_if_its_strategy_does() -> None:
 
 
 def test_the_self_tuning_rule_leaves_nobody_behind() -> None:
-    """A clipped correction gives a rare client less than a_i at first, and error feedback returns most of it."""
+    """A rare client is not believed to stand for all that is absent, and still has most of its weight."""
     weights = realised(fs.recipe("auto").strategy, 0.3, 1000).mean(axis=0)
     assert weights[:3] == pytest.approx(np.full(3, 1 / 6), abs=0.01)
     assert (weights[3:] > 0.12).all()
