@@ -439,7 +439,7 @@ def test_nonsense_gives_one_sentence(tmp_path: Path, words: list[str], sentence:
 def test_without_plotly_one_sentence_says_how_to_get_it(runs: Path, tmp_path: Path) -> None:
     code = "import sys; sys.modules['plotly'] = None; from fedstale.__main__ import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "report", str(runs)], capture_output=True, text=True, cwd=tmp_path, timeout=120
+        [sys.executable, "-c", code, "report", str(runs)], capture_output=True, text=True, cwd=tmp_path, timeout=600
     )
     assert done.returncode == 2
     assert done.stderr == "fedstale: the report needs plotly: pip install 'fedstale[report]'\n"
