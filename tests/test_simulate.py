@@ -28,7 +28,7 @@ from fedstale.core import (
 from fedstale.engines import Serial
 from fedstale.estimators import Intervals, Known
 from fedstale.evaluation import evaluate
-from fedstale.participation import Bernoulli, TwoGroups
+from fedstale.participation import Bernoulli, Cyclic, TwoGroups
 from fedstale.rng import stream
 from fedstale.servers import Adam, Momentum, Sgd
 from fedstale.simulate import Diverged, Run, play, simulate, together
@@ -261,8 +261,24 @@ def test_a_round_in_which_all_are_refused_stops_the_run() -> None:
     engine = Recording(bad=dict.fromkeys(range(5), ("updates", np.nan)))
     with pytest.raises(Diverged, match=r"round 1: .*not finite"):
         list(simulate(engine, FedAvg(), Bernoulli(1.0), rounds=2))
-    (s, _) = simulate(engine, FedAvg(), Bernoulli([0, 0, 1, 0, 0]), rounds=2)  # one client may be ill
+    s = next(simulate(engine, FedAvg(), Bernoulli([0, 0, 1, 0, 0]), rounds=2))  # one client may be ill
     assert s.refused.tolist() == [2]
+
+
+def test_a_run_whose_updates_are_refused_one_by_one_stops() -> None:
+    engine = Recording(bad=dict.fromkeys(range(5), ("updates", np.nan)))
+    seen = simulate(engine, FedAvg(), Cyclic(5, 1, 4), rounds=30)
+    assert [s.t for s in islice(seen, 9)] == [*range(1, 10)]
+    with pytest.raises(Diverged, match="round 10: the last 10 updates are not finite"):
+        next(seen)
+
+
+def test_a_run_in_which_no_update_is_ever_used_does_not_return_its_start() -> None:
+    engine = Recording(bad=dict.fromkeys(range(5), ("updates", np.nan)))
+    with pytest.raises(Diverged, match="round 3: no update was used in any round, 3 were refused"):
+        list(simulate(engine, FedAvg(), Cyclic(5, 1, 4), rounds=3))
+    some = Recording(bad=dict.fromkeys(range(4), ("updates", np.nan)))
+    assert len(list(simulate(some, FedAvg(), Cyclic(5, 1, 4), rounds=30))) == 30, "one in five is used"
 
 
 @settings(max_examples=25)

@@ -22,6 +22,7 @@ def show(
 ) -> None:
     """Show the configuration, the environment and the result of one run."""
     folder = find(run, out)
+    require(not folder.damage, folder.damage)
     if decisions:
         kinds = (".png", ".pdf", ".svg")
         require(decisions.suffix in kinds, f"--decisions must end in {', '.join(kinds)}, got {decisions}")
@@ -34,7 +35,7 @@ def show(
     if format == Format.json:
         print_json(parts | {"last": metrics[-1] if metrics else None})
         return
-    state = "finished" if result else f"interrupted at round {len(metrics)} of {config['rounds']}"
+    state = "finished" if result else f"interrupted at round {len(metrics)} of {config.get('rounds')}"
     print(f"{folder.path.name}: {state}")
     for title, part in parts.items():
         if part:

@@ -96,9 +96,10 @@ def execute(
     """
     anew = again and not resume
     known = [] if anew else [why for p in planned if (why := diverged(p)) and not p.folder.finished]
-    stages = [[p for p in warmups(planned) if anew or not p.folder.finished]]
+    stages = [[p for p in warmups(planned) if anew or not _whole(p)]]
     stages += [[p for p in planned if anew or not ended(p)]]
     waiting = [p for stage in stages for p in stage]
+    _warn_of_damage(waiting, anew)
     folders = {p.folder for p in waiting}
     finished = [p for p in planned if p.folder not in folders and p.folder.finished]
     yield from (Progress(p, p.config["rounds"], {}, p.folder.result(), reused=True) for p in finished)
@@ -126,8 +127,20 @@ def diverged(p: Planned) -> str | None:
 
 
 def ended(p: Planned) -> bool:
-    """Whether a run is finished or known to diverge."""
-    return p.folder.finished or diverged(p) is not None
+    """Whether a run is finished, with files as it has written them, or known to diverge."""
+    return _whole(p) or (diverged(p) is not None and not p.folder.finished)
+
+
+def _whole(p: Planned) -> bool:
+    return p.folder.finished and not p.folder.damage
+
+
+def _warn_of_damage(waiting: Sequence[Planned], anew: bool) -> None:
+    """Say which finished runs are computed again because a file of them is damaged."""
+    for p in waiting:
+        if not anew and (p.folder.path / "result.json").exists():
+            why = p.folder.damage or f"{p.folder.path}/result.json cannot be read"
+            warnings.warn(f"{why}; {p.folder.path.name} starts again from round 1", stacklevel=3)
 
 
 def require_resumable(waiting: Sequence[Planned]) -> None:

@@ -206,7 +206,7 @@ class Recorder:
             "seconds": round(seconds, 3),
             "rounds_per_second": round((checkpoint.t - self.start.t) / max(seconds, 1e-9), 2),
         }
-        write_json(self.folder.path / "result.json", result)
+        self.folder.save_result(result)
         if not self.keep:
             self.folder.drop_checkpoint()
         return result

@@ -56,6 +56,7 @@ from fedstale.estimators import Known
 from fedstale.rng import stream
 from fedstale.servers import Sgd
 
+STREAK = 10  # refused updates in a row after which a run cannot go on
 Play = Generator[Job | Snapshot, Reply | None, None]  # yields a job, is sent its reply, yields a snapshot, …
 
 
@@ -64,7 +65,7 @@ class Interrupted(Exception):
 
 
 class Diverged(ArithmeticError):
-    """The step, the parameters or all updates of a round are not finite: the run cannot go on."""
+    """The step, the parameters or all updates of a round, or of the last ones, are not finite: it cannot go on."""
 
 
 class Run(NamedTuple):
@@ -263,6 +264,11 @@ def _play(run: Run, now: Checkpoint) -> Play:
     starting, last, unheard = starts_clients(strategy), needs_last_gradient(strategy), trains_unheard(strategy)
     mixes = estimator if isinstance(estimator, EstimatesMixing) else None
     rows = islice(participation.rows(n, stream(seed, "participation")), now.t, None)
+    streak, lost, used = (
+        0,
+        0,
+        now.t > 0,
+    )  # refused updates since one was kept, all of them, and whether one was used
 
     for t in range(now.t + 1, rounds + 1):
         params, available = now.params, _present(rows, n, t)
@@ -290,8 +296,10 @@ def _play(run: Run, now: Checkpoint) -> Play:
         heard, finite = arrived.any(axis=1), _finite(reply, len(trained), d, now.buffers)
         keep = slice(None) if (heard & finite).all() else heard & finite  # a slice copies nothing
         clients, losses, refused = trained[keep], reply.losses[keep], trained[heard & ~finite]
-        if len(refused) > 1 and len(clients) == 0:
-            raise Diverged(f"round {t}: all updates are not finite; a smaller learning rate may help")
+        streak = 0 if len(clients) else streak + len(refused)
+        if (len(refused) > 1 and len(clients) == 0) or streak >= STREAK:
+            which = "all" if streak == len(refused) else f"the last {streak}"
+            raise Diverged(f"round {t}: {which} updates are not finite; a smaller learning rate may help")
         work = reply.work and reply.work.of(keep)
         r = Round(t, params, clients, reply.updates[keep], arrived[keep], losses, weights, probs, work)
         r = r if reply.gradients is None else r._replace(gradients=reply.gradients[keep])
@@ -302,6 +310,11 @@ def _play(run: Run, now: Checkpoint) -> Play:
         now, r, buffers, lies = screened(defence, strategy, now._replace(channel=link), r, buffers)
         step, now = close_round(strategy, server, estimator, now, r, idle, buffers)
         refused = np.sort(np.append(refused, [*lies])) if lies else refused
+        used, lost = used or len(r.clients) > 0, lost + len(refused)
+        if t == rounds and lost and not used:
+            raise Diverged(
+                f"round {t}: no update was used in any round, {lost} were refused; see what clients send"
+            )
         yield Snapshot(t, now.params, step, available, chosen, r.clients, refused, r.losses, probs, now)
 
 

@@ -6,7 +6,7 @@ METRICS says how: its label, unit and direction, and its place among the others.
 
 import math
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 OBJECTIVE = "objective"  # F(w) = Σ a_i F_i(w): learning rates are chosen, and rules ranked, by the least of it
 WINDOWS = {"final": "last round", "last10": "mean of the last 10", "best": "best round"}  # what a result keeps
@@ -77,6 +77,19 @@ ROUND_KEYS = (  # of a line, not evaluated
     "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
     "heard", "not_selected", "lost", "excluded", "beta", "weights",
 )  # fmt: skip
+IDS, NUMBERS, NUMBER, COUNT = (
+    (list, int),
+    (list, int, float, type(None)),
+    (None, int, float, type(None)),
+    (None, int),
+)
+NAMES: dict[str, tuple[Any, ...]] = {  # what a value of a line is: a list or not, and of which types
+    **dict.fromkeys((m.name for m in METRICS), NUMBER),
+    **dict.fromkeys(("heard_weight", "train_loss", "step_norm", "beta"), NUMBER),
+    **dict.fromkeys(("round", "available", "participants", "refused"), COUNT),
+    **dict.fromkeys(("heard", "not_selected", "lost", "excluded"), IDS),
+    **dict.fromkeys(("staleness", "weights"), NUMBERS),
+}
 RESULT_KEYS = ("rounds", "refused", "stopped", "evaluated_clients", "fingerprint", "seconds",
                "rounds_per_second")  # of a result  # fmt: skip
 

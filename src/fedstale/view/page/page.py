@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedstale.core import BadInput
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import LISTED, TRACED, metric
-from fedstale.lab.runs.query import Setting, clients, tuned
+from fedstale.lab.runs.query import Setting, client_values, clients, tuned
 from fedstale.view.page import beta_map, markup, tables
 from fedstale.view.page.clients import alike, heard_weight, realised, served, staleness, visited
 from fedstale.view.page.plots import BETA, KEYS, Plot, curves
@@ -118,7 +118,7 @@ def _not_drawn(s: Setting, running: Collection[Path]) -> list[str]:
 
 
 def _not_served(lines: Lines, n: int) -> str:
-    known = lines.group.runs[0].folder.clients()
+    known = client_values(lines.group.runs[0].folder)
     if n > LISTED:
         return f"that is done up to {LISTED} clients, and here there are {n}."
     again = "run it again with `fedstale run FILE --again`."
