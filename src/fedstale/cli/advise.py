@@ -159,7 +159,8 @@ def of_file(path: Path, changes: list[str], clients_first: bool, weights: Floats
     require(path.exists(), f"there is no file or folder {path}; advise needs {SOURCES}")
     here = evidence.read_trace(path, changes, clients_first)
     require(bool(here.any()), f"{path} has {len(here)} rounds with nobody there; nothing can be said of it")
-    return evidence.of_table(path.name, here, weights)
+    names = () if clients_first else evidence.read_names(path, here.shape[1])
+    return evidence.of_table(path.name, here, weights)._replace(names=names)
 
 
 def replay(e: Evidence) -> dict[str, Any]:

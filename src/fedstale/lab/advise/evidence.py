@@ -42,6 +42,7 @@ class Evidence(NamedTuple):
     believed: Floats | None = None  # (n,) p̂_i of the run's estimator
     known: bool = True  # whether training will know the p_i
     notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the clients, where the recording has them
 
 
 def of_probs(p: Floats, weights: Floats | None) -> Evidence:
@@ -170,6 +171,16 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> M
     part: Any = build({"kind": kind, catalogue.RECORDINGS[kind]: str(path), **settings}, PARTICIPATION, kind)
     table: Mask = part.recording()
     return table.T if clients_first else table
+
+
+def read_names(path: Path, n: int) -> tuple[str, ...]:
+    """The names of the clients in the header of a table, one column each; none if it has no such header."""
+    if ".csv" not in path.suffixes[-2:]:
+        return ()
+    with open_text(path) as file:
+        cells = [cell.strip() for cell in next(csv.reader(file), [])]
+    named = cells[len(cells) - n :] if len(cells) in (n, n + 1) else []
+    return () if any(cell == "" or cell.replace(".", "", 1).isdecimal() for cell in named) else tuple(named)
 
 
 def _recording_kind(path: Path, settings: dict[str, Any]) -> str:

@@ -58,6 +58,11 @@ class Measures(NamedTuple):
     arrival: float | None  # mean chance that an update gets through
     availability: float  # least chance that a client is there to send one
     misjudged: Extreme | None  # largest ratio between what the estimator believes and what was recorded
+    names: tuple[str, ...] = ()  # of the clients, if they have any
+
+    def name(self, client: int) -> str:
+        """A client's name, or its number."""
+        return self.names[client] if self.names else str(client)
 
 
 def measure(everybody: Evidence) -> Measures:
@@ -88,6 +93,7 @@ def measure(everybody: Evidence) -> Measures:
         round_distance=round_distance(e, realised), dispersion=dispersion(e),
         arrival=None if e.arrival is None else float(e.arrival.mean()),
         availability=float((p if e.arrival is None else p / e.arrival).min()), misjudged=misjudged(e, come),
+        names=everybody.names,
     )  # fmt: skip
 
 
