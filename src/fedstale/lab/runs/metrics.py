@@ -75,9 +75,9 @@ METRICS = (
 )
 ROUND_KEYS = (  # of a line, not evaluated
     "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
-    "heard", "not_selected", "lost", "excluded", "beta", "weights",
+    "heard", "not_selected", "lost", "excluded", "beta", "weights", "warnings",
 )  # fmt: skip
-RESULT_KEYS = ("rounds", "refused", "stopped", "evaluated_clients", "fingerprint", "seconds",
+RESULT_KEYS = ("rounds", "refused", "warnings", "stopped", "evaluated_clients", "fingerprint", "seconds",
                "rounds_per_second")  # of a result  # fmt: skip
 
 
