@@ -70,6 +70,9 @@ def test_a_p_that_contradicts_who_was_heard(tmp_path: Path) -> None:
     run = played(tmp_path, algorithms=["unbiased"], estimator=told, **rest)
     visits = sum(3 in line["heard"] for line in run.metrics()[:39])
     assert said(run)["p"] == f"client 3 was heard in {visits} of 39 rounds, but its p is taken to be 0.9"
+    never = rest | {"participation": {"kind": "bernoulli", "p": [0.9, 0.9, 0.9, 1e-9]}}
+    learnt = played(tmp_path, algorithms=["unbiased"], estimator="intervals", **never)
+    assert said(learnt) == {}, "before the first visit p̂ is 1, and nothing is divided by it"
     assert said(played(tmp_path, algorithms=["fedavg"], estimator=told, **rest)) == {}, "FedAvg divides by nothing"
 
 

@@ -90,7 +90,7 @@ def judged(s: Snapshot, heard: Sequence[Sequence[int]]) -> dict[str, str]:
     expected = rounds * p
     sure = np.abs(visits - expected) > SURE * np.sqrt(np.maximum(expected * (1 - p), 1.0))
     ratio = (visits + 1) / (expected + 1)
-    far = sure & ((ratio > OFTEN) | (ratio < 1 / OFTEN))
+    far = sure & (visits > 0) & ((ratio > OFTEN) | (ratio < 1 / OFTEN))  # nobody divides by the p of the others
     if not far.any():
         return {}
     i = int(np.argmax(far * np.abs(np.log(ratio))))
