@@ -248,7 +248,7 @@ def _advance(active: list[Recorder], stop: Callable[[], bool]) -> Iterator[Progr
         if r.over(r.start.t):  # it was killed between its last round and its result
             yield Progress(r.planned, r.start.t, {}, r.finish(r.start))
     going = [r for r in active if not r.over(r.start.t)]
-    plays = [play(r.run, r.start) for r in going]
+    plays = [r.concerns.listening(play(r.run, r.start)) for r in going]
     for snapshots in together(active[0].run.engine, plays):
         for k, s in snapshots.items():
             yield _diverged(going[k], s) if isinstance(s, Diverged) else _recorded(going[k], s)

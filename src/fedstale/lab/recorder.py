@@ -32,6 +32,7 @@ from fedstale.core import (
 from fedstale.core.names import names_of
 from fedstale.evaluation import evaluate, per_client
 from fedstale.lab.cadence import LAST, cadence, evaluation_task
+from fedstale.lab.concerns import Concerns
 from fedstale.lab.plan import Planned
 from fedstale.lab.runs import status
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
@@ -85,6 +86,7 @@ class Recorder:
             self.start = self.start._replace(params=before.params(), buffers=before.buffers())
             if self.start.clients is not None and (kept := before.client_states()):
                 self.start = self.start._replace(clients=kept)
+        self.concerns = Concerns(run.engine, run.strategy, self.task.n)
         self.stopping = Stopping(p.config)
         if self.stopping.asked:
             for line in p.folder.metrics()[: self.start.t]:
@@ -118,6 +120,8 @@ class Recorder:
         total = self.tally.weights if realised is None else self.tally.weights + realised
         self.tally = Tally(last, total, self.tally.refused + len(s.refused))
         line = self._line(s) | (self._evaluation(s, realised is not None) if self.due(s.t) else {})
+        if told := self.concerns.after(s, last, self._lines):
+            line["warnings"] = told
         self.stopping.see(line)
         self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         if time.monotonic() - self.saved_at >= self.seconds:
@@ -127,6 +131,11 @@ class Recorder:
             self.status.write(s.t)
             self.stop_asked = self.folder.stop_asked
         return line
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """The rounds so far."""
+        self.file.flush()
+        return self.folder.metrics()
 
     def over(self, t: int) -> bool:
         """Whether the run ends with round t, which is the latest."""
@@ -200,6 +209,7 @@ class Recorder:
         result = summary(lines) | {
             "rounds": checkpoint.t,
             "refused": self.tally.refused,
+            **({"warnings": told} if (told := warned(lines)) else {}),
             **({"stopped": self.stopping.why} if self.stopping.why else {}),
             "fingerprint": fingerprint(checkpoint.params),
             **({"evaluated_clients": self.cadence.clients} if self.cadence.clients else {}),
@@ -232,6 +242,14 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
         last = [line[name] for line in metrics[-LAST:] if name in line]
         found[name] = {"final": values[-1], "last10": float(np.mean(last)), "best": metric(name).best(values)}
     return found
+
+
+def warned(lines: list[dict[str, Any]]) -> list[str]:
+    """What was said of a run, each kind as it was said last."""
+    found: dict[str, str] = {}
+    for line in lines:
+        found |= line.get("warnings", {})
+    return list(found.values())
 
 
 def environment(command: str) -> dict[str, Any]:

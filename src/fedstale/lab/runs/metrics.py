@@ -75,7 +75,7 @@ METRICS = (
 )
 ROUND_KEYS = (  # of a line, not evaluated
     "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
-    "heard", "not_selected", "lost", "excluded", "beta", "weights",
+    "heard", "not_selected", "lost", "excluded", "beta", "weights", "warnings",
 )  # fmt: skip
 IDS, NUMBERS, NUMBER, COUNT = (
     (list, int),
@@ -89,8 +89,9 @@ NAMES: dict[str, tuple[Any, ...]] = {  # what a value of a line is: a list or no
     **dict.fromkeys(("round", "available", "participants", "refused"), COUNT),
     **dict.fromkeys(("heard", "not_selected", "lost", "excluded"), IDS),
     **dict.fromkeys(("staleness", "weights"), NUMBERS),
+    "warnings": (None, dict),
 }
-RESULT_KEYS = ("rounds", "refused", "stopped", "evaluated_clients", "fingerprint", "seconds",
+RESULT_KEYS = ("rounds", "refused", "warnings", "stopped", "evaluated_clients", "fingerprint", "seconds",
                "rounds_per_second")  # of a result  # fmt: skip
 
 
