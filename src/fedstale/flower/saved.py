@@ -10,7 +10,8 @@ import numpy as np
 from fedstale.core import BadInput, require
 from fedstale.defence import Defence
 from fedstale.flower.arrays import Layout, Slot, Values
-from fedstale.flower.population import Clients, Population, Rules
+from fedstale.flower.federation.state.server_state import Rules
+from fedstale.flower.population import Clients, Population, enter
 from fedstale.flower.training import Training
 from fedstale.lab.runs.codec import pack, unpack
 
@@ -50,18 +51,18 @@ def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) ->
     names, layout = tuple(about["names"]), Layout(tuple(slots))
     values = {s.name: np.array(state[f"model/{s.name}"]) for s in slots}
     params = layout.flat(values)
-    like = rules.enter(None, names, params).checkpoint
-    tree = (Clients.empty(len(names)), like)
+    fresh = enter(rules, None, names, params).state
+    like, tree = fresh.checkpoint, (Clients.empty(len(names)), fresh.checkpoint)
     clients, checkpoint = unpack(about["state"], tree, "state", lambda path: np.array(state[path]))
     if checkpoint.defence is None:  # saved before there was a defence
         checkpoint = checkpoint._replace(defence=like.defence)
-    return Training(Population(names, clients, checkpoint), layout, values)
+    return Training(Population(names, clients, fresh._replace(checkpoint=checkpoint)), layout, values)
 
 
 def _described(rules: Rules) -> str:
     """The parts without the settings that have their default: a later version may have more of them."""
     own = () if rules.defence == Defence() else (rules.defence or "no defence",)  # came later, and is on by default
-    return ", ".join(map(_settings, (rules.strategy, rules.estimator.estimator, rules.server, *own)))
+    return ", ".join(map(_settings, (rules.strategy, rules.plain, rules.server, *own)))
 
 
 def _settings(part: object) -> str:

@@ -19,7 +19,7 @@ from fedstale.core import BadInput, Estimator, Server, Strategy, require
 from fedstale.defence import Defence
 from fedstale.flower.arrays import BUFFERS, Layout, Values
 from fedstale.flower.identity import Identities
-from fedstale.flower.population import rules
+from fedstale.flower.population import forget, rules
 from fedstale.flower.replies import Asked, Keys, log, sound, unweighted, with_metrics
 from fedstale.flower.saved import load, save
 from fedstale.flower.training import Training, chosen, closed, opened
@@ -110,7 +110,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         """Log the rule and its estimator, and what FedAvg logs."""
         refuse_privacy_wrapper()
         log.info("\t├──> Rule: %s", self.rules.strategy)
-        log.info("\t│\t└──Estimator: %s, server: %s", self.rules.estimator.estimator, self.rules.server)
+        log.info("\t│\t└──Estimator: %s, server: %s", self.rules.plain, self.rules.server)
         super().summary()
 
     def configure_train(
@@ -187,7 +187,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         training = opened(self.rules, layout, population, arrays, [*names.values()])
         if self.forget_after is None:
             return training
-        return training._replace(population=self.rules.forget(training.population, self.forget_after))
+        return training._replace(population=forget(self.rules, training.population, self.forget_after))
 
     def _with_weights(self, replies: Iterable[Message]) -> list[Message]:
         """The replies, with equal weights if most of them tell none."""
