@@ -23,10 +23,11 @@ def save(training: Training, rules: Rules) -> dict[str, Values]:
     arrays: dict[str, Values] = {}
     population, layout, values = training
     shape = pack((population.clients, population.checkpoint), "state", arrays)
+    counts = pack(population.state.counts, "counts", arrays)
     arrays |= {f"model/{name}": x for name, x in values.items()}
     about = {
         "format": FORMAT, "rules": _described(rules), "slots": layout.slots, "names": population.names,
-        "state": shape,
+        "state": shape, "counts": counts,
     }  # fmt: skip
     return {"about": np.array(json.dumps(about))} | {name: np.array(x) for name, x in arrays.items()}
 
@@ -53,10 +54,12 @@ def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) ->
     params = layout.flat(values)
     fresh = enter(rules, None, names, params).state
     like, tree = fresh.checkpoint, (Clients.empty(len(names)), fresh.checkpoint)
-    clients, checkpoint = unpack(about["state"], tree, "state", lambda path: np.array(state[path]))
+    read = lambda path: np.array(state[path])  # noqa: E731
+    clients, checkpoint = unpack(about["state"], tree, "state", read)
     if checkpoint.defence is None:  # saved before there was a defence
         checkpoint = checkpoint._replace(defence=like.defence)
-    return Training(Population(names, clients, fresh._replace(checkpoint=checkpoint)), layout, values)
+    told = unpack(about["counts"], fresh.counts, "counts", read) if "counts" in about else fresh.counts
+    return Training(Population(names, clients, fresh._replace(checkpoint=checkpoint, counts=told)), layout, values)
 
 
 def _described(rules: Rules) -> str:
