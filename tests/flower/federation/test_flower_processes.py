@@ -28,6 +28,9 @@ def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls, isolated
             events.append(event.kind)
             if event == ("round", 1, ""):
                 processes.stop(s, "client-2")  # one goes, and the rounds go on
+                commands = [processes.command(pid) for pid in processes.family(s, "link" + processes.EXECUTOR)]
+                assert any("--token-file" in command for command in commands)  # which others can read
+                assert not any("--token" in command.replace("--token-file", "") for command in commands)
         lines = read_metrics(s.state)
         assert events.count("submitted") == 1
         assert lines[-1]["fingerprint"] == chaos.replayed(s)

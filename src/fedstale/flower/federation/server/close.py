@@ -1,5 +1,6 @@
-"""How a round of a federation closes: `simulate.close_round`, the counts of each client, and a line of metrics."""
+"""How a round closes: `simulate.close_round`, the counts of each client, and a line of metrics."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,31 @@ class RoundReplies(NamedTuple):
     late: tuple[int, ...] = ()  # clients that were still at work when enough others had answered
 
 
+class Closed(NamedTuple):
+    """A round that is closed."""
+
+    state: ServerState
+    round: Round  # without what the defence has refused
+    step: Array
+    refused: dict[int, str]  # position → why
+
+
+def play_out(
+    state: ServerState, rules: Rules, r: Round, idle: Ids, buffers: Floats | None = None,
+    weigh: Callable[[Mapping[int, str]], Array] | None = None,
+) -> Closed:  # fmt: skip
+    """Close a round with these updates, after the defence has judged them.
+
+    `idle` are the positions of clients that were online, but not asked to train. `weigh(refused)` tells the weights
+    again if the clients whose updates are refused have a say in them.
+    """
+    now, r, buffers, lies = screened(rules.defence, rules.strategy, state.checkpoint, r, buffers)
+    if lies and weigh is not None:
+        r = r._replace(weights=weigh(lies))
+    step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, idle, buffers)
+    return Closed(state._replace(checkpoint=after), r, step, lies)
+
+
 def close(
     state: ServerState, rules: Rules, local: Local, replies: RoundReplies
 ) -> tuple[ServerState, dict[str, Any]]:
@@ -37,12 +63,10 @@ def close(
     probs, m = rules.estimator.probs(now.belief), len(accepted)
     r = Round(t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m))
     buffers = None if now.buffers is None else _stacked([a.buffers for a in accepted], len(now.buffers))
-    now, r, buffers, lies = screened(rules.defence, rules.strategy, now, r, buffers)
+    state, r, step, lies = play_out(state, rules, r, replies.idle, buffers)
     named = {int(state.ids[k]): why for k, why in lies.items()}
     replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
-    step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, replies.idle, buffers)
-    state = state._replace(checkpoint=after)
-    _count(state, replies, r.clients)
+    count(state, replies.weights, replies.asked, r.clients, state.positions(replies.outcome.rejected))
     return state, _line(state, replies, r, step)
 
 
@@ -72,14 +96,15 @@ def _stacked(rows: list[Floats | None], b: int) -> Floats:
     return np.array(rows, np.float64).reshape(len(rows), b)
 
 
-def _count(state: ServerState, replies: RoundReplies, heard: Ids) -> None:
+def count(state: ServerState, weights: Array, asked: Ids, heard: Ids, rejected: Ids) -> None:
+    """Count a closed round for each client."""
     counts, now = state.counts, state.checkpoint
     counts.rounds[:] += 1
-    counts.asked[replies.asked] += 1
+    counts.asked[asked] += 1
     counts.heard[heard] += 1
-    counts.rejected[state.positions(replies.outcome.rejected)] += 1
+    counts.rejected[rejected] += 1
     counts.last[heard] = now.t
-    counts.target[:] += replies.weights
+    counts.target[:] += weights
     if isinstance(now.state, Traced):
         counts.realised[:] += now.state.weights
 
