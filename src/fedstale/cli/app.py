@@ -21,6 +21,7 @@ from fedstale.simulate import Diverged, Interrupted
 from fedstale.view.terminal.console import say
 
 COMMANDS = {  # name → module in this folder and its function, or its Typer app
+    "new": "new:new",
     "run": "run:run",
     "list": "list:list_names",
     "show": "show:show",
@@ -31,6 +32,7 @@ COMMANDS = {  # name → module in this folder and its function, or its Typer ap
     "export": "export:export",
     "inspect": "inspect:inspect",
     "advise": "advise:advise",
+    "diagnose": "diagnose:diagnose",
     "reproduce": "reproduce:reproduce",
     "arena": "arena:app",
     "federation": "federation:app",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fedstale.core import Engine, Local, Participation, Strategy, Task, known, require, shown
 from fedstale.defence import Defence, Liars
 from fedstale.engines import MODULES
-from fedstale.lab import schema
+from fedstale.lab import lineage, schema
 from fedstale.lab.build import make_participation
 from fedstale.lab.execute import Progress, Stop, execute
 from fedstale.lab.plan import Planned, plan_parts
@@ -119,6 +119,7 @@ def record(
     target: float | None = None,
     monitor: str | None = None,
     version: str = "",
+    start: str | Path | store.RunFolder | None = None,
     resume: bool = False,
     again: bool = False,
     checkpoint_seconds: float = 10.0,
@@ -128,6 +129,8 @@ def record(
     `folder` is a store, in which the run gets a folder of its own; `label` names the algorithm in tables. The
     other arguments are those of `fs.compare`. `list runs`, `show`, `report` and `compare` read the folder, and
     the run's metrics, parameters and result are in what is returned. A finished run is not played again.
+    `start` is the folder of another run of the same model: this one goes on after its last round, with the state
+    of each part that both share. With `resume` a finished run of fewer rounds goes on, to the same bits.
     """
     require(isinstance(run, Run), f"run must be fs.Run(engine, strategy, participation, rounds), got {shown(run)}")
     checked(run)
@@ -143,6 +146,9 @@ def record(
     }  # fmt: skip
     chosen = [Algorithm(label or _label(run.strategy), *parts)]
     experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder))
+    if start is not None:
+        before = start if isinstance(start, store.RunFolder) else store.RunFolder(Path(start))
+        planned = [lineage.forked(p, *lineage.source("", before)) for p in planned]
     _compute(partial(execute, experiment, planned, engine=run.engine, resume=resume, again=again,
                      command="fs.record(…)", checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
     return planned[0].folder

@@ -204,6 +204,8 @@ def _compute(
             for p in group:
                 stack.enter_context(p.folder.locked())
             active = [stack.enter_context(closing(record(p, runs[p.folder]))) for p in group]
+            for r in active:
+                say(r.note)
             for progress in _advance(active, stop):
                 diverged.append(progress) if isinstance(progress, str) else (yield progress)
     if diverged:

@@ -31,6 +31,7 @@ class Planned(NamedTuple):
     config: dict[str, Any]
     folder: store.RunFolder
     warmup: "Planned | None" = None  # the run whose end is this one's start
+    start: store.RunFolder | None = None  # another run that this one goes on from; see lineage
 
 
 def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:

@@ -31,13 +31,14 @@ from fedstale.core import (
 )
 from fedstale.core.names import names_of
 from fedstale.evaluation import evaluate, per_client
+from fedstale.lab import lineage
 from fedstale.lab.cadence import LAST, cadence, evaluation_task
 from fedstale.lab.concerns import Concerns
 from fedstale.lab.plan import Planned
 from fedstale.lab.runs import status
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
-from fedstale.lab.runs.store import fingerprint, write_json
+from fedstale.lab.runs.store import fingerprint, write_json, write_tree
 from fedstale.lab.spec import Table
 from fedstale.lab.stopping import Stopping
 from fedstale.lab.tracer import Traced
@@ -72,8 +73,10 @@ class Recorder:
         self.planned, self.run, self.folder, self.task = p, run, p.folder, run.engine.task
         self.seconds, self.keep = seconds, keep
         saved = self._load() if resume and p.folder.started else None
+        self.note = ""
         if saved is None:
             p.folder.clear()
+            saved, where = self._begun(resume, where)
         write_json(p.folder.path / "config.json", p.config)
         write_json(p.folder.path / "environment.json", where)
         if (names := names_of(self.task)) and self.task.n <= LISTED:
@@ -97,6 +100,18 @@ class Recorder:
         self.file: IO[bytes] = p.folder.open_metrics(self.start.t)
         self.status = status.Writer(p.folder, run.rounds, self.task.d, self.start.t)
         self.started_at = self.saved_at = time.monotonic()
+
+    def _begun(self, resume: bool, where: Table) -> tuple[Saved | None, Table]:
+        """What another run leaves to this one, if anything, and the environment with where it comes from."""
+        p = self.planned
+        begun = lineage.fork(p, first(self.run), self._empty()) if p.start else None
+        begun = lineage.go_on(p, self._empty()) if resume and begun is None else begun
+        if begun is None:
+            return None, where
+        self.note = begun.note
+        before = p.start or lineage.shorter(p)
+        known = {"continued": f"{before.path.name}@{begun.saved.checkpoint.t}"} if before and begun.saved else {}
+        return begun.saved, where | known
 
     def _empty(self) -> Saved:
         n = self.task.n
@@ -216,6 +231,9 @@ class Recorder:
             "seconds": round(seconds, 3),
             "rounds_per_second": round((checkpoint.t - self.start.t) / max(seconds, 1e-9), 2),
         }
+        in_files = any(self.folder.path.rglob("memory-*.rows"))  # the rows of a memory, which are dropped
+        if self.task.n * self.task.d <= lineage.SMALL and not in_files:
+            write_tree(self.folder.path / lineage.LAST, Saved(checkpoint, self.tally))
         self.folder.save_result(result)
         if not self.keep:
             self.folder.drop_checkpoint()

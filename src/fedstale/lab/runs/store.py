@@ -5,6 +5,7 @@
     STORE/RUN/environment.json     versions, machine, git state, command
     STORE/RUN/metrics.jsonl        one line per round, append-only, the same bytes however often interrupted
     STORE/RUN/checkpoint.npz       the latest checkpoint, while the run is not finished
+    STORE/RUN/last.npz             the last checkpoint of a finished run, if it is small, for longer runs and forks
     STORE/RUN/params.npy           the final parameters
     STORE/RUN/buffers.npy          the final buffers of a model whose buffers training changes
     STORE/RUN/states.npz           what clients keep at the end, if they keep anything (see client_states)
@@ -168,6 +169,7 @@ class RunFolder:
             "params.npy",
             "buffers.npy",
             "states.npz",
+            "last.npz",
             "metrics.jsonl",
             "status.json",
             "diverged.json",
