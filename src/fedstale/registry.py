@@ -120,6 +120,7 @@ STRATEGIES = Names("strategy", {
     "focus": strategies.FOCUS, "fedexp": strategies.FedExP,
     "fednova": strategies.FedNova, "power-of-choice": strategies.PowerOfChoice, "median": strategies.Median,
     "trimmed-mean": strategies.TrimmedMean, "krum": strategies.Krum, "norm-bound": strategies.NormBound,
+    "clipped": strategies.Clipped, "extrapolated": strategies.Extrapolated,
 }, ("init", "aggregate"))  # fmt: skip
 RECIPES = Names("algorithm", {
     "fedavg": Recipe("fedavg"),

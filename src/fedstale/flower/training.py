@@ -71,9 +71,9 @@ def closed(
     r = Round(
         before.checkpoint.t + 1, sent, positions, _updates(all_, sent), np.ones((len(all_), 1), np.bool_),
         population.clients.losses[positions].astype(np.float32), population.weights,
-        rules.estimator.probs(before.checkpoint.belief), _work(all_),
+        rules.estimator.probs(before.checkpoint.belief), _work(all_), idle=idle,
     )  # fmt: skip
-    state, r, _, refused = play_out(before.state, rules, r, idle, weigh=lambda refused: heard(refused).weights)
+    state, r, _, refused = play_out(before.state, rules, r, weigh=lambda refused: heard(refused).weights)
     population = heard(refused)
     good = [replies[k] for k in r.clients.tolist()]
     weights = population.clients.weights[r.clients].tolist()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Engine, Ids, Job, Reply, Snapshot, Strategy, divides, innermost, weighted_sum
+from fedstale.core import Engine, Ids, Job, Reply, Snapshot, Strategy, hooks_of, weighted_sum
 from fedstale.simulate.loop import Play
 
 LOOKS = (10, 40, 160, 640)  # rounds that are looked at
@@ -26,7 +26,7 @@ class Concerns:
     """Looks at the rounds of a run; `found` has, by kind, the sentences about the latest round."""
 
     def __init__(self, engine: Engine, strategy: Strategy, n: int) -> None:
-        self.engine, self.divides, self.n = engine, divides(innermost(strategy)), n
+        self.engine, self.divides, self.n = engine, hooks_of(strategy).inverse_weighting, n
         self.found: dict[str, str] = {}
         self.ratio = 1.0  # of the step to FedAvg's, in the latest round that was looked at
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale import engines
-from fedstale.core import Task, require
+from fedstale.core import Task, bound, require
 from fedstale.evaluation import evaluate
 from fedstale.lab.arena.records import learned
 from fedstale.lab.arena.suite import (
@@ -44,7 +44,7 @@ from fedstale.lab.spec import Table
 from fedstale.lab.sweep import Cell
 from fedstale.lab.tuning import Choice, Scores, Setting, choice, next_setting, survivors, with_servers
 from fedstale.rng import stream
-from fedstale.simulate import Run, bound, first
+from fedstale.simulate import Run, first
 from fedstale.simulate import checked as checked_run
 
 RECORD, SUITE, TIMES = "arena.json", "suite.json", "server-ms.csv"

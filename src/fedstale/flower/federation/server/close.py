@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Local, Round, Work
-from fedstale.defence import screened
 from fedstale.flower.federation.protocol.exchange import Outcome
 from fedstale.flower.federation.state.server_state import Rules, ServerState
 from fedstale.lab.runs.store import fingerprint
 from fedstale.lab.tracer import Traced
-from fedstale.simulate import close_round
+from fedstale.simulate import close_round, screen
 
 
 class RoundReplies(NamedTuple):
@@ -36,19 +35,17 @@ class Closed(NamedTuple):
 
 
 def play_out(
-    state: ServerState, rules: Rules, r: Round, idle: Ids, buffers: Floats | None = None,
-    weigh: Callable[[Mapping[int, str]], Array] | None = None,
-) -> Closed:  # fmt: skip
+    state: ServerState, rules: Rules, r: Round, weigh: Callable[[Mapping[int, str]], Array] | None = None
+) -> Closed:
     """Close a round with these updates, after the defence has judged them.
 
-    `idle` are the positions of clients that were online, but not asked to train. `weigh(refused)` tells the weights
-    again if the clients whose updates are refused have a say in them.
+    `weigh(refused)` tells the weights again if the clients whose updates are refused have a say in them.
     """
-    now, r, buffers, lies = screened(rules.defence, rules.strategy, state.checkpoint, r, buffers)
-    if lies and weigh is not None:
-        r = r._replace(weights=weigh(lies))
-    step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, idle, buffers)
-    return Closed(state._replace(checkpoint=after), r, step, lies)
+    now, r = screen(rules, state.checkpoint, r)
+    if r.refused and weigh is not None:
+        r = r._replace(weights=weigh(r.refused))
+    step, after = close_round(rules, now, r)
+    return Closed(state._replace(checkpoint=after), r, step, dict(r.refused))
 
 
 def close(
@@ -61,9 +58,12 @@ def close(
     updates = _gathered([a.update for a in accepted], len(now.params))
     losses = np.array([a.loss for a in accepted], np.float32)
     probs, m = rules.estimator.probs(now.belief), len(accepted)
-    r = Round(t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m))
     buffers = None if now.buffers is None else _stacked([a.buffers for a in accepted], len(now.buffers))
-    state, r, step, lies = play_out(state, rules, r, replies.idle, buffers)
+    r = Round(
+        t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m),
+        buffers=buffers, idle=replies.idle,
+    )  # fmt: skip
+    state, r, step, lies = play_out(state, rules, r)
     named = {int(state.ids[k]): why for k, why in lies.items()}
     replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
     count(state, replies.weights, replies.asked, r.clients, state.positions(replies.outcome.rejected))

@@ -17,7 +17,7 @@ from fedstale.core import (
     Server,
     State,
     Strategy,
-    selects,
+    hooks_of,
 )
 from fedstale.defence import Defence
 from fedstale.flower.federation.state.cohorts import Cohorts
@@ -93,10 +93,10 @@ class Rules(NamedTuple):
 
     def select(self, now: Checkpoint, available: Ids, losses: Array, weights: Array) -> tuple[Ids, State]:
         """Which of the available clients train, and the strategy's state after choosing: all, unless it selects."""
-        selecting = selects(self.strategy)
-        if selecting is None:
+        select = hooks_of(self.strategy).select
+        if select is None:
             return available, now.state
         estimator, none = self.estimator, np.zeros(len(weights), np.float32)
         mixing = estimator.mixing(now.belief) if isinstance(estimator, EstimatesMixing) else none
         a = Availability(now.t + 1, available, losses, weights, estimator.probs(now.belief), mixing)
-        return selecting.select(now.state, a)
+        return select(now.state, a)
