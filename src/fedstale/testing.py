@@ -251,7 +251,7 @@ def _steps(strategy: Strategy, script: list[Round], again: Copy, beside: Sequenc
 def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, State]:
     """One round, as the simulation plays it."""
     who, (n, d) = type(strategy).__name__, everybody.updates.shape
-    t, _, ids, updates, arrived, losses, weights, probs, work, gradients = everybody
+    t, _, ids, updates, arrived, losses, weights, probs, work, gradients, *_ = everybody
     available = ids
     if selecting := core.selects(strategy):
         mixing = np.linspace(0, 0.9, n).astype(np.float32)

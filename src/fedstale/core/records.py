@@ -83,6 +83,8 @@ class Round(NamedTuple):
     probs: Array  # (n,)   belief that a coordinate of client i's update is here
     work: Work | None = None  # how much each client heard from has trained, if the engine says so
     gradients: Array | None = None  # (m, d) of the last local step, if the strategy needs it
+    ages: Ids | None = None  # (m,) steps since the parameters that were sent; None without a clock
+    starts: Array | None = None  # (m, d) the parameters that each was sent, if any of them are not `params`
 
     def __repr__(self) -> str:
         return _brief(self)
@@ -93,7 +95,12 @@ class Round(NamedTuple):
             clients=self.clients[keep], updates=self.updates[keep], arrived=self.arrived[keep],
             losses=self.losses[keep], work=self.work and self.work.of(keep),
         )  # fmt: skip
-        return some if self.gradients is None else some._replace(gradients=self.gradients[keep])
+        more: dict[str, Any] = {"gradients": self.gradients, "ages": self.ages, "starts": self.starts}
+        return some._replace(**{name: rows[keep] for name, rows in more.items() if rows is not None})
+
+    def staleness(self) -> Ids:
+        """(m,) the ages of the updates; 0 without a clock."""
+        return np.zeros(len(self.clients), np.int64) if self.ages is None else self.ages
 
     def received(self) -> Array:
         """The updates with zeros where a coordinate did not arrive, whatever is stored there."""
@@ -164,6 +171,9 @@ class Checkpoint(NamedTuple):
     buffers: Floats | None = None  # (b,) the model's buffers that training changes: averaged, never stepped
     clients: Clients | None = None  # what each client keeps from round to round, if clients keep anything
     defence: State = None  # what the defence has seen of each client, if there is one
+    sent: Mapping[int, Array] | None = (
+        None  # with a clock: step → its parameters, as long as a client trains on them
+    )
 
     def __repr__(self) -> str:
         return _brief(self)
@@ -185,6 +195,12 @@ class Snapshot(NamedTuple):
     losses: Array  # (m,)
     probs: Array  # (n,)
     checkpoint: Checkpoint
+    bytes_up: int = 0  # of this round
+    bytes_down: int = 0
+    ages: Ids | None = None  # (m,) steps since the parameters that each client was sent; None without a clock
+    seconds: float | None = None  # since the beginning; None without a clock
+    lost: int = 0  # with a clock: trainings in vain since the step before
+    idle: float | None = None  # with a clock: share of the time that places for clients at work were empty
 
     def __repr__(self) -> str:
         return _brief(self)

@@ -5,8 +5,11 @@ from fedstale.strategies.amplified import Amplified
 from fedstale.strategies.amplified_scaffold import AmplifiedScaffold
 from fedstale.strategies.ca_fed import CAFed
 from fedstale.strategies.f3ast import F3AST
+from fedstale.strategies.fadas import FADAS
+from fedstale.strategies.fedasync import FedAsync
 from fedstale.strategies.fedavg import FedAvg
 from fedstale.strategies.fedawe import FedAWE
+from fedstale.strategies.fedbuff import FedBuff
 from fedstale.strategies.fedexp import FedExP
 from fedstale.strategies.fednova import FedNova
 from fedstale.strategies.fedpbc import FedPBC
@@ -28,6 +31,7 @@ from fedstale.strategies.waiting import Wait
 
 __all__ = [
     "F3AST",
+    "FADAS",
     "FOCUS",
     "MIFA",
     "UDMA",
@@ -36,7 +40,9 @@ __all__ = [
     "AmplifiedScaffold",
     "CAFed",
     "FedAWE",
+    "FedAsync",
     "FedAvg",
+    "FedBuff",
     "FedExP",
     "FedNova",
     "FedPBC",
