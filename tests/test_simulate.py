@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedstale.core import (
     Array,
     Availability,
     BadInput,
+    Hooks,
     Ids,
     Job,
     Local,
@@ -23,6 +25,7 @@ from fedstale.core import (
     Round,
     Snapshot,
     Strategy,
+    hooks_of,
     part,
 )
 from fedstale.engines import Serial
@@ -32,6 +35,7 @@ from fedstale.participation import Bernoulli, TwoGroups
 from fedstale.rng import stream
 from fedstale.servers import Adam, Momentum, Sgd
 from fedstale.simulate import Diverged, Run, play, simulate, together
+from fedstale.simulate.round import SMALL, finite_rows
 from fedstale.strategies import MIFA, CAFed, FedAvg, FedStale, FedVARP, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 
@@ -114,6 +118,9 @@ class Listening:
 
     strategy: Strategy
     rounds: list[Round] = field(default_factory=list)
+
+    def hooks(self) -> Hooks:
+        return hooks_of(self.strategy)
 
     def init(self, n: int, d: int) -> object:
         return self.strategy.init(n, d)
@@ -369,6 +376,25 @@ def test_rounds_hold_what_arrived() -> None:
         assert set(s.clients) == {i for i in range(5) if i in reached[s.t - 1] and wanted[i].any()}
     assert any(not r.arrived.all() for r in rule.rounds)
     assert sum(map(len, reached)) > sum(len(s.clients) for s in seen)  # of some, nothing arrived
+
+
+class Watched(np.ndarray):
+    """Updates that refuse a product: BLAS would compute it with all the threads of the machine."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **how: Any) -> Any:
+        assert ufunc not in (np.matmul, np.vecdot), ufunc
+        plain = [x.view(np.ndarray) if isinstance(x, Watched) else x for x in given]
+        return getattr(ufunc, method)(*plain, **how)
+
+
+def test_finite_updates_are_told_without_a_product() -> None:
+    rows = np.full((5, 4), np.finfo(np.float32).max, np.float32)  # finite, but no sum of them is
+    rows[1, 2], rows[2, 0], rows[3, 3] = np.nan, np.inf, -np.inf
+    assert finite_rows(rows.view(Watched)).tolist() == [True, False, False, False, True]
+    many = np.repeat(rows, 1 << 17, axis=1)  # too many for one look
+    assert many.size > SMALL
+    assert finite_rows(many.view(Watched)).tolist() == [True, False, False, False, True]
+    assert finite_rows(rows[:0]).tolist() == []
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])

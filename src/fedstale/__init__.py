@@ -36,11 +36,11 @@ from fedstale.strategies import *  # noqa: F403
 from fedstale.tasks.quadratic import Quadratic
 
 from fedstale.core import (  # isort: skip
-    Array, Availability, BadInput, BindsTask, Checkpoint, Clients, Closes, CountsSamples, DescribesModel,
-    DividesByProbability, DrawsByRound, Drifts, EstimatesMixing, ExplainsItself, Floats, Forgets, HasBeta,
-    HasBuffers, HasClusters, HasDevice, HasExcluded, HasOptima, HasPoint, HasSlots, Ids, Job, KeepsOwn, Local, Mask,
-    Mixes, NarrowsEvaluation, NeedsLastGradient, Reply, Round, RunsLoops, SavesItself, Schedule, ScoresClients,
-    Selects, Snapshot, StartsClients, StepsTogether, WarmsUp, WithTruth, Work, Workload, Wraps, part,
+    Array, Availability, BadInput, Checkpoint, Clients, Closes, CountsSamples, DescribesModel, DrawsByRound,
+    EstimatesMixing, ExplainsItself, Floats, HasBeta, HasBuffers, HasClusters, HasDevice, HasExcluded, HasOptima,
+    HasSlots, Hooks, Ids, Job, KeepsOwn, Local, Mask, Mixes, NarrowsEvaluation, Reply, Round, RunsLoops,
+    SavesItself, Schedule, ScoresClients, Snapshot, StepsTogether, WarmsUp, WithTruth, Work, Workload, Wrapped,
+    hooks_of, part,
 )  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
@@ -92,19 +92,18 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
 }
 
 __all__ = [  # and all names of the rooms below
-    "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "BindsTask", "Checkpoint",
-    "Clients", "Clock", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
-    "DividesByProbability", "DrawsByRound", "Drifts", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18",
-    "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats", "Forgets", "HasBeta", "HasBuffers",
-    "HasClusters", "HasDevice", "HasExcluded", "HasOptima", "HasPoint", "HasSlots", "Ids", "Int8", "Intervals",
-    "Job", "KeepsOwn", "Known", "Liars", "Local", "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation",
-    "NeedsLastGradient", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder",
-    "RunsLoops", "SavesItself", "Schedule", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split",
-    "StartsClients", "StepDecay", "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup",
-    "WithTruth", "Work", "Workload", "Wraps", "Yogi", "clock", "compare", "data", "early_exit_task", "engine",
-    "evaluate", "execute", "fed_cis", "image_task", "log_runs", "metrics", "models", "part", "plan", "play", "plot",
-    "read_experiment", "recipe", "record", "registry", "runs", "simulate", "stream", "synthetic", "testing",
-    "theory", "together",
+    "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "Checkpoint", "Clients",
+    "Clock", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
+    "DrawsByRound", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself",
+    "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasOptima",
+    "HasSlots", "Hooks", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known", "Liars", "Local", "Mask", "Memory",
+    "Mixes", "Momentum", "NarrowsEvaluation", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round",
+    "Run", "RunFolder", "RunsLoops", "SavesItself", "Schedule", "ScoresClients", "Serial", "Sgd", "Snapshot",
+    "Split", "StepDecay", "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup",
+    "WithTruth", "Work", "Workload", "Wrapped", "Yogi", "clock", "compare", "data", "early_exit_task", "engine",
+    "evaluate", "execute", "fed_cis", "hooks_of", "image_task", "log_runs", "metrics", "models", "part", "plan",
+    "play", "plot", "read_experiment", "recipe", "record", "registry", "runs", "simulate", "stream", "synthetic",
+    "testing", "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__
@@ -119,6 +118,8 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # else a type checker would believe in every name
 
     def __getattr__(name: str) -> Any:
+        if name in moved.ABILITIES:
+            return moved.old_ability(name)
         if name not in ON_FIRST_USE:
             raise AttributeError(f"module 'fedstale' has no attribute {name!r}")
         home, _, attribute = ON_FIRST_USE[name].partition(":")

@@ -114,6 +114,7 @@ STRATEGIES = Names("strategy", {
     "fednova": strategies.FedNova, "power-of-choice": strategies.PowerOfChoice, "median": strategies.Median,
     "trimmed-mean": strategies.TrimmedMean, "krum": strategies.Krum, "norm-bound": strategies.NormBound,
     "fedbuff": strategies.FedBuff, "fedasync": strategies.FedAsync, "fadas": strategies.FADAS,
+    "clipped": strategies.Clipped, "extrapolated": strategies.Extrapolated,
 }, ("init", "aggregate"))  # fmt: skip
 RECIPES = Names("algorithm", {
     "fedavg": Recipe("fedavg"),

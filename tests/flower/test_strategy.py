@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp.strategy import FedAvg
 
 import fedstale as fs
-from fedstale.core import BadInput, selects
+from fedstale.core import BadInput, hooks_of
 from fedstale.engines import Serial
 from fedstale.flower import FedStale, Uneven
 from fedstale.registry import RECIPES, recipe
@@ -16,7 +16,7 @@ from tests.flower.direct import LOCAL, TASK, D, Direct, N, away, quadratic, repl
 
 ELSEWHERE = {"scaffold", "amplified-scaffold", "fedawe", "fedpbc", "focus"}  # they change what clients do
 POSSIBLE = [name for name in RECIPES if name not in ELSEWHERE]
-PLAIN = [name for name in POSSIBLE if not selects(recipe(name).strategy)]
+PLAIN = [name for name in POSSIBLE if not hooks_of(recipe(name).strategy).select]
 
 
 def trained(strategy, grid, rounds, **settings):

@@ -13,8 +13,8 @@ from fedstale.core.local import Floats, Ids, Local, Work
 from fedstale.core.parts import BadInput
 
 __all__ = [
-    "NEW", "Array", "Availability", "Belief", "Checkpoint", "Clients", "Floats", "Ids", "Job", "Mask", "Reply",
-    "Round", "Snapshot", "State", "Streams", "weighted_sum",
+    "NEW", "NOBODY", "Array", "Availability", "Belief", "Checkpoint", "Clients", "Floats", "Ids", "Job", "Mask",
+    "Reply", "Round", "Snapshot", "State", "Streams", "weighted_sum",
 ]  # fmt: skip
 
 Array = npt.NDArray[np.float32]
@@ -24,6 +24,7 @@ Belief = Any  # the same, of an estimator
 Streams = Callable[..., np.random.Generator]  # names -> a generator; see fedstale.rng
 
 
+NOBODY: Ids = np.zeros(0, np.int64)
 NEW = -1  # in Clients, the number of a client that has not trained yet
 
 
@@ -83,20 +84,28 @@ class Round(NamedTuple):
     probs: Array  # (n,)   belief that a coordinate of client i's update is here
     work: Work | None = None  # how much each client heard from has trained, if the engine says so
     gradients: Array | None = None  # (m, d) of the last local step, if the strategy needs it
+    buffers: Floats | None = None  # (m, b) of the clients' models, if these have any
+    idle: Ids = NOBODY  # who was available and not chosen: the estimator counts them as heard
+    refused: Mapping[int, str] = {}  # client → why its update is not among these
     ages: Ids | None = None  # (m,) steps since the parameters that were sent; None without a clock
     starts: Array | None = None  # (m, d) the parameters that each was sent, if any of them are not `params`
 
     def __repr__(self) -> str:
         return _brief(self)
 
-    def of(self, keep: Mask) -> "Round":
+    def of(self, keep: Mask | Ids) -> "Round":
         """The round with these of its m clients alone."""
-        some = self._replace(
-            clients=self.clients[keep], updates=self.updates[keep], arrived=self.arrived[keep],
-            losses=self.losses[keep], work=self.work and self.work.of(keep),
+        t, params, clients, updates, arrived, losses, weights, probs, work, gradients, buffers, idle, refused = (
+            self[:13]
+        )
+        sent = Reply(updates, losses, work, buffers, None, gradients).of(keep)
+        clients, arrived = clients[keep], arrived[keep]
+        ages = None if self.ages is None else self.ages[keep]
+        starts = None if self.starts is None else self.starts[keep]
+        return Round(
+            t, params, clients, sent.updates, arrived, sent.losses, weights, probs, sent.work, sent.gradients,
+            sent.buffers, idle, refused, ages, starts,
         )  # fmt: skip
-        more: dict[str, Any] = {"gradients": self.gradients, "ages": self.ages, "starts": self.starts}
-        return some._replace(**{name: rows[keep] for name, rows in more.items() if rows is not None})
 
     def staleness(self) -> Ids:
         """(m,) the ages of the updates; 0 without a clock."""
@@ -157,6 +166,18 @@ class Reply(NamedTuple):
     buffers: Floats | None = None  # (m, b) after training, of a task that HasBuffers
     states: Mapping[int, State] | None = None  # what the clients keep for later rounds, by client
     gradients: Array | None = None  # (m, d) of the last local step, if the job asks for it
+
+    def of(self, keep: Mask | Ids | slice) -> "Reply":
+        """What these of the m clients send; `states` are by client, those of all."""
+        updates, losses, work, buffers, states, gradients = self
+        return Reply(
+            updates[keep],
+            losses[keep],
+            work and work.of(keep),
+            None if buffers is None else buffers[keep],
+            states,
+            None if gradients is None else gradients[keep],
+        )
 
 
 class Checkpoint(NamedTuple):

@@ -15,10 +15,9 @@ from fedstale.core import (
     Server,
     Strategy,
     WithTruth,
-    drifts,
-    needs_last_gradient,
+    hooks_of,
+    layers,
     require,
-    starts_clients,
 )
 from fedstale.defence import Defence
 from fedstale.estimators import Intervals
@@ -126,11 +125,12 @@ def rules(
     )
     for name, value in (("strategy", rule), ("estimator", belief), ("server", server)):
         require_kind(name, value)
-    ok = drifts(rule) is None and starts_clients(rule) is None and not needs_last_gradient(rule)
+    hooks = hooks_of(rule)
+    ok = not (hooks.drift or hooks.starts or hooks.needs_last_gradient)
     require(ok, f"{rule} changes how clients train, which a strategy of Flower cannot: choose another rule")
     ok = not (isinstance(belief, WithTruth) and belief.needs_truth)
     require(ok, "the estimator Known() needs p, one probability per client: a federation does not know them")
-    ok = not (isinstance(rule, KeepsMemory) and rule.memory.folder is not None)
+    ok = not any(isinstance(part, KeepsMemory) and part.memory.folder is not None for part in layers(rule))
     require(ok, f"the memory of a Flower strategy is in RAM: it must have no folder, got {rule}")
     if defence is not None:
         require_kind("defence", defence)

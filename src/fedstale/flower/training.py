@@ -7,12 +7,11 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fedstale import core
-from fedstale.core import Availability, BadInput, Ids, Round, Work, selects
-from fedstale.defence import screened
+from fedstale.core import Availability, BadInput, Ids, Round, Work, hooks_of
 from fedstale.flower.arrays import Layout, Values, averaged
 from fedstale.flower.population import Population, Rules
 from fedstale.flower.replies import Checked
-from fedstale.simulate import close_round
+from fedstale.simulate import close_round, screen
 
 
 class Training(NamedTuple):
@@ -49,14 +48,14 @@ def opened(
 
 def chosen(rules: Rules, population: Population, available: Ids) -> tuple[Population, Ids]:
     """Which of the available clients train: all, unless the rule selects, by the losses that they told last."""
-    selecting = selects(rules.strategy)
-    if selecting is None:
+    select = hooks_of(rules.strategy).select
+    if select is None:
         return population, available
     now, estimator = population.checkpoint, rules.estimator
     losses = population.clients.losses[available].astype(np.float32)
     probs, mixing = estimator.probs(now.belief), estimator.mixing(now.belief)
     a = Availability(now.t + 1, available, losses, population.weights, probs, mixing)
-    train, state = selecting.select(now.state, a)
+    train, state = select(now.state, a)
     return population._replace(checkpoint=now._replace(state=state)), train
 
 
@@ -73,13 +72,13 @@ def closed(
     r = Round(
         before.checkpoint.t + 1, sent, positions, _updates(all_, sent), np.ones((len(all_), 1), np.bool_),
         population.clients.losses[positions].astype(np.float32), population.weights,
-        rules.estimator.probs(before.checkpoint.belief), _work(all_),
+        rules.estimator.probs(before.checkpoint.belief), _work(all_), idle=idle,
     )  # fmt: skip
-    now, r, _, refused = screened(rules.defence, rules.strategy, before.checkpoint, r)
-    if refused:  # what they say of themselves does not count either
+    now, r = screen(rules, before.checkpoint, r)
+    if refused := dict(r.refused):  # what they say of themselves does not count either
         population = _heard(rules, before, {k: reply for k, reply in replies.items() if k not in refused})
         r = r._replace(weights=population.weights)
-    _, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, idle)
+    _, after = close_round(rules, now, r)
     good = [replies[k] for k in r.clients.tolist()]
     weights = population.clients.weights[r.clients].tolist()
     means = {s.name: averaged(s, [g.values[s.name] for g in good], weights) for s in layout.buffers if good}

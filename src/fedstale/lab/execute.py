@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from fedstale import core, engines
-from fedstale.core import Engine, Local, Snapshot, Strategy, Task, known, require
+from fedstale.core import Engine, Local, Snapshot, Strategy, Task, bound, known, rebuilt, require
 from fedstale.evaluation import evaluate
 from fedstale.lab.build import make_task
 from fedstale.lab.cadence import cadence, evaluation_task
@@ -29,7 +29,7 @@ from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import make_defence, make_liars
 from fedstale.lab.tracer import Tracer, traceable
 from fedstale.memory import KeepsMemory
-from fedstale.simulate import Diverged, Interrupted, Run, bound, checked, first, play, together
+from fedstale.simulate import Diverged, Interrupted, Run, checked, first, play, together
 
 
 class Stop:
@@ -207,7 +207,11 @@ def _checked_evaluation(run: Run, config: Mapping[str, Any]) -> str:
 
 
 def _run(p: Planned, engine: Engine) -> Run:
-    a, rounds, strategy = p.algorithm, p.config["rounds"], _at_home(p.algorithm.strategy, p.folder.path)
+    a, rounds, strategy = (
+        p.algorithm,
+        p.config["rounds"],
+        rebuilt(p.algorithm.strategy, partial(_at_home, p.folder.path)),
+    )
     strategy = bound(strategy, engine.task)
     strategy = Tracer(strategy) if engine.task.n <= TRACED and traceable(strategy) else strategy
     against = make_defence(p.config.get("defence", False)), make_liars(p.config.get("liars"))
@@ -216,7 +220,7 @@ def _run(p: Planned, engine: Engine) -> Run:
     )
 
 
-def _at_home(strategy: Strategy, folder: Path) -> Strategy:
+def _at_home(folder: Path, strategy: Strategy) -> Strategy:
     """The strategy with the files of its memory, if it has any, in the folder of the run."""
     if not isinstance(strategy, KeepsMemory) or strategy.memory.folder is None:
         return strategy

@@ -22,11 +22,11 @@ from fedstale.core import (
     DescribesModel,
     HasBeta,
     HasExcluded,
-    HasPoint,
+    HasInner,
     Ids,
     Snapshot,
     Task,
-    innermost,
+    hooks_of,
     require,
 )
 from fedstale.evaluation import evaluate, per_client
@@ -146,7 +146,9 @@ class Recorder:
             "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
             "staleness": [float(q) for q in stale],
         }
-        state = s.checkpoint.state.inner if isinstance(s.checkpoint.state, Traced) else s.checkpoint.state
+        state = s.checkpoint.state
+        while isinstance(state, HasInner):
+            state = state.inner
         if isinstance(state, HasBeta):
             line["beta"] = state.beta
         if self.task.n <= LISTED:
@@ -161,10 +163,8 @@ class Recorder:
 
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:
         values: dict[str, Any] = {key: float(value) for key, value in evaluate(self.evaluated, s).items()}
-        rule, state = innermost(self.run.strategy), s.checkpoint.state
-        if isinstance(rule, HasPoint):
-            point = rule.point(state.inner if traced else state, s.params)
-            own = evaluate(self.evaluated, s.checkpoint._replace(params=point))
+        if point := hooks_of(self.run.strategy).point:
+            own = evaluate(self.evaluated, s.checkpoint._replace(params=point(s.checkpoint.state, s.params)))
             values |= {f"own_{key}": float(value) for key, value in own.items()}
         if traced:
             values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]

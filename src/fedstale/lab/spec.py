@@ -20,8 +20,9 @@ from fedstale.participation.profiles import Profile
 Table = dict[str, Any]
 Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
 NESTED: Mapping[Any, registry.Names] = {
-    core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS, Coding: registry.MEMORIES,
-    core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS, Profile: registry.PROFILES,
+    core.Strategy: registry.STRATEGIES, core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS,
+    Coding: registry.MEMORIES, core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS,
+    Profile: registry.PROFILES,
 }  # by type hint  # fmt: skip
 LOCAL_ALWAYS = ("lr", "steps", "batch", "decay", "prox")  # in every run's key
 AMOUNTS = {"steps", "epochs", "work"}  # one of them says how much a client trains
@@ -110,14 +111,19 @@ def _local(local: Table, own: Table, where: str) -> Local:
 def _recipe(entry: Table, where: str) -> registry.Recipe:
     """The recipe that an entry names, or one of the strategy alone."""
     require("kind" in entry, f"{where} is missing; known: {', '.join(registry.RECIPES)}")
-    kind = entry["kind"]
-    if isinstance(kind, str) and registry.OWN.fullmatch(kind):
-        return registry.Recipe(kind)
-    asks = kind == "fedstale" and entry.get("beta") == "auto"
-    require(not asks, f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)')
-    known(kind, {**registry.RECIPES, **registry.STRATEGIES}, where)
-    found: registry.Recipe = registry.RECIPES.get(kind) or registry.Recipe(kind)
-    return found
+    kind, found = entry["kind"], registry.Recipe(entry["kind"])
+    if not (isinstance(kind, str) and registry.OWN.fullmatch(kind)):
+        asks = kind == "fedstale" and entry.get("beta") == "auto"
+        require(
+            not asks, f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)'
+        )
+        known(kind, {**registry.RECIPES, **registry.STRATEGIES}, where)
+        found = registry.RECIPES.get(kind, found)
+    if "strategy" not in entry:
+        return found
+    inside = where.removesuffix("kind") + "strategy"
+    inner = _recipe(as_table(entry["strategy"], inside), f"{inside}.kind")  # whose estimator is the wrapper's, too
+    return found._replace(estimator_spec=found.estimator_spec or inner.estimator_spec)
 
 
 def as_table(spec: object, where: str) -> Table:
@@ -133,6 +139,9 @@ def build(spec: object, names: registry.Names, where: str) -> Any:
     if dataclasses.is_dataclass(spec):
         return spec
     settings = as_table(spec, where)
+    if names is registry.STRATEGIES and "kind" in settings:
+        named = _recipe(settings, f"{where}.kind")
+        settings = {**named.settings, **settings, "kind": named.kind}
     require("kind" in settings, f"{where}.kind is missing; known: {', '.join(names)}")
     return make(names.find(settings.pop("kind"), f"{where}.kind"), settings, where)
 

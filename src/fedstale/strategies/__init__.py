@@ -1,9 +1,11 @@
-"""Server rules, one paper per file."""
+"""Server rules, one paper per file; Clipped and Extrapolated wrap any other."""
 
 from fedstale.strategies.adafed import AdaFed
 from fedstale.strategies.amplified import Amplified
 from fedstale.strategies.amplified_scaffold import AmplifiedScaffold
 from fedstale.strategies.ca_fed import CAFed
+from fedstale.strategies.clipped import Clipped
+from fedstale.strategies.extrapolated import Extrapolated
 from fedstale.strategies.f3ast import F3AST
 from fedstale.strategies.fadas import FADAS
 from fedstale.strategies.fedasync import FedAsync
@@ -39,6 +41,8 @@ __all__ = [
     "Amplified",
     "AmplifiedScaffold",
     "CAFed",
+    "Clipped",
+    "Extrapolated",
     "FedAWE",
     "FedAsync",
     "FedAvg",

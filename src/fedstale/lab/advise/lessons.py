@@ -16,22 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import (
-    Drifts,
-    Floats,
-    Selects,
-    StartsClients,
-    TrainsUnheard,
-    kept_at_clients,
-    known,
-    needs_last_gradient,
-    require,
-)
+from fedstale.core import Floats, hooks_of, known, require
 from fedstale.lab.advise.measures import Measures
 from fedstale.memory import KeepsMemory
 from fedstale.registry import RECIPES, recipe
 
 FEATURES = ("bias", "noise", "stretches", "turns", "visits", "known")
+SERVER_SIDE = {"forget", "inverse_weighting", "point"}  # hooks that ask nothing of a client
 LUCK = 1.5  # times the bias that chance alone shows in a recording, up to which it may be that
 WIDTH = 1.0  # of the weights, in deviations of a feature over the cells
 FAR = math.log(
@@ -111,9 +102,7 @@ def plain(rules: Iterable[str], *, memory: bool = True) -> list[str]:
     found = []
     for name in rules:
         strategy = recipe(name).strategy
-        changed = isinstance(strategy, Drifts | StartsClients | TrainsUnheard | Selects)
-        changed = changed or needs_last_gradient(strategy) or bool(kept_at_clients(strategy))
-        if not changed and (memory or not isinstance(strategy, KeepsMemory)):
+        if hooks_of(strategy).used() <= SERVER_SIDE and (memory or not isinstance(strategy, KeepsMemory)):
             found.append(name)
     return found
 

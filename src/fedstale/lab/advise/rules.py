@@ -6,7 +6,7 @@ Two cases need no evidence; in all others the arena decides (`lessons`). The thr
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fedstale.core import divides
+from fedstale.core import hooks_of
 from fedstale.lab.advise.lessons import Expected, Lesson, expected, features, likeness, plain, read
 from fedstale.lab.advise.measures import VISITS, Measures
 from fedstale.memory import KeepsMemory
@@ -102,7 +102,7 @@ def _entry(name: str, m: Measures, known: bool) -> dict[str, Any]:
     if name == "amplified":
         entry |= {"period": m.cycle, "factor": AMPLIFY}
     strategy = recipe(name).strategy
-    if divides(strategy) and not known and not recipe(name).estimator_spec:
+    if hooks_of(strategy).inverse_weighting and not known and not recipe(name).estimator_spec:
         entry["estimator"] = dict(LEARNT)
     if isinstance(strategy, KeepsMemory) and (rows := memory(m)):
         entry["memory"] = rows

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Local, Round, Work
-from fedstale.defence import screened
 from fedstale.flower.federation.protocol.exchange import Outcome
 from fedstale.flower.federation.state.server_state import Rules, ServerState
 from fedstale.lab.runs.store import fingerprint
 from fedstale.lab.tracer import Traced
-from fedstale.simulate import close_round
+from fedstale.simulate import close_round, screen
 
 
 class RoundReplies(NamedTuple):
@@ -35,12 +34,15 @@ def close(
     updates = _gathered([a.update for a in accepted], len(now.params))
     losses = np.array([a.loss for a in accepted], np.float32)
     probs, m = rules.estimator.probs(now.belief), len(accepted)
-    r = Round(t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m))
     buffers = None if now.buffers is None else _stacked([a.buffers for a in accepted], len(now.buffers))
-    now, r, buffers, lies = screened(rules.defence, rules.strategy, now, r, buffers)
-    named = {int(state.ids[k]): why for k, why in lies.items()}
+    r = Round(
+        t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m),
+        buffers=buffers, idle=replies.idle,
+    )  # fmt: skip
+    now, r = screen(rules, now, r)
+    named = {int(state.ids[k]): why for k, why in r.refused.items()}
     replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
-    step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, replies.idle, buffers)
+    step, after = close_round(rules, now, r)
     state = state._replace(checkpoint=after)
     _count(state, replies, r.clients)
     return state, _line(state, replies, r, step)
