@@ -13,8 +13,9 @@ All public names are here. `import fedstale` loads numpy only; a name that needs
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedstale import channels, data, fed_cis, participation, registry, strategies, testing, theory
+from fedstale import channels, clock, data, fed_cis, participation, registry, strategies, testing, theory
 from fedstale.channels import *  # noqa: F403
+from fedstale.clock import Clock
 from fedstale.core import moved, protocols
 from fedstale.core.protocols import *  # noqa: F403
 from fedstale.defence import Defence, Liars
@@ -92,17 +93,17 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
 
 __all__ = [  # and all names of the rooms below
     "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "Checkpoint", "Clients",
-    "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged", "DrawsByRound",
-    "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself", "Float16",
-    "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasOptima",
+    "Clock", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
+    "DrawsByRound", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself",
+    "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasOptima",
     "HasSlots", "Hooks", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known", "Liars", "Local", "Mask", "Memory",
     "Mixes", "Momentum", "NarrowsEvaluation", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round",
     "Run", "RunFolder", "RunsLoops", "SavesItself", "Schedule", "ScoresClients", "Serial", "Sgd", "Snapshot",
     "Split", "StepDecay", "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup",
-    "WithTruth", "Work", "Workload", "Wrapped", "Yogi", "compare", "data", "early_exit_task", "engine", "evaluate",
-    "execute", "fed_cis", "hooks_of", "image_task", "log_runs", "metrics", "models", "part", "plan", "play", "plot",
-    "read_experiment", "recipe", "record", "registry", "runs", "simulate", "stream", "synthetic", "testing",
-    "theory", "together",
+    "WithTruth", "Work", "Workload", "Wrapped", "Yogi", "clock", "compare", "data", "early_exit_task", "engine",
+    "evaluate", "execute", "fed_cis", "hooks_of", "image_task", "log_runs", "metrics", "models", "part", "plan",
+    "play", "plot", "read_experiment", "recipe", "record", "registry", "runs", "simulate", "stream", "synthetic",
+    "testing", "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__

@@ -7,8 +7,11 @@ from fedstale.strategies.ca_fed import CAFed
 from fedstale.strategies.clipped import Clipped
 from fedstale.strategies.extrapolated import Extrapolated
 from fedstale.strategies.f3ast import F3AST
+from fedstale.strategies.fadas import FADAS
+from fedstale.strategies.fedasync import FedAsync
 from fedstale.strategies.fedavg import FedAvg
 from fedstale.strategies.fedawe import FedAWE
+from fedstale.strategies.fedbuff import FedBuff
 from fedstale.strategies.fedexp import FedExP
 from fedstale.strategies.fednova import FedNova
 from fedstale.strategies.fedpbc import FedPBC
@@ -30,6 +33,7 @@ from fedstale.strategies.waiting import Wait
 
 __all__ = [
     "F3AST",
+    "FADAS",
     "FOCUS",
     "MIFA",
     "UDMA",
@@ -40,7 +44,9 @@ __all__ = [
     "Clipped",
     "Extrapolated",
     "FedAWE",
+    "FedAsync",
     "FedAvg",
+    "FedBuff",
     "FedExP",
     "FedNova",
     "FedPBC",
