@@ -69,14 +69,15 @@ class Memory:
 
     def update_and_measure(
         self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike,
-        excess: npt.ArrayLike, centre: Array,
+        centre: Array, excess: npt.ArrayLike | None = None,
     ) -> Measured:  # fmt: skip
-        """`correct`, and the sum Σ_S excess_i (Δ_i - stale_i h_i), as `extra`.
+        """`correct`, and measure ⟨Δ_i - centre, h_i - centre⟩ and ‖h_i - centre‖² of the rows before they change.
 
-        It also measures ⟨Δ_i - centre, h_i - centre⟩ and ‖h_i - centre‖² of the rows before they change.
+        With an `excess`, also the sum Σ_S excess_i (Δ_i - stale_i h_i), as `extra`.
         """
-        m, d = len(r.clients), len(self.total)
-        measured = Measured(np.full(m, excess, np.float32), centre, np.zeros(d), np.zeros(m), np.zeros(m))
+        m, d = len(r.clients), 0 if excess is None else len(self.total)
+        e = np.full(m, 0 if excess is None else excess, np.float32)
+        measured = Measured(e, centre, np.zeros(d), np.zeros(m), np.zeros(m))
         self._pass(step, r, fresh, stale, gain, measured)
         return measured
 

@@ -42,7 +42,7 @@ class Measured(NamedTuple):
 
     excess: Array  # (m,)
     centre: Array  # (d,)
-    extra: Floats  # (d,) += Σ excess (Δ - stale·h)
+    extra: Floats  # (d,) += Σ excess (Δ - stale·h); of no size if there is no excess
     dots: Floats  # (m,) ← ⟨Δ - centre, h - centre⟩
     squares: Floats  # (m,) ← ‖h - centre‖²
 
@@ -107,7 +107,7 @@ def _update(
                 h[~np.broadcast_to(_seen(p, rows, columns), h.shape)] = 0
             dots[0, rows, 0] += ((Δ - measured.centre[columns]) * h).sum(axis=1, dtype=np.float64)
             dots[0, rows, 1] += (h * h).sum(axis=1, dtype=np.float64)
-            for line in measured.excess[rows, None] * rest:
+            for line in measured.excess[rows, None] * rest if len(measured.extra) else ():
                 measured.extra[columns] += line
         codes = coding.encode(new, inverse[rows, None], p.keys[rows], columns.start)
         change = coding.decode(codes, after[rows, None]).astype(np.float64)

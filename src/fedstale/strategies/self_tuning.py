@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Round, part, require, weighted_sum
+from fedstale.core import Array, Floats, Ids, Mask, Round, part, require
 from fedstale.memory import Coding, Float32, Memory
 from fedstale.memory.update import Measured
 
@@ -61,23 +61,33 @@ class SelfTuning:
     def aggregate(self, state: Tuned, r: Round) -> tuple[Array, Tuned]:
         memory, counts, m, β = state.memory, state.counts, state.centre, state.beta
         a, seen = r.weights[r.clients].astype(np.float64), counts[r.clients] > 0  # (m,)
-        of = partial(weighted_sum, rows=r.arrived.astype(np.float32))  # Σ_S of what arrived: (1,), or (d,) if cut
+        of = partial(np.einsum, "ij,i->j", r.arrived.astype(np.float64))  # Σ_S where it arrived: (1,) or (d,)
         here, known = of(a), float(r.weights[counts > 0].sum(dtype=np.float64))  # Σ_S a_i, Σ_seen a_i
         state = state._replace(rounds=state.rounds + 1, heard=state.heard + float(here.mean()))
         c = self._inverse(state, r)
         o = np.where(c > (1 + 1e-6) * a, c - a, 0.0)  # 1 / p_i is at least 1, up to rounding
-        step = β * memory.weighted_sum(r.weights)  # (d,) in float64: β Σ_i a_i h_i
-        sums = memory.update_and_measure(  # step += Σ_S a_i (Δ_i - β h_i); extra = Σ_S o_i (Δ_i - β h_i)
-            step, r, fresh=c if self.unbiased else a, stale=β, excess=0 if self.unbiased else o, centre=m,
+        f = np.ones(1) if self.unbiased else self._factor(of(o), of(o**2), np.maximum(1 - here, 0), known > 0)
+        step, cut = β * memory.weighted_sum(r.weights), len(f) > 1  # (d,) in float64: β Σ_i a_i h_i
+        sums = memory.update_and_measure(  # step += Σ_S (a_i + f o_i)(Δ_i - β h_i), in two parts if f is (d,)
+            step, r, fresh=a if cut else a + f * o, excess=o if cut else None, stale=β, centre=m,
             gain=np.maximum(1 / (counts[r.clients] + 1), self.gain),
         )  # fmt: skip
+        if cut:
+            step += f * sums.extra
+        if not self.unbiased:  # the rest of the g_i, which is a multiple of m
+            left = 1 - β * known - of(a * (1 - β * seen)) - f * of(o * (1 - β * seen))
+            step += left.astype(np.float32) * m
         counts[r.clients] += r.arrived.any(axis=1)
-        if not self.unbiased:
-            f = self._factor(of(o), of(o**2), np.maximum(1 - here, 0), known > 0)
-            left = 1 - β * known - of(a * (1 - β * seen)) - f * of(o * (1 - β * seen))  # of m in all the g_i
-            step += f * sums.extra + left * m
-            m, step = np.where(here > 0, step, m).astype(np.float32), np.where(here > 0, step, 0)
-        return step.astype(np.float32), self._learned(state._replace(centre=m), o * seen, sums)
+        return self._closed(step, here > 0, self._learned(state, o * seen, sums))
+
+    def _closed(self, step: Floats, heard: Mask, state: Tuned) -> tuple[Array, Tuned]:
+        """The step, which is 0 where nothing was heard, and the state with it as m."""
+        out = step.astype(np.float32)
+        if self.unbiased:
+            return out, state
+        if heard.all():
+            return out, state._replace(centre=out)
+        return np.where(heard, out, np.float32(0)), state._replace(centre=np.where(heard, out, state.centre))
 
     def forget(self, state: Tuned, clients: Ids) -> Tuned:
         state.memory.forget(clients)
