@@ -23,7 +23,7 @@ from fedstale.engines import make as engine
 from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
 from fedstale.evaluation import evaluate
 from fedstale.fed_cis.sampling import ExitSampling
-from fedstale.lab.runs.frames import metrics, runs
+from fedstale.lab.runs.frames import clients, metrics, runs
 from fedstale.memory import Float16, Float32, Int8, Memory
 from fedstale.participation import *  # noqa: F403
 from fedstale.registry import Recipe, recipe
@@ -100,8 +100,8 @@ __all__ = [  # and all names of the rooms below
     "NeedsLastGradient", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder",
     "RunsLoops", "SavesItself", "Schedule", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split",
     "StartsClients", "StepDecay", "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup",
-    "WithTruth", "Work", "Workload", "Wraps", "Yogi", "compare", "data", "early_exit_task", "engine", "evaluate",
-    "execute", "fed_cis", "image_task", "log_runs", "metrics", "models", "part", "plan", "play", "plot",
+    "WithTruth", "Work", "Workload", "Wraps", "Yogi", "clients", "compare", "data", "early_exit_task", "engine",
+    "evaluate", "execute", "fed_cis", "image_task", "log_runs", "metrics", "models", "part", "plan", "play", "plot",
     "read_experiment", "recipe", "record", "registry", "runs", "simulate", "stream", "synthetic", "testing",
     "theory", "together",
 ]  # fmt: skip

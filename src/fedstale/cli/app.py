@@ -8,6 +8,7 @@
 130  interrupted; the same command with --resume continues
 """
 
+import errno
 import importlib
 import sys
 import warnings
@@ -94,7 +95,8 @@ def main() -> None:
     except Diverged as error:
         _fail(str(error), 3)
     except OSError as error:
-        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 4)
+        full = "; free some space, then the same command with --resume goes on" * (error.errno == errno.ENOSPC)
+        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{full}", 4)
     except (Interrupted, KeyboardInterrupt):
         _fail("interrupted; the same command with --resume goes on from here", 130)
 

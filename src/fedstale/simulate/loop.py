@@ -167,6 +167,13 @@ def checked(run: Run) -> Run:
     return run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
 
 
+def _way_out(t: int, reply: Reply) -> str:
+    """What may help against updates that are not finite: before any step it is not the learning rate."""
+    if t == 1 and not np.isfinite(reply.losses).any():
+        return "the loss is not finite before the first step: look for nan in the data, log(0) or 0 / 0 in the loss"
+    return "a smaller learning rate may help"
+
+
 def _check_attack(run: Run) -> None:
     """Refuse liars that are no clients, and a defence that cannot judge the updates of the strategy."""
     for name in ("defence", "liars"):
@@ -291,7 +298,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
         keep = slice(None) if (heard & finite).all() else heard & finite  # a slice copies nothing
         clients, losses, refused = trained[keep], reply.losses[keep], trained[heard & ~finite]
         if len(refused) > 1 and len(clients) == 0:
-            raise Diverged(f"round {t}: all updates are not finite; a smaller learning rate may help")
+            raise Diverged(f"round {t}: all updates are not finite; {_way_out(t, reply)}")
         work = reply.work and reply.work.of(keep)
         r = Round(t, params, clients, reply.updates[keep], arrived[keep], losses, weights, probs, work)
         r = r if reply.gradients is None else r._replace(gradients=reply.gradients[keep])
