@@ -24,7 +24,7 @@ from fedstale.engines import make as engine
 from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
 from fedstale.evaluation import evaluate
 from fedstale.fed_cis.sampling import ExitSampling
-from fedstale.lab.runs.frames import metrics, runs
+from fedstale.lab.runs.frames import clients, metrics, runs
 from fedstale.memory import Float16, Float32, Int8, Memory
 from fedstale.participation import *  # noqa: F403
 from fedstale.registry import Recipe, recipe
@@ -95,15 +95,15 @@ __all__ = [  # and all names of the rooms below
     "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "Checkpoint", "Clients",
     "Clock", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
     "DrawsByRound", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself",
-    "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasOptima",
-    "HasSlots", "Hooks", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known", "Liars", "Local", "Mask", "Memory",
-    "Mixes", "Momentum", "NarrowsEvaluation", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round",
-    "Run", "RunFolder", "RunsLoops", "SavesItself", "Schedule", "ScoresClients", "Serial", "Sgd", "Snapshot",
-    "Split", "StepDecay", "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup",
-    "WithTruth", "Work", "Workload", "Wrapped", "Yogi", "clock", "compare", "data", "early_exit_task", "engine",
-    "evaluate", "execute", "fed_cis", "hooks_of", "image_task", "log_runs", "metrics", "models", "part", "plan",
-    "play", "plot", "read_experiment", "recipe", "record", "registry", "runs", "simulate", "stream", "synthetic",
-    "testing", "theory", "together",
+    "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded",
+    "HasOptima", "HasSlots", "Hooks", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known", "Liars", "Local",
+    "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation", "Pool", "Projection", "Quadratic", "Ray",
+    "Recipe", "Reply", "Round", "Run", "RunFolder", "RunsLoops", "SavesItself", "Schedule", "ScoresClients",
+    "Serial", "Sgd", "Snapshot", "Split", "StepDecay", "StepsTogether", "Supervised", "Transitions",
+    "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work", "Workload", "Wrapped", "Yogi", "clients", "clock",
+    "compare", "data", "early_exit_task", "engine", "evaluate", "execute", "fed_cis", "hooks_of", "image_task",
+    "log_runs", "metrics", "models", "part", "plan", "play", "plot", "read_experiment", "recipe", "record",
+    "registry", "runs", "simulate", "stream", "synthetic", "testing", "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__

@@ -8,6 +8,7 @@
 130  interrupted; the same command with --resume continues
 """
 
+import errno
 import importlib
 import sys
 import warnings
@@ -99,7 +100,8 @@ def main() -> None:
             raise
         _fail(NO_TORCH, 2)
     except OSError as error:
-        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 4)
+        full = "; free some space, then the same command with --resume goes on" * (error.errno == errno.ENOSPC)
+        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{full}", 4)
     except (Interrupted, KeyboardInterrupt):
         _fail("interrupted; the same command with --resume goes on from here", 130)
 

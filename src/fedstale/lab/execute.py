@@ -16,9 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedstale import core, engines
 from fedstale.core import Engine, Local, Snapshot, Strategy, Task, bound, known, rebuilt, require
-from fedstale.core.names import HasNote
+from fedstale.core.names import HasNote, listed, names_of
 from fedstale.evaluation import evaluate
 from fedstale.lab.build import make_task
 from fedstale.lab.cadence import cadence, evaluation_task
@@ -198,6 +200,7 @@ def _compute(
     runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
     p = stages[-1][0] if stages[-1] else stages[0][0]
     say(_checked_evaluation(runs[p.folder], p.config))
+    say(_never(runs[p.folder]))
     width = engine.width if isinstance(engine, core.StepsTogether) else 1
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
@@ -221,6 +224,16 @@ def _checked_evaluation(run: Run, config: Mapping[str, Any]) -> str:
         for key, name in asked.items():
             known(name or next(iter(values)), values, key)
     return chosen.note(run.engine.task.n)
+
+
+def _never(run: Run) -> str:
+    """A sentence about clients that never come: every rule trains without them."""
+    n = run.engine.task.n
+    never = np.flatnonzero(run.participation.probs(n) <= 0)
+    called = names_of(run.engine.task)
+    few = listed([called[i] if called else str(i) for i in never.tolist()])
+    counts = f"{len(never)} of {n} clients never come (p = 0): nothing is learnt from them, though they are scored"
+    return f"warning: {counts}: {few}" if len(never) else ""
 
 
 def _run(p: Planned, engine: Engine) -> Run:
@@ -274,7 +287,9 @@ def _recorded(r: Recorder, s: Snapshot) -> Progress:
 
 def _diverged(r: Recorder, error: Diverged) -> str:
     """Which run diverged, and where its last good checkpoint is; its folder says so from now on."""
-    last = f"the last good checkpoint is round {r.saved} in {r.folder.path}" if r.saved else "none was saved"
+    last = (
+        f"the last good checkpoint is round {r.saved} in {r.folder.path}" if r.saved else "there is no checkpoint"
+    )
     why = f"{r.planned.algorithm.label}, seed {r.planned.seed}: {error}; {last}"
     store.write_json(r.folder.path / "diverged.json", {"why": why, "code": packages()["fedstale"]})
     return why

@@ -296,5 +296,10 @@ def _siblings(model: type[Section], loc: tuple[int | str, ...]) -> Mapping[str, 
 def _sentence(error: Any) -> str:
     if error["type"] == "too_short":
         return "must not be empty"
+    given = error["input"]
+    if isinstance(given, float) and given.is_integer() and error["type"].startswith("int"):
+        return f"must be a whole number: write {int(given)}, got {shown(given)}"
+    if error["type"] == "list_type":
+        return f"must be a list, such as [{shown(given)}], got {shown(given)}"
     text = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return f"{text[0].lower()}{text[1:]}, got {shown(error['input'])}"

@@ -28,6 +28,11 @@ NESTED: Mapping[Any, registry.Names] = {
 LOCAL_ALWAYS = ("lr", "steps", "batch", "decay", "prox")  # in every run's key
 AMOUNTS = {"steps", "epochs", "work"}  # one of them says how much a client trains
 PARTS = {"estimator": registry.ESTIMATORS, "server": registry.SERVERS, "channel": registry.CHANNELS}
+ELSEWHERE = {  # names that people look for among the algorithms, and what they are here
+    "fedavgm": 'server = { kind = "momentum" }', "fedadam": 'server = { kind = "adam" }',
+    "fedyogi": 'server = { kind = "yogi" }', "fedprox": "prox = 0.1 in [local]",
+    "fedbn": 'buffers = "local" in [model]', "fedper": "personal in [model]",
+}  # fmt: skip
 LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
 
 
@@ -118,6 +123,8 @@ def _recipe(entry: Table, where: str) -> registry.Recipe:
         require(
             not asks, f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)'
         )
+        other = ELSEWHERE.get(str(kind).lower().replace("-", ""))
+        require(other is None, f"{where}: {kind} is no rule of its own here: it is fedavg with {other}")
         known(kind, {**registry.RECIPES, **registry.STRATEGIES}, where)
         found = registry.RECIPES.get(kind, found)
     if "strategy" not in entry:

@@ -65,9 +65,9 @@ def receive(
         now = now._replace(clients=now.clients.after(reply.states, trained[finite]))
     if not keep.all():
         why = dict.fromkeys(trained[came & ~finite].tolist(), NOT_FINITE)
-        clients, arrived, reply = trained[keep], arrived[keep], reply.of(keep)
+        losses, clients, arrived, reply = reply.losses, trained[keep], arrived[keep], reply.of(keep)
         if len(why) > 1 and len(clients) == 0:
-            raise Diverged(f"round {asked.t}: all updates are not finite; a smaller learning rate may help")
+            raise Diverged(f"round {asked.t}: all updates are not finite; {_way_out(asked.t, losses)}")
     updates, losses, work, buffers, _, gradients = reply
     given = (updates, arrived, losses, fixed.weights, asked.probs, work, gradients, buffers, asked.idle, why)
     return Round(asked.t, now.params, clients, *given), now
@@ -131,6 +131,13 @@ def close_round(rules: Rules, now: Checkpoint, r: Round) -> tuple[Array, Checkpo
     belief = rules.estimator.observe(now.belief, present)
     buffers = now.buffers if r.buffers is None else mean_buffers(r.weights[r.clients], r.buffers, now.buffers)
     return step, now._replace(t=r.t, params=params, state=state, belief=belief, server=momentum, buffers=buffers)
+
+
+def _way_out(t: int, losses: Array) -> str:
+    """What may help against updates that are not finite: before any step it is not the learning rate."""
+    if t == 1 and not np.isfinite(losses).any():
+        return "the loss is not finite before the first step: look for nan in the data, log(0) or 0 / 0 in the loss"
+    return "a smaller learning rate may help"
 
 
 def mean_buffers(weights: Array, rows: Floats, before: Floats | None) -> Floats | None:

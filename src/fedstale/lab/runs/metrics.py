@@ -30,6 +30,11 @@ class Metric(NamedTuple):
     shown: bool = True  # in tables and pictures; else only in CSV files, JSON and `compare`
 
     @property
+    def own(self) -> bool:
+        """Whether it is a metric of the user's, which nothing here knows."""
+        return self.name not in {m.name for m in METRICS}
+
+    @property
     def scale(self) -> float:
         """The factor from the stored number to the one that is shown."""
         return 100.0 if self.percent else 1.0

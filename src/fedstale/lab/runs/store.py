@@ -196,7 +196,7 @@ class RunFolder:
                 if taken := lock(file):  # it ends with the process
                     break
                 time.sleep(PAUSE)
-            require(taken, f"{self.path} is being computed by another process")
+            require(taken, f"{self.path} is being computed by another process{_watch(self.path)}")
             for left in self.path.glob(".*.*"):
                 if left.suffix[1:].isdigit():  # .NAME.PROCESS of `write`, whose process had this lock
                     left.unlink()
@@ -296,6 +296,10 @@ class RunFolder:
             write(self.path / "buffers.npy", lambda f: np.save(f, buffers))
 
 
+def _watch(path: Path) -> str:
+    return f"; `fedstale watch {path.parent}` shows how far it is"
+
+
 def _vector(path: Path) -> Any:
     try:
         found = np.load(path, allow_pickle=False)
@@ -315,6 +319,9 @@ def write(path: Path, writer: Callable[[IO[bytes]], Any], durable: bool = True) 
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not name the file
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
