@@ -16,7 +16,7 @@ author = "the fedstale contributors"
 version = release = fedstale.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "site_extension"]
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # site_extension turns a notebook into Markdown
-exclude_patterns = ["held_out.md"]  # a part of advise.md
+exclude_patterns = ["held_out.md", "arena_results/*.md"]  # parts of advise.md and arena.md
 html_theme = "furo"
 html_title = "fedstale"
 html_static_path = ["_static"]

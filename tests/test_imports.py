@@ -18,7 +18,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plotly", "sklearn", "numba", "pandas")
 
 BASE = {"core", "rng"}
-PARTS = BASE | {"strategies", "participation", "estimators", "channels", "schedules", "servers", "memory"}
+PARTS = BASE | {"strategies", "participation", "estimators", "channels", "schedules", "servers", "memory", "clock"}
 PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "evaluation", "defence", "privacy"}
 ALLOWED = {  # what a room may import besides itself, from the lowest to the highest; every room is here
     "core": set(),
@@ -40,7 +40,7 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "evaluation": BASE,
     "defence": BASE,
     "privacy": BASE,
-    "simulate": BASE | {"channels", "estimators", "servers", "defence", "privacy"},  # the defaults
+    "simulate": BASE | {"channels", "estimators", "servers", "defence", "privacy", "clock"},  # the defaults
     "testing": BASE | {"engines", "evaluation"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
     # the laboratory and the views: runs are stored below both

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedstale.core import (
     Array,
     Availability,
     BadInput,
+    Hooks,
     Ids,
     Job,
     Local,
@@ -23,15 +25,17 @@ from fedstale.core import (
     Round,
     Snapshot,
     Strategy,
+    hooks_of,
     part,
 )
 from fedstale.engines import Serial
 from fedstale.estimators import Intervals, Known
 from fedstale.evaluation import evaluate
-from fedstale.participation import Bernoulli, TwoGroups
+from fedstale.participation import Bernoulli, Cyclic, TwoGroups
 from fedstale.rng import stream
 from fedstale.servers import Adam, Momentum, Sgd
 from fedstale.simulate import Diverged, Run, play, simulate, together
+from fedstale.simulate.round import SMALL, finite_rows
 from fedstale.strategies import MIFA, CAFed, FedAvg, FedStale, FedVARP, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 
@@ -114,6 +118,9 @@ class Listening:
 
     strategy: Strategy
     rounds: list[Round] = field(default_factory=list)
+
+    def hooks(self) -> Hooks:
+        return hooks_of(self.strategy)
 
     def init(self, n: int, d: int) -> object:
         return self.strategy.init(n, d)
@@ -261,8 +268,24 @@ def test_a_round_in_which_all_are_refused_stops_the_run() -> None:
     engine = Recording(bad=dict.fromkeys(range(5), ("updates", np.nan)))
     with pytest.raises(Diverged, match=r"round 1: .*not finite"):
         list(simulate(engine, FedAvg(), Bernoulli(1.0), rounds=2))
-    (s, _) = simulate(engine, FedAvg(), Bernoulli([0, 0, 1, 0, 0]), rounds=2)  # one client may be ill
+    s = next(simulate(engine, FedAvg(), Bernoulli([0, 0, 1, 0, 0]), rounds=2))  # one client may be ill
     assert s.refused.tolist() == [2]
+
+
+def test_a_run_whose_updates_are_refused_one_by_one_stops() -> None:
+    engine = Recording(bad=dict.fromkeys(range(5), ("updates", np.nan)))
+    seen = simulate(engine, FedAvg(), Cyclic(5, 1, 4), rounds=30)
+    assert [s.t for s in islice(seen, 9)] == [*range(1, 10)]
+    with pytest.raises(Diverged, match="round 10: the last 10 updates are not finite"):
+        next(seen)
+
+
+def test_a_run_in_which_no_update_is_ever_used_does_not_return_its_start() -> None:
+    engine = Recording(bad=dict.fromkeys(range(5), ("updates", np.nan)))
+    with pytest.raises(Diverged, match="round 3: no update was used in any round, 3 were refused"):
+        list(simulate(engine, FedAvg(), Cyclic(5, 1, 4), rounds=3))
+    some = Recording(bad=dict.fromkeys(range(4), ("updates", np.nan)))
+    assert len(list(simulate(some, FedAvg(), Cyclic(5, 1, 4), rounds=30))) == 30, "one in five is used"
 
 
 @settings(max_examples=25)
@@ -369,6 +392,25 @@ def test_rounds_hold_what_arrived() -> None:
         assert set(s.clients) == {i for i in range(5) if i in reached[s.t - 1] and wanted[i].any()}
     assert any(not r.arrived.all() for r in rule.rounds)
     assert sum(map(len, reached)) > sum(len(s.clients) for s in seen)  # of some, nothing arrived
+
+
+class Watched(np.ndarray):
+    """Updates that refuse a product: BLAS would compute it with all the threads of the machine."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **how: Any) -> Any:
+        assert ufunc not in (np.matmul, np.vecdot), ufunc
+        plain = [x.view(np.ndarray) if isinstance(x, Watched) else x for x in given]
+        return getattr(ufunc, method)(*plain, **how)
+
+
+def test_finite_updates_are_told_without_a_product() -> None:
+    rows = np.full((5, 4), np.finfo(np.float32).max, np.float32)  # finite, but no sum of them is
+    rows[1, 2], rows[2, 0], rows[3, 3] = np.nan, np.inf, -np.inf
+    assert finite_rows(rows.view(Watched)).tolist() == [True, False, False, False, True]
+    many = np.repeat(rows, 1 << 17, axis=1)  # too many for one look
+    assert many.size > SMALL
+    assert finite_rows(many.view(Watched)).tolist() == [True, False, False, False, True]
+    assert finite_rows(rows[:0]).tolist() == []
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])

@@ -21,7 +21,7 @@ from fedstale.memory import Coding, Float16, Int8
 from fedstale.participation import Bernoulli, Sine
 from fedstale.rng import stream
 from fedstale.servers import Momentum
-from fedstale.strategies import MIFA, FedAvg, FedStale, FedVARP, Unbiased
+from fedstale.strategies import FOCUS, MIFA, CAFed, FedAvg, FedStale, FedVARP, Scaffold, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.tasks.supervised import Supervised
 
@@ -31,6 +31,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {  # of the parts that need some, or
     "Amplified": [{"period": 2, "factor": 3.0}],
     "AmplifiedScaffold": [{"period": 2, "factor": 1.5}],
     "Bernoulli": [{"p": 0.3}, {"p": [0, 0.01, 0.2, 0.5, 0.9, 1]}],
+    "Clipped": [{"strategy": Scaffold(), "bound": 1.0}, {"strategy": FedStale(0.5), "bound": 1.0}],
     "ClusteredMarkov": [{"clusters": 2, "availability": 0.4, "eigenvalue": 0.5}],
     "Cyclic": [{}, {"groups": 3, "on": 5, "off": 10, "random_offset": True}],
     "Diurnal": [{}, {"clusters": 3}],
@@ -38,6 +39,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {  # of the parts that need some, or
         {"events": [(f"d{i}", "v", 600.0 * (i + k), s) for i in range(6) for k, s in enumerate("ab")], "on": ["a"]}
     ],
     "ExitSampling": [{"exits": [1, 2, 3], "p": 0.2}],
+    "Extrapolated": [{"strategy": FOCUS()}, {"strategy": CAFed()}],
     "F3AST": [{"clients": 2}],
     "FedStale": [{"beta": 0.0}, {"beta": 0.5}, {"beta": 1.0}],
     "PrivateFedAvg": [{"clip": 1.0}],

@@ -13,8 +13,9 @@ All public names are here. `import fedstale` loads numpy only; a name that needs
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedstale import channels, data, fed_cis, participation, registry, strategies, testing, theory
+from fedstale import channels, clock, data, fed_cis, participation, registry, strategies, testing, theory
 from fedstale.channels import *  # noqa: F403
+from fedstale.clock import Clock
 from fedstale.core import moved, protocols
 from fedstale.core.protocols import *  # noqa: F403
 from fedstale.defence import Defence, Liars
@@ -23,9 +24,10 @@ from fedstale.engines import make as engine
 from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
 from fedstale.evaluation import evaluate
 from fedstale.fed_cis.sampling import ExitSampling
-from fedstale.lab.runs.frames import metrics, runs
+from fedstale.lab.runs.frames import clients, metrics, runs
 from fedstale.memory import Float16, Float32, Int8, Memory
 from fedstale.participation import *  # noqa: F403
+from fedstale.privacy.ledger import Privacy
 from fedstale.registry import Recipe, recipe
 from fedstale.rng import stream
 from fedstale.schedules import Cosine, StepDecay, UniformSteps, Warmup
@@ -35,11 +37,11 @@ from fedstale.strategies import *  # noqa: F403
 from fedstale.tasks.quadratic import Quadratic
 
 from fedstale.core import (  # isort: skip
-    Array, Availability, BadInput, BindsTask, Checkpoint, Clients, Closes, CountsSamples, DescribesModel,
-    DividesByProbability, DrawsByRound, Drifts, EstimatesMixing, ExplainsItself, Floats, Forgets, HasBeta,
-    HasBuffers, HasClusters, HasDevice, HasExcluded, HasOptima, HasPoint, HasSlots, Ids, Job, KeepsOwn, Local, Mask,
-    Mixes, NarrowsEvaluation, NeedsLastGradient, Reply, Round, RunsLoops, SavesItself, Schedule, ScoresClients,
-    Selects, Snapshot, StartsClients, StepsTogether, WarmsUp, WithTruth, Work, Workload, Wraps, part,
+    Array, Availability, BadInput, Checkpoint, Clients, Closes, CountsSamples, DescribesModel, DrawsByRound,
+    EstimatesMixing, ExplainsItself, Floats, HasBeta, HasBuffers, HasClusters, HasDevice, HasExcluded, HasOptima,
+    HasSlots, Hooks, Ids, Job, KeepsOwn, Local, Mask, Mixes, NarrowsEvaluation, Reply, Round, RunsLoops,
+    SavesItself, Schedule, ScoresClients, Snapshot, StepsTogether, WarmsUp, WithTruth, Work, Workload, Wrapped,
+    hooks_of, part,
 )  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
@@ -91,19 +93,18 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
 }
 
 __all__ = [  # and all names of the rooms below
-    "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "BindsTask", "Checkpoint",
-    "Clients", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
-    "DividesByProbability", "DrawsByRound", "Drifts", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18",
-    "ExitSampling", "ExplainsItself", "Float16", "Float32", "Floats", "Forgets", "HasBeta", "HasBuffers",
-    "HasClusters", "HasDevice", "HasExcluded", "HasOptima", "HasPoint", "HasSlots", "Ids", "Int8", "Intervals",
-    "Job", "KeepsOwn", "Known", "Liars", "Local", "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation",
-    "NeedsLastGradient", "Pool", "Projection", "Quadratic", "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder",
-    "RunsLoops", "SavesItself", "Schedule", "ScoresClients", "Selects", "Serial", "Sgd", "Snapshot", "Split",
-    "StartsClients", "StepDecay", "StepsTogether", "Supervised", "Transitions", "UniformSteps", "WarmsUp", "Warmup",
-    "WithTruth", "Work", "Workload", "Wraps", "Yogi", "compare", "data", "early_exit_task", "engine", "evaluate",
-    "execute", "fed_cis", "image_task", "log_runs", "metrics", "models", "part", "plan", "play", "plot",
-    "read_experiment", "recipe", "record", "registry", "runs", "simulate", "stream", "synthetic", "testing",
-    "theory", "together",
+    "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "Checkpoint", "Clients",
+    "Clock", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
+    "DrawsByRound", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself",
+    "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded",
+    "HasOptima", "HasSlots", "Hooks", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known", "Liars", "Local",
+    "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation", "Pool", "Privacy", "Projection", "Quadratic", "Ray",
+    "Recipe", "Reply", "Round", "Run", "RunFolder", "RunsLoops", "SavesItself", "Schedule", "ScoresClients",
+    "Serial", "Sgd", "Snapshot", "Split", "StepDecay", "StepsTogether", "Supervised", "Transitions",
+    "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work", "Workload", "Wrapped", "Yogi", "clients", "clock",
+    "compare", "data", "early_exit_task", "engine", "evaluate", "execute", "fed_cis", "hooks_of", "image_task",
+    "log_runs", "metrics", "models", "part", "plan", "play", "plot", "read_experiment", "recipe", "record",
+    "registry", "runs", "simulate", "stream", "synthetic", "testing", "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__
@@ -118,6 +119,8 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # else a type checker would believe in every name
 
     def __getattr__(name: str) -> Any:
+        if name in moved.ABILITIES:
+            return moved.old_ability(name)
         if name not in ON_FIRST_USE:
             raise AttributeError(f"module 'fedstale' has no attribute {name!r}")
         home, _, attribute = ON_FIRST_USE[name].partition(":")

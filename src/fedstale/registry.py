@@ -2,7 +2,7 @@
 
 There is a table for every kind of part: RECIPES (algorithms), STRATEGIES, PARTICIPATION, PROFILES, ESTIMATORS,
 CHANNELS, SERVERS, SCHEDULES, WORKLOADS, MEMORIES, DATASETS, PARTITIONS, SWAPS, MODELS, EXIT_MODELS,
-WEIGHTINGS, ENGINES. TABLES holds them all.
+WEIGHTINGS, ENGINES, LATENCIES, PACES. TABLES holds them all.
 
     STRATEGIES["fedstale"]                              the class; what needs torch is imported on first use
     STRATEGIES.find("fedstale", "strategy.kind")        the same; an unknown name is answered with the nearest
@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, cast
 
 from fedstale import (
     channels,
+    clock,
     data,
     engines,
     estimators,
@@ -121,15 +122,17 @@ STRATEGIES = Names("strategy", {
     "fednova": strategies.FedNova, "power-of-choice": strategies.PowerOfChoice, "median": strategies.Median,
     "trimmed-mean": strategies.TrimmedMean, "krum": strategies.Krum, "norm-bound": strategies.NormBound,
     "private-fedavg": strategies.PrivateFedAvg, "private-fedstale": strategies.PrivateFedStale,
+    "fedbuff": strategies.FedBuff, "fedasync": strategies.FedAsync, "fadas": strategies.FADAS,
+    "clipped": strategies.Clipped, "extrapolated": strategies.Extrapolated,
 }, ("init", "aggregate"))  # fmt: skip
 RECIPES = Names("algorithm", {
     "fedavg": Recipe("fedavg"),
     "unbiased": Recipe("unbiased"),
     "fedstale": Recipe("fedstale", {"beta": 0.5}),
-    "auto": Recipe("self-tuning", about="FedStale that tunes itself: β learned online, averaged memory, "
-                                        "clipping with error feedback."),
-    "auto-unbiased": Recipe("self-tuning", {"gain": 0.5, "clip": None, "residual_decay": 0.0},
-                            about="FedStale that tunes itself and stays unbiased: no clip."),
+    "auto": Recipe("self-tuning", about="FedStale that tunes itself: absent clients are predicted from a memory "
+                                        "that is shrunk towards the mean."),
+    "auto-unbiased": Recipe("self-tuning", {"gain": 0.5, "unbiased": True},
+                            about="FedStale that tunes itself and stays unbiased."),
     "fedvarp": Recipe("fedstale", {"beta": 1.0}, about="FedVARP made unbiased: FedStale with the whole memory."),
     "fedvarp-original": Recipe("fedvarp-original"),
     "mifa": Recipe("mifa"),
@@ -162,6 +165,13 @@ RECIPES = Names("algorithm", {
     "krum": Recipe("krum"),
     "multi-krum": Recipe("krum", {"keep": 5}, about="The mean of the five updates nearest to their neighbours."),
     "norm-bound": Recipe("norm-bound"),
+    "fedbuff": Recipe("fedbuff"),
+    "fedasync": Recipe("fedasync"),
+    "ca2fl": Recipe("fedvarp-original", about="CA²FL: buffered updates calibrated by the cached ones; FedVARP's "
+                                              "rule without rounds."),
+    "ace": Recipe("mifa", about="ACE: a step with the latest update of everybody at every arrival; MIFA's rule "
+                                "without rounds."),
+    "fadas": Recipe("fadas"),
 })  # fmt: skip
 PARTICIPATION = Names("participation", {
     "bernoulli": participation.Bernoulli, "two-groups": participation.TwoGroups, "markov": participation.Markov,
@@ -188,6 +198,10 @@ SERVERS = Names("server", {
     "sgd": servers.Sgd, "momentum": servers.Momentum, "adam": servers.Adam, "yogi": servers.Yogi,
     "projection": servers.Projection,
 }, ("init", "apply"))  # fmt: skip
+LATENCIES = Names("latency", {
+    "constant": clock.Constant, "lognormal": clock.Lognormal, "devices": clock.Devices,
+}, ("fleet", "seconds"))  # fmt: skip
+PACES = Names("pace", {"rounds": clock.Rounds, "buffer": clock.Buffer, "ticks": clock.Ticks}, ("rule",))
 SCHEDULES = Names("schedule", {
     "cosine": schedules.Cosine, "step-decay": schedules.StepDecay, "warmup": schedules.Warmup,
 }, ("factor",))  # fmt: skip
@@ -222,7 +236,7 @@ TABLES = {
     "channels": CHANNELS, "servers": SERVERS, "schedules": SCHEDULES, "workloads": WORKLOADS,
     "memories": MEMORIES, "engines": ENGINES, "datasets": DATASETS,
     "partitions": PARTITIONS, "swaps": SWAPS, "models": MODELS, "exit-models": EXIT_MODELS,
-    "weightings": WEIGHTINGS,
+    "weightings": WEIGHTINGS, "latencies": LATENCIES, "paces": PACES,
 }  # fmt: skip
 
 

@@ -45,6 +45,8 @@ def check_strategy(strategy: Strategy, *, n: int = 5, d: int = 6, rounds: int = 
     by rounding only, unless the rule draws numbers for them.
     """
     with _judged(strategy) as who:
+        if lost := core.forgotten(strategy):
+            raise AssertionError(lost)
         script = partial(_script, n, d, rounds=rounds)
         steps = _repeatable(who, lambda again: _steps(strategy, script(), again))
         crowded = _steps(strategy, script(), _itself, beside=script(seed=1))
@@ -251,23 +253,20 @@ def _steps(strategy: Strategy, script: list[Round], again: Copy, beside: Sequenc
 def _turn(strategy: Strategy, state: State, everybody: Round) -> tuple[Array, State]:
     """One round, as the simulation plays it."""
     who, (n, d) = type(strategy).__name__, everybody.updates.shape
-    t, _, ids, updates, arrived, losses, weights, probs, work, gradients = everybody
-    available = ids
-    if selecting := core.selects(strategy):
+    t, _, ids, _, _, losses, weights, probs = everybody[:8]
+    available, hooks = ids, core.hooks_of(strategy)
+    if hooks.select:
         mixing = np.linspace(0, 0.9, n).astype(np.float32)
-        ids, state = selecting.select(state, core.Availability(t, ids, losses[ids], weights, probs, mixing))
+        ids, state = hooks.select(state, core.Availability(t, ids, losses[ids], weights, probs, mixing))
         ok = np.array_equal(ids, np.intersect1d(ids, available))
         _hold(ok, who, "select must give an ascending subset of the available", f"{ids} of {available}")
-    if drifting := core.drifts(strategy):
-        pull = drifting.drift(state, ids)
+    if hooks.drift:
+        pull = hooks.drift(state, ids)
         _array(who, "the drift", pull, np.float32, [(len(ids), d)], np.isfinite(pull))
-    if starting := core.starts_clients(strategy):
-        begin = starting.starts(state, ids, everybody.params)
+    if hooks.starts:
+        begin = hooks.starts(state, ids, everybody.params)
         _array(who, "the starts", begin, np.float32, [(len(ids), d)], np.isfinite(begin))
-    r = everybody._replace(
-        clients=ids, updates=updates[ids], arrived=arrived[ids], losses=losses[ids], work=work and work.of(ids),
-        gradients=None if gradients is None else gradients[ids],
-    )  # fmt: skip
+    r = everybody._replace(clients=np.arange(n)).of(ids)  # its rows are those of all n clients
     given = copy.deepcopy(r)
     with _works(who, f"aggregate in a round of {len(ids)} clients"):
         step, state = strategy.aggregate(state, r)

@@ -82,7 +82,7 @@ class View:
 
     def __init__(self, browser: Any, url: str, width: int = 1280, scheme: str = "light", address: str = "") -> None:
         self.page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(120_000)
         self.complaints: list[str] = []
         self.away: list[str] = []
         self.page.on("console", lambda m: self.complaints.append(m.text))
@@ -107,7 +107,7 @@ def rounds_of(view: View) -> int:
     return max(int(t) for t in re.findall(r"(\d+) of 100000", view.text("details")))
 
 
-def later(ready: Callable[[], bool], what: str, seconds: float = 30) -> None:
+def later(ready: Callable[[], bool], what: str, seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end, what
@@ -123,7 +123,7 @@ def test_a_run_appears_grows_and_survives_a_new_server(browser: Any, serve: Any,
     command = [sys.executable, "-m", "fedstale", "run", "try.toml"]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, env=dict(os.environ))
     try:
-        view.page.wait_for_selector("tbody .state.running", timeout=120_000)
+        view.page.wait_for_selector("tbody .state.running", timeout=600_000)
         view.page.evaluate("window.same = true")
         view.open("digits")
         first = rounds_of(view)
@@ -153,12 +153,12 @@ def test_a_run_is_stopped_and_resumed_from_the_page(browser: Any, serve: Any, tm
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     server = serve(store, 0, "--control")
     strange, view = View(browser, server.url), View(browser, server.url, address=server.address)
-    view.page.wait_for_selector("tbody .state.running", timeout=120_000)
+    view.page.wait_for_selector("tbody .state.running", timeout=600_000)
     assert "token" not in view.page.url
     view.open("digits")
     strange.open("digits")
     view.page.get_by_role("button", name="stop").press("Enter")
-    said = run.communicate(timeout=60)[1]
+    said = run.communicate(timeout=600)[1]
     assert run.returncode == 130
     assert said.rstrip().endswith("interrupted; the same command with --resume goes on from here")
     reached = rounds_of(view)

@@ -1,7 +1,8 @@
 """The page of `fedstale report` in a real browser: it draws, answers to the mouse, and fits every screen."""
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,14 @@ class View:
 
     def __init__(self, browser: Any, file: Path, width: int) -> None:
         self.page = browser.new_page(viewport={"width": width, "height": 900})
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(120_000)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda m: self.complaints.append(m.text))
         self.page.on("pageerror", lambda e: self.complaints.append(str(e)))
         self.page.on("request", lambda r: self.requests.append(r.url))
         self.page.goto(file.as_uri())
-        self.page.wait_for_selector("html[data-drawn]", timeout=60_000)
+        self.page.wait_for_selector("html[data-drawn]", timeout=300_000)
 
 
 @pytest.fixture(scope="module", params=[360, 1280, 1920])
@@ -151,10 +152,18 @@ def test_pointing_at_a_curve_shows_its_number(view: View) -> None:
     point = plot.locator(".scatterlayer .points path").last.bounding_box()
     view.page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
     label = plot.locator(".hoverlayer .hovertext")
-    label.first.wait_for(timeout=5000)
+    label.first.wait_for()
     assert "round" in label.first.text_content()
     assert "%" in label.first.text_content()
     view.page.mouse.move(0, 0)
+
+
+def until(view: View, ready: Callable[[], bool]) -> None:
+    """Wait for what the page does after a click."""
+    end = time.monotonic() + 120
+    while not ready():
+        assert time.monotonic() < end
+        view.page.wait_for_timeout(50)
 
 
 def shown(view: View, title: str, label: str) -> list[Any]:
@@ -173,13 +182,11 @@ def test_a_legend_entry_hides_and_shows_its_curve(view: View) -> None:
     drawn = figure(view, title).locator(".scatterlayer .trace")
     before = drawn.count()
     button.click()
-    view.page.wait_for_timeout(200)
-    assert shown(view, title, label) == [False, False]  # the band and the curve
-    assert drawn.count() == before - 2
+    until(view, lambda: shown(view, title, label) == [False, False])  # the band and the curve
+    until(view, lambda: drawn.count() == before - 2)
     assert button.get_attribute("aria-pressed") == "false"
     button.press("Enter")  # and by the keyboard
-    view.page.wait_for_timeout(200)
-    assert shown(view, title, label) == [True, True]
+    until(view, lambda: shown(view, title, label) == [True, True])
     assert button.get_attribute("aria-pressed") == "true"
 
 
@@ -188,11 +195,9 @@ def test_the_second_half_can_be_looked_at(view: View) -> None:
     span = "d => d._fullLayout.xaxis.range"
     whole = found.locator(".plot").evaluate(span)
     found.get_by_role("button", name="second half only").click()
-    view.page.wait_for_timeout(200)
-    assert found.locator(".plot").evaluate(span)[0] == 10
+    until(view, lambda: found.locator(".plot").evaluate(span)[0] == 10)
     found.get_by_role("button", name="second half only").click()
-    view.page.wait_for_timeout(200)
-    assert found.locator(".plot").evaluate(span) == whole
+    until(view, lambda: found.locator(".plot").evaluate(span) == whole)
 
 
 def test_the_numbers_unfold(view: View) -> None:
@@ -208,8 +213,7 @@ def test_plots_follow_the_width_of_the_window(browser: Any, file: Path) -> None:
     width = "document.querySelector('.plot svg.main-svg').getBoundingClientRect().width"
     before = view.page.evaluate(width)
     view.page.set_viewport_size({"width": 400, "height": 800})
-    view.page.wait_for_timeout(800)
-    assert view.page.evaluate(width) < 400 < before
+    until(view, lambda: view.page.evaluate(width) < 400 < before)
     assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert view.complaints == []
     view.page.close()

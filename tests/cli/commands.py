@@ -23,4 +23,4 @@ COMMAND = [sys.executable, "-m", "fedstale"]
 
 
 def fedstale(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, cwd=cwd)
+    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=600, cwd=cwd)

@@ -51,7 +51,7 @@ try:
 finally:
     print("loaded", *(name for name in sys.modules if name.startswith("fedstale.")))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     loaded = {name.split(".")[1] for name in done.stdout.split("loaded ")[1].split()}
     assert not loaded & {"report", "advise", "federation"}
 

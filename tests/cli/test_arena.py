@@ -40,7 +40,7 @@ def test_a_contest_that_is_killed_ends_with_the_same_bytes(tmp_path: Path) -> No
     while process.poll() is None and len(list(cut.glob("runs/*/result.json"))) < 20:
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
-    process.wait(60)
+    process.wait(600)
     assert not (cut / "arena.json").exists(), "nothing was left to do"
     for out in (cut, whole):
         run(str(file), Size.smoke, jobs=1, resume=True, out=out)
@@ -69,7 +69,7 @@ def test_a_rule_of_ones_own_is_placed_among_the_others(
     (tmp_path / "half_rule.py").write_text(RULE)
     monkeypatch.chdir(tmp_path)
     add("half_rule:Half", config=["share=0.7"], jobs=1, out=out)
-    assert re.search(r"Half is number \d of 4 by mean rank", capsys.readouterr().out)
+    assert re.search(r"Half is number \d of 4 by missing progress", capsys.readouterr().out)
     page = (out / "page.html").read_bytes()
     report(out)
     assert (out / "page.html").read_bytes() == page
@@ -78,5 +78,13 @@ def test_a_rule_of_ones_own_is_placed_among_the_others(
     with pytest.raises(BadInput, match="shar"):
         add("half_rule:Half", label="other", config=["shar=0.8"], jobs=1, out=out)
     capsys.readouterr()
-    report(out, Format.json)
+    report(out, Format.json, publish=tmp_path / "docs")
     assert {row["rule"] for row in json.loads(capsys.readouterr().out)} == {"fedavg", "unbiased", "stale", "Half"}
+    take, board = ((tmp_path / "docs" / name).read_text() for name in ("take.md", "table.md"))
+    assert re.match(r"\*\*Take `(\w+)`\.\*\* In 2 test federations it missed on average 0\.\d %", take)
+    rules = re.findall(r"^\| (\S+)", board, re.M)[2:]
+    assert {rule.strip("*") for rule in rules} == {"fedavg", "unbiased", "stale", "Half"}
+    assert [rule.startswith("**") for rule in rules] == [True, False, False, False]
+    assert "with p known `" in board
+    for name in ("page.html", "results.csv", "server-ms.csv"):
+        assert (tmp_path / "docs" / name).read_bytes() == (out / name).read_bytes()

@@ -211,7 +211,7 @@ sys.meta_path.insert(0, Interrupted())
 from fedstale.__main__ import main
 main()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=600)
     assert (done.returncode, done.stderr) == (130, "")
 
 

@@ -71,7 +71,7 @@ def written(out: Path) -> dict[str, bytes]:
 def test_a_sweep_killed_at_random_ends_with_the_same_bytes(tmp_path: Path) -> None:
     words = [*COMMAND, str(small(tmp_path)), "--scale", "smoke", "--resume"]
     subprocess.run(
-        [*words, "--jobs", "1", "--out", tmp_path / "whole"], check=True, capture_output=True, timeout=300
+        [*words, "--jobs", "1", "--out", tmp_path / "whole"], check=True, capture_output=True, timeout=900
     )
     whole = written(tmp_path / "whole")
     assert len(whole) == 6
@@ -89,11 +89,11 @@ def _killed_again_and_again(words: list[str], cut: Path, luck: random.Random) ->
             time.sleep(0.01)  # until the next runs begin
         time.sleep(luck.uniform(0.0, 0.3))
         process.send_signal(blow)
-        process.wait(60)
+        process.wait(600)
     finished = len(list(cut.glob("runs/*/result.json")))
     assert finished < 36, "nothing was left to do"
     for _ in range(5):  # workers that lost their parent may hold their runs for one more round
-        if subprocess.run([*words, "--out", cut], capture_output=True, timeout=300).returncode == 0:
+        if subprocess.run([*words, "--out", cut], capture_output=True, timeout=900).returncode == 0:
             break
         time.sleep(0.5)
 

@@ -92,27 +92,40 @@ def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, 
     assert fedstale(*words, "--out", whole).returncode == 0
     for how in (signal.SIGINT, signal.SIGKILL):
         broken = tmp_path / how.name
-        _stopped_again_and_again(words, broken, how, _metrics(whole))
+        _stopped_again_and_again(words, broken, how)
         assert run_files(broken) == run_files(whole), how
 
 
-def _stopped_again_and_again(words: list[Any], broken: Path, how: signal.Signals, most: int) -> None:
-    """At random shares of the metrics that are to be written, and then not any more."""
-    rng, stops = random.Random(5), 0
-    for share in sorted(rng.uniform(0.05, 0.9) for _ in range(4)):
-        begun = _metrics(broken)
-        process = subprocess.Popen(
-            [*COMMAND, *map(str, words), "--out", str(broken), "--resume"], stderr=subprocess.PIPE, text=True
-        )
-        while process.poll() is None and _metrics(broken) <= max(share * most, begun):
-            time.sleep(0.002)
-        process.send_signal(how)
-        _, said = process.communicate(timeout=60)
-        if process.returncode == 0:
-            break  # on a busy machine it was at its end before it was stopped
-        stops += 1
-        assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), said
-    assert stops >= 2
+DOOMED = """
+import os, sys, threading
+from fedstale.__main__ import main
+from fedstale.lab.runs.store import RunFolder
+how, left, pause = int(sys.argv.pop(1)), int(sys.argv.pop(1)), float(sys.argv.pop(1))
+opened = RunFolder.open_metrics
+class Doomed:
+    def __init__(self, file):
+        self.file = file
+    def write(self, line):
+        global left
+        left -= 1
+        if left == 0:
+            threading.Timer(pause, os.kill, [os.getpid(), how]).start()
+        return self.file.write(line)
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+RunFolder.open_metrics = lambda folder, rounds: Doomed(opened(folder, rounds))
+main()
+"""  # the command, which sends itself a signal soon after it has written so many lines of metrics
+
+
+def _stopped_again_and_again(words: list[Any], broken: Path, how: signal.Signals) -> None:
+    """After random numbers of the 1800 lines of metrics, and then not any more."""
+    rng = random.Random(5)
+    for _ in range(4):
+        doom = [how.value, rng.randint(50, 350), rng.uniform(0.0, 0.01)]
+        command = [sys.executable, "-c", DOOMED, *doom, *words, "--out", broken, "--resume"]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=600)
+        assert done.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), done.stderr
     assert fedstale(*words, "--out", broken, "--resume").returncode == 0
 
 
@@ -121,22 +134,13 @@ def _metrics(out: Path) -> int:
     return sum(path.stat().st_size for path in out.glob("*/metrics.jsonl"))
 
 
-def _wait_for_metrics(process: "subprocess.Popen[str]", out: Path, then: float) -> None:
-    """Until this process writes metrics, and a random while longer."""
-    begun = time.time()
-    while process.poll() is None:
-        if any(p.stat().st_mtime > begun for p in out.glob("*/environment.json")):
-            break
-        time.sleep(0.01)
-    time.sleep(then)
-
-
 def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Path) -> None:
     words = ["run", file, "-c", "rounds=20000", "--seeds", "1", "--out", tmp_path / "runs", "--engine", "serial"]
     process = subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
-    _wait_for_metrics(process, tmp_path / "runs", 0.3)
+    while process.poll() is None and not _metrics(tmp_path / "runs"):
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert "--resume goes on" in process.communicate(timeout=60)[1]
+    assert "--resume goes on" in process.communicate(timeout=600)[1]
     refused = fedstale(*words)
     assert refused.returncode == 2
     assert "add --resume" in refused.stderr

@@ -1,7 +1,7 @@
 """Timelines: rounds against a simulation written out by hand, and what holds for every pace."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,15 @@ def test_what_holds_for_every_pace(pace: Pace, seed: int, p: float, length: floa
     clock = Clock(pace, Lognormal(step_seconds=0.4), round_seconds=length)
     got, again = (rows(clock, Bernoulli(p), 12, steps, seed) for steps in (30, 20))
     assert same(got[:20], again)  # a longer timeline begins with a shorter one
-    assert all(a.seconds <= b.seconds for a, b in zip(got, got[1:], strict=False))
+    assert all(a.seconds <= b.seconds for a, b in pairwise(got))
     rule = pace.rule(12)
     for t, r in enumerate(got):
         assert (np.diff(r.clients) > 0).all()
-        assert (r.ages >= 0).all() and (r.ages <= t).all() and 0 <= r.idle <= 1
-        assert len(r.versions) <= rule.most and (r.versions <= t).all()
+        assert (r.ages >= 0).all()
+        assert (r.ages <= t).all()
+        assert 0 <= r.idle <= 1
+        assert len(r.versions) <= rule.most
+        assert (r.versions <= t).all()
         assert not (rule.together and r.ages.any())
         if rule.arrivals is not None and not rule.together:
             assert r.bytes_up == 10 * rule.arrivals
@@ -126,7 +129,8 @@ def test_a_timeline_is_replayed_from_its_file(tmp_path: Path) -> None:
     assert same([r[:7] for r in got], [r[:7] for r in drawn])  # type: ignore[arg-type]
     for a, b in zip(got, drawn, strict=True):
         assert {*a.versions.tolist()} <= {*b.versions.tolist()}
-    assert replay == Clock(replay=np.asarray(replay.replay)) and not replay.waits(12)
+    assert replay == Clock(replay=np.asarray(replay.replay))
+    assert not replay.waits(12)
     with pytest.raises(BadInput, match="has 40 steps"):
         rows(replay, Bernoulli(0.1), 12, 41)
     with pytest.raises(BadInput, match="has a client 11; there are 5"):

@@ -22,7 +22,7 @@ def remote(*urls: str) -> Remote:
 
 def refusal(remote: Remote, root: Path, tries: int = 2) -> str:
     with pytest.raises(BadInput) as caught:
-        download(remote, root, tries=tries, wait=0.001, timeout=2)
+        download(remote, root, tries=tries, wait=0.001, timeout=60)
     text = str(caught.value)
     assert "FEDSTALE_DATA" in text
     assert "mnist/images.gz" in text
@@ -106,7 +106,7 @@ def test_two_downloads_at_once_do_not_mix(mirror, tmp_path):
         handler.send_header("Content-Length", str(len(BODY)))
         handler.end_headers()
         handler.wfile.write(BODY[:500_000])
-        both.wait(5)  # both are half way, then both go on
+        both.wait(120)  # both are half way, then both go on
         handler.wfile.write(BODY[500_000:])
 
     url, _ = mirror(slow)
@@ -115,7 +115,7 @@ def test_two_downloads_at_once_do_not_mix(mirror, tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(240)
     assert [path.read_bytes() == BODY for path in got] == [True, True]
     assert [path.name for path in (tmp_path / "mnist").iterdir()] == ["images.gz"]
 

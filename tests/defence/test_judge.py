@@ -7,8 +7,9 @@ import pytest
 
 import fedstale as fs
 from fedstale.core import BadInput
-from fedstale.defence import Defence, screened
+from fedstale.defence import Defence
 from fedstale.defence.judge import SKETCH, sketch
+from fedstale.simulate import screen
 
 N, D = 10, 20
 TASK = fs.Quadratic.random(N, D, spread=1.0, noise=0.1)
@@ -134,14 +135,15 @@ def test_what_a_refused_client_left_in_the_memory_is_forgotten():
     r = fs.Round(1, np.zeros(2, np.float32), np.arange(4), np.ones((4, 2), np.float32), np.ones((4, 1), bool),
                  np.zeros(4, np.float32), ones / n, ones)  # fmt: skip
     now = fs.Checkpoint(0, r.params, state, None, None, None, defence=defence.init(n, 2))
-    now, r, _, refused = screened(defence, strategy, now, r)
-    assert refused == {}
+    rules = fs.Run(ENGINE, strategy, HALF, 1, defence=defence)
+    now, r = screen(rules, now, r._replace(buffers=np.eye(4)))
+    assert r.refused == {}
     _, state = strategy.aggregate(now.state, r)
     loud = r._replace(t=2, updates=r.updates * np.array([[1], [1], [1], [100]], np.float32))
-    now, kept, buffers, refused = screened(defence, strategy, now._replace(state=state), loud, np.eye(4))
-    assert [*refused] == [3]
+    now, kept = screen(rules, now._replace(state=state), loud)
+    assert [*kept.refused] == [3]
     assert kept.clients.tolist() == [0, 1, 2]
-    assert buffers.tolist() == np.eye(4)[:3].tolist()
+    assert kept.buffers.tolist() == np.eye(4)[:3].tolist()
     assert now.state.rows.tolist() == [[1, 1]] * 3 + [[0, 0]]
     assert now.state.weighted_sum(r.weights).tolist() == [0.75, 0.75]
 

@@ -26,7 +26,7 @@ def everybody(task: Task, seed: int = 0) -> Job:
     return Job(task.init(0), np.arange(task.n), seed, 1, LOCAL)
 
 
-def gone(pids: list[int], within: float = 10.0) -> bool:
+def gone(pids: list[int], within: float = 300.0) -> bool:
     """Whether none of the processes is there any more; one that is dead but not yet buried is not."""
 
     def there(pid: int) -> bool:

@@ -2,21 +2,31 @@
 
 import json
 
-from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from quickstart import client_app, task
 
 from fedstale.flower import FedStale
 
-CLIENTS, ROUNDS = 4, 3
+CLIENTS, ROUNDS, TRIES = 4, 3, 20
 app = ServerApp()
+
+
+def everybody_answers(grid: Grid, content: RecordDict) -> bool:
+    """Whether all clients evaluate a model: on a busy machine their processes may fail to start, or start late."""
+    nodes = [*grid.get_node_ids()]
+    asked = [Message(content, dst_node_id=node, message_type="evaluate") for node in nodes]
+    replies = [*grid.send_and_receive(asked, timeout=120)]
+    return len(nodes) == CLIENTS == sum(not reply.has_error() for reply in replies)
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     strategy = FedStale("auto", min_available_nodes=CLIENTS)
     arrays, config = ArrayRecord(task.Net().state_dict()), ConfigRecord({"lr": 0.05, "seed": 1})
+    content = RecordDict({"arrays": arrays, "config": config})
+    assert any(everybody_answers(grid, content) for _ in range(TRIES)), "the clients do not start"
     result = strategy.start(grid, arrays, num_rounds=ROUNDS, train_config=config)
     population = strategy._training.population
     found = {

@@ -18,7 +18,7 @@ def test_the_example_trains_and_evaluates_in_a_simulation():
     path = os.pathsep.join([str(ROOT), str(ROOT / "examples" / "flower-quickstart"), *filter(None, sys.path)])
     environment = os.environ | {"PYTHONPATH": path, "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, "-m", "tests.flower.simulated"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=900)
     found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("found "))[6:])
     assert [*found["train"]] == [*found["evaluate"]] == ["1", "2", "3"]
     assert found["train"]["3"] < found["train"]["1"]

@@ -201,21 +201,15 @@ def test_a_measured_pass_tells_of_the_rows_before(coding: Coding, seed: int, n: 
         seen, excess = np.broadcast_to(r.arrived, (m, d)), np.linspace(-1, 2, m).astype(np.float32)
         h = np.where(seen, memory.rows[r.clients], 0).astype(np.float64)
         Δ = np.where(seen, r.updates, 0).astype(np.float64)
-        residual = np.arange(d, dtype=np.float32) if r.t % 2 else None
-        told = memory.update_and_measure(
-            steps[0], r, fresh=0.5, stale=0.3, gain=0.4, excess=excess, residual=residual
-        )
+        centre = np.arange(d, dtype=np.float32)
+        told = memory.update_and_measure(steps[0], r, fresh=0.5, stale=0.3, gain=0.4, excess=excess, centre=centre)
         other.correct(steps[1], r, fresh=0.5, stale=0.3, gain=0.4)
         assert steps[0].tobytes() == steps[1].tobytes()  # measuring changes nothing
         assert memory.total.tobytes() == other.total.tobytes()
-        size = (np.abs(Δ) + np.abs(h)).max(initial=0)
-        np.testing.assert_allclose(told.dots, (Δ * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
-        np.testing.assert_allclose(told.squares, (h * h).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
-        if excess.any() or residual is not None:
-            extra = excess @ (Δ - 0.3 * h) + (0 if residual is None else np.arange(d))
-            np.testing.assert_allclose(told.extra, extra, rtol=1e-5, atol=1e-5 * size)
-            norms = [np.linalg.norm(x) for x in (steps[0], extra)]
-            np.testing.assert_allclose(told.norms, norms, rtol=1e-4, atol=1e-5 * size)
+        size, (x, y) = (np.abs(Δ) + np.abs(h)).max(initial=0) + d, (np.where(seen, z - centre, 0) for z in (Δ, h))
+        np.testing.assert_allclose(told.dots, (x * y).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
+        np.testing.assert_allclose(told.squares, (y * y).sum(axis=1), rtol=1e-5, atol=1e-5 * size**2)
+        np.testing.assert_allclose(told.extra, excess @ (Δ - 0.3 * h), rtol=1e-5, atol=1e-5 * size)
 
 
 @pytest.mark.skipif(not NUMBA, reason="numba is not installed")
@@ -241,12 +235,12 @@ def test_neither_numba_nor_threads_show_in_what_is_told(coding: Coding, monkeypa
         monkeypatch.setattr(passes, "WORTHWHILE", worthwhile)
         monkeypatch.setattr(passes, "SHARE", share)
         monkeypatch.setattr(passes, "cores", lambda: 3)
-        memory, told, residual = Memory.zeros(5, 70_000, coding), [], np.zeros(70_000, np.float32)
+        memory, told, centre = Memory.zeros(5, 70_000, coding), [], np.zeros(70_000, np.float32)
         for r in rounds:
             step = np.zeros(70_000)
-            seen = memory.update_and_measure(step, r, fresh=0.5, stale=0.3, gain=0.4, excess=1.5, residual=residual)
-            residual = np.float32(0.5) * seen.extra
-            told += [step, seen.extra, seen.dots, seen.squares, seen.norms]
+            seen = memory.update_and_measure(step, r, fresh=0.5, stale=0.3, gain=0.4, excess=1.5, centre=centre)
+            centre = seen.extra.astype(np.float32)
+            told += [step, seen.extra, seen.dots, seen.squares]
         found.append([*told, memory.total, memory.rows])
     for plain, alone, shared in zip(*found, strict=True):
         assert plain.tobytes() == alone.tobytes() == shared.tobytes()

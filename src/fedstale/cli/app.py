@@ -8,6 +8,7 @@
 130  interrupted; the same command with --resume continues
 """
 
+import errno
 import importlib
 import sys
 import warnings
@@ -21,6 +22,7 @@ from fedstale.simulate import Diverged, Interrupted
 from fedstale.view.terminal.console import say
 
 COMMANDS = {  # name → module in this folder and its function, or its Typer app
+    "new": "new:new",
     "run": "run:run",
     "list": "list:list_names",
     "show": "show:show",
@@ -32,6 +34,7 @@ COMMANDS = {  # name → module in this folder and its function, or its Typer ap
     "inspect": "inspect:inspect",
     "advise": "advise:advise",
     "privacy": "privacy:privacy",
+    "diagnose": "diagnose:diagnose",
     "reproduce": "reproduce:reproduce",
     "arena": "arena:app",
     "federation": "federation:app",
@@ -98,7 +101,8 @@ def main() -> None:
             raise
         _fail(NO_TORCH, 2)
     except OSError as error:
-        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 4)
+        full = "; free some space, then the same command with --resume goes on" * (error.errno == errno.ENOSPC)
+        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{full}", 4)
     except (Interrupted, KeyboardInterrupt):
         _fail("interrupted; the same command with --resume goes on from here", 130)
 

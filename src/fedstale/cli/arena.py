@@ -1,6 +1,7 @@
 """`fedstale arena …`: compare rules on equal terms, add one's own, and see who leads."""
 
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -19,7 +20,8 @@ from fedstale.lab.arena import contest, suite, table
 from fedstale.lab.arena.estimate import estimate
 from fedstale.lab.arena.page import about, page
 from fedstale.lab.arena.records import Contest, read
-from fedstale.lab.arena.scores import logs, standings
+from fedstale.lab.arena.scores import missing, standings
+from fedstale.lab.arena.summary import boards, verdict
 from fedstale.lab.executors import Executor, compute, waiting
 from fedstale.lab.plan import find
 from fedstale.lab.runs.store import write, write_csv
@@ -119,20 +121,36 @@ def report(
     advice: Annotated[
         Path | None, typer.Option(help="Also write the table that `fedstale advise` learns from to this file.")
     ] = None,
+    publish: Annotated[
+        Path | None,
+        typer.Option(help="Also write page, numbers, and the texts of docs/arena.md (take.md, table.md) there."),
+    ] = None,
 ) -> None:
     """Write the page and the Markdown table of a contest from its stored runs."""
     _report(out, "", format)
+    if publish is not None:
+        _publish(out, publish)
     if advice is not None:
         write_csv(advice, lessons.table(_lessons(read(out), contest.entered(out))))
+
+
+def _publish(out: Path, folder: Path) -> None:
+    """Copy the page and the numbers of a contest to a folder, with texts about it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = read(out)
+    for name in ("page.html", "results.csv", contest.TIMES):
+        shutil.copyfile(out / name, folder / name)
+    for name, text in (("take.md", verdict(held)), ("table.md", boards(held, out))):
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _lessons(held: Contest, found: suite.Suite) -> list[lessons.Lesson]:
     """What `advise` learns from every cell: its participation, and how far the recipes were from the best."""
     rules, learnt = list(held.cells[0].entries), []
-    for cell, above in zip(held.cells, logs(held.cells, rules).mean(axis=2).T, strict=True):
+    for cell, lost in zip(held.cells, missing(held.cells, rules).mean(axis=2).T, strict=True):
         place = suite.Place(cell.task, cell.participation, cell.belief)
         e = of_experiment(check(suite.table(found, place, found.seeds, ["fedavg"], 1.0)), None)
-        named = {rule: float(x) for rule, x in zip(rules, above, strict=True) if rule in RECIPES}
+        named = {rule: float(x) for rule, x in zip(rules, lost, strict=True) if rule in RECIPES}
         learnt.append(lessons.Lesson(cell.name, lessons.features(measure(e), e.known), named))
     return learnt
 
@@ -171,5 +189,5 @@ def _report(out: Path, label: str, format: Format) -> None:
     if label:
         place = [s.rule for s in found].index(label) + 1
         group = "in the leading group" if found[place - 1].leading else "behind the leading group"
-        print(f"{label} is number {place} of {len(found)} by mean rank, {group}")
+        print(f"{label} is number {place} of {len(found)} by missing progress, {group}")
     print(f"page: {out / 'page.html'}, table: {out / 'table.md'}")

@@ -21,7 +21,7 @@ def report(
 ) -> None:
     """One HTML page of curves, tables and who took part; it needs no network."""
     from fedstale.lab.runs import query
-    from fedstale.view.page import page
+    from fedstale.view.page import page, tables
 
     kinds = (".html", ".htm")
     require(out.suffix.lower() in kinds, f"--out must end in {' or '.join(kinds)}, got {out}")
@@ -30,7 +30,7 @@ def report(
     found = [query.find(place) for place in runs or [Path("runs")]]
     settings = query.settings(run for f in found for run in f.runs)
     traces = list(dict.fromkeys(path for f in found for path in f.traces))
-    text = page.page(settings, traces, title or "Runs of fedstale", most)
+    text = page.page(settings, traces, title or tables.heading(settings), most)
     write(out, lambda file: file.write(text.encode()))
     count = sum(len(g.runs) + len(g.broken) for s in settings for g in s.groups)
     size = os.path.getsize(out) / 1e6

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedstale.lab import schema, sweep
+from fedstale.cli.show import find as find_run
+from fedstale.lab import lineage, schema, sweep
 from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumable
 from fedstale.lab.plan import find
 from fedstale.lab.runs import store
@@ -26,6 +27,10 @@ def run(
     out: Store = Path("runs"),
     seeds: Seeds = None,
     engine: Annotated[str | None, typer.Option(help="Engine instead of the file's, see `list engines`.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="RUN[@ROUND]", help="Start from where this run is."),
+    ] = None,
     resume: Resume = False,
     again: Again = False,
     checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between two checkpoints.")] = 10.0,
@@ -37,11 +42,14 @@ def run(
 ) -> None:
     """Train every algorithm of an experiment with every seed and compare them.
 
-    Finished runs are kept in the store and are not computed twice.
+    Finished runs are kept in the store and are not computed twice. With more rounds and --resume they go on.
     """
     overrides = [*(config or []), *console.seeds_override(seeds), *([f"engine={engine}"] if engine else [])]
     cells = sweep.cells(schema.read_table(find(file), overrides))
     cells = sweep.planned(cells, store.open_store(out))
+    if start is not None:
+        before = lineage.source(start, find_run(start.rpartition("@")[0] or start, out))
+        cells = [cell._replace(runs=[lineage.forked(p, *before) for p in cell.runs]) for cell in cells]
     planned = [p for cell in cells for p in cell.runs]
     if not (resume or again):
         require_resumable([p for p in planned if not ended(p)])

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedstale.core import known, require
+from fedstale.lab import lineage
 from fedstale.lab.runs import store
 from fedstale.view.terminal.console import AsFormat, Format, Store, in_words, print_json, screen
 
@@ -22,6 +23,7 @@ def show(
 ) -> None:
     """Show the configuration, the environment and the result of one run."""
     folder = find(run, out)
+    require(not folder.damage, folder.damage)
     if decisions:
         kinds = (".png", ".pdf", ".svg")
         require(decisions.suffix in kinds, f"--decisions must end in {', '.join(kinds)}, got {decisions}")
@@ -34,8 +36,10 @@ def show(
     if format == Format.json:
         print_json(parts | {"last": metrics[-1] if metrics else None})
         return
-    state = "finished" if result else f"interrupted at round {len(metrics)} of {config['rounds']}"
+    state = "finished" if result else f"interrupted at round {len(metrics)} of {config.get('rounds')}"
     print(f"{folder.path.name}: {state}")
+    if origin := lineage.told(config, folder.environment()):
+        print(origin)
     for title, part in parts.items():
         if part:
             screen().print(f"\n{title}", style="bold")

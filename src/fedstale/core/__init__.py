@@ -3,8 +3,9 @@
 A part is a frozen dataclass whose fields are its settings, with pure methods over explicit state.
 """
 
-from fedstale.core import abilities, jobs, local, parts, protocols, records
+from fedstale.core import abilities, hooks, jobs, local, parts, protocols, records
 from fedstale.core.abilities import *  # noqa: F403
+from fedstale.core.hooks import *  # noqa: F403
 from fedstale.core.jobs import *  # noqa: F403
 from fedstale.core.local import *  # noqa: F403
 from fedstale.core.parts import *  # noqa: F403
@@ -13,6 +14,7 @@ from fedstale.core.records import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += abilities.__all__
+__all__ += hooks.__all__
 __all__ += jobs.__all__
 __all__ += local.__all__
 __all__ += parts.__all__

@@ -1,4 +1,4 @@
-"""Abilities: what a part may have beyond its protocol. They are asked for once, when a run is made."""
+"""Abilities: what a part may have beyond its protocol; those of a strategy are its hooks (`core.hooks`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -8,104 +8,15 @@ import numpy.typing as npt
 
 from fedstale.core.local import Local
 from fedstale.core.parts import BadInput
-from fedstale.core.protocols import Estimator, Strategy, Task
-from fedstale.core.records import Array, Availability, Belief, Clients, Floats, Ids, Mask, State
+from fedstale.core.protocols import Estimator, Task
+from fedstale.core.records import Array, Belief, Clients, Floats, Ids, Mask, State
 
 __all__ = [
-    "BindsTask", "Closes", "CountsSamples", "DescribesModel", "DividesByProbability", "DrawsByRound", "Drifts",
-    "EstimatesMixing", "ExplainsItself", "Forgets", "HasBeta", "HasBuffers", "HasClusters", "HasDevice",
-    "HasExcluded", "HasOptima", "HasPoint", "HasSlots", "KeepsOwn", "KeptAtClients", "Mixes", "NarrowsEvaluation",
-    "NeedsLastGradient", "RunsLoops", "SavesItself", "ScoresClients", "Selects", "StartsClients", "StepsTogether",
-    "TrainsUnheard", "WarmsUp", "WithTruth", "Wraps", "buffered", "divides", "drifts", "forgets", "innermost",
-    "keeps_own", "kept_at_clients", "needs_last_gradient", "runs_loops", "selects", "starts_clients",
-    "trains_unheard",
+    "Closes", "CountsSamples", "DescribesModel", "DrawsByRound", "EstimatesMixing", "ExplainsItself", "HasBeta",
+    "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasInner", "HasOptima", "HasSlots", "KeepsOwn",
+    "Mixes", "NarrowsEvaluation", "RunsLoops", "SavesItself", "ScoresClients", "StepsTogether", "WarmsUp",
+    "WithTruth", "buffered", "keeps_own", "runs_loops",
 ]  # fmt: skip
-
-
-@runtime_checkable
-class Selects(Protocol):
-    """A strategy that chooses which of the available clients train, from the losses they report."""
-
-    def select(self, state: State, a: Availability) -> tuple[Ids, State]: ...
-
-
-@runtime_checkable
-class Drifts(Protocol):
-    """A strategy that adds a vector to every local gradient of a client, such as SCAFFOLD's c - c_i."""
-
-    def drift(self, state: State, clients: Ids) -> Array:
-        """(m, d), one row per client that trains."""
-
-
-@runtime_checkable
-class StartsClients(Protocol):
-    """A strategy whose clients begin somewhere else than at the parameters that all share (FedAWE)."""
-
-    def starts(self, state: State, clients: Ids, params: Array) -> Array:
-        """(m, d), one row per client that trains; its update is local minus this row."""
-
-
-@runtime_checkable
-class TrainsUnheard(Protocol):
-    """A strategy whose clients train in every round, also those that the server does not hear from (FedPBC)."""
-
-    def unheard(self, state: State, clients: Ids, updates: Array, params: Array) -> State:
-        """The state after these clients have trained unheard, (m, d) updates; asked before `aggregate`."""
-
-
-@runtime_checkable
-class Forgets(Protocol):
-    """A strategy that remembers updates and can forget those of some clients, because they have lied."""
-
-    def forget(self, state: State, clients: Ids) -> State: ...
-
-
-@runtime_checkable
-class NeedsLastGradient(Protocol):
-    """A strategy that needs the gradient of each client's last local step, in Round.gradients (FOCUS)."""
-
-    @property
-    def needs_last_gradient(self) -> bool: ...
-
-
-@runtime_checkable
-class HasPoint(Protocol):
-    """A strategy whose model is also evaluated at another point than the parameters, as `own_` metrics."""
-
-    def point(self, state: State, params: Array) -> Array:
-        """(d,) e.g. a mean of iterates or of the clients' models."""
-
-
-@runtime_checkable
-class KeptAtClients(Protocol):
-    """A strategy whose state has rows, one for each client, that live at the clients in a deployment."""
-
-    @property
-    def at_clients(self) -> tuple[str, ...]:
-        """The fields of the state that are such rows."""
-
-
-@runtime_checkable
-class DividesByProbability(Protocol):
-    """A strategy that may divide by p_i: if it does, clients with p_i = 0 are refused before any work."""
-
-    @property
-    def inverse_weighting(self) -> bool: ...
-
-
-@runtime_checkable
-class BindsTask(Protocol):
-    """A strategy that takes settings from the task of a simulation, such as each client's least loss."""
-
-    def bind(self, task: Task) -> Strategy: ...
-
-
-@runtime_checkable
-class Wraps(Protocol):
-    """A strategy around another one, `strategy`: it selects and drifts only if that one does."""
-
-    @property
-    def strategy(self) -> Strategy: ...
 
 
 @runtime_checkable
@@ -293,6 +204,14 @@ class HasExcluded(Protocol):
 
 
 @runtime_checkable
+class HasInner(Protocol):
+    """The state of a strategy around another one, with that of the other (see `core.Wrapped`)."""
+
+    @property
+    def inner(self) -> State: ...
+
+
+@runtime_checkable
 class SavesItself(Protocol):
     """An object in a state that chooses its own serialised form, of plain arrays and numbers."""
 
@@ -335,21 +254,6 @@ def keeps_own(task: Task) -> KeepsOwn | None:
     return task if isinstance(task, KeepsOwn) and task.keeps_own else None
 
 
-def selects(strategy: Strategy) -> Selects | None:
-    """The strategy, if it chooses who trains."""
-    return strategy if isinstance(strategy, Selects) and isinstance(innermost(strategy), Selects) else None
-
-
-def drifts(strategy: Strategy) -> Drifts | None:
-    """The strategy, if it adds to local gradients."""
-    return strategy if isinstance(strategy, Drifts) and isinstance(innermost(strategy), Drifts) else None
-
-
-def forgets(strategy: Strategy) -> Forgets | None:
-    """The strategy, if it can forget the updates of some clients."""
-    return strategy if isinstance(strategy, Forgets) and isinstance(innermost(strategy), Forgets) else None
-
-
 def runs_loops(task: Task) -> RunsLoops:
     """The task, if it can train by a loop of the user's own; refuses one that cannot."""
     if not isinstance(task, RunsLoops):
@@ -357,38 +261,3 @@ def runs_loops(task: Task) -> RunsLoops:
             f"local.train needs a task with a torch model, such as Supervised, got {type(task).__name__}"
         )
     return task
-
-
-def starts_clients(strategy: Strategy) -> StartsClients | None:
-    """The strategy, if its clients begin at points of their own."""
-    inner = isinstance(innermost(strategy), StartsClients)
-    return strategy if inner and isinstance(strategy, StartsClients) else None
-
-
-def trains_unheard(strategy: Strategy) -> TrainsUnheard | None:
-    """The strategy, if its clients train also while nobody hears from them."""
-    return strategy if isinstance(strategy, TrainsUnheard) else None
-
-
-def needs_last_gradient(strategy: Strategy) -> bool:
-    """Whether the strategy needs the gradients of the last local steps."""
-    inner = innermost(strategy)
-    return isinstance(inner, NeedsLastGradient) and inner.needs_last_gradient
-
-
-def kept_at_clients(strategy: Strategy) -> tuple[str, ...]:
-    """The fields of the strategy's state that live at the clients in a deployment."""
-    return strategy.at_clients if isinstance(strategy, KeptAtClients) else ()
-
-
-def divides(strategy: Strategy) -> bool:
-    """Whether the strategy divides by p_i."""
-    inner = innermost(strategy)
-    return isinstance(inner, DividesByProbability) and inner.inverse_weighting
-
-
-def innermost(strategy: Strategy) -> Strategy:
-    """The strategy inside all that wrap it."""
-    while isinstance(strategy, Wraps):
-        strategy = strategy.strategy
-    return strategy

@@ -1,4 +1,4 @@
-"""Modules that have moved: their old names work for one release, with a warning that names the new one."""
+"""What has moved: old names of modules and protocols work for a release, and warn."""
 
 import sys
 import warnings
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, new_class
+from typing import Any, Protocol, runtime_checkable
 
 MOVED = {  # old name → new name, the longest first: a package is moved with all that is in it
     "fedstale.experiments.contest": "fedstale.lab.arena.contest",
@@ -28,6 +29,11 @@ MOVED = {  # old name → new name, the longest first: a package is moved with a
     "fedstale.runs": "fedstale.lab.runs",
     "fedstale.ui": "fedstale.view.live",
 }
+ABILITIES = {  # protocol that is gone → what it asked a strategy for
+    "BindsTask": "bind", "DividesByProbability": "inverse_weighting", "Drifts": "drift", "Forgets": "forget",
+    "HasPoint": "point", "NeedsLastGradient": "needs_last_gradient", "Selects": "select",
+    "StartsClients": "starts", "Wraps": "strategy",
+}  # fmt: skip
 
 
 class OldNames(MetaPathFinder, Loader):
@@ -62,6 +68,14 @@ def new_name(name: str) -> str | None:
         if name == old or name.startswith(old + "."):
             return new + name[len(old) :]
     return None
+
+
+def old_ability(name: str) -> Any:
+    """A protocol that was asked of strategies, before all that they may do was in `Hooks`."""
+    member = ABILITIES[name]
+    sentence = f"fs.{name} goes with the next release; fs.hooks_of(strategy) says what a strategy does"
+    warnings.warn(sentence, FutureWarning, stacklevel=3)
+    return runtime_checkable(new_class(name, (Protocol,), exec_body=lambda members: members.update({member: None})))
 
 
 def keep_old_names() -> None:

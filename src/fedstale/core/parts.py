@@ -102,14 +102,16 @@ def part(cls: type[T]) -> type[T]:
     def __init__(self: Any, *values: Any, **settings: Any) -> None:
         for name in settings:
             known(name, names, f"{cls.__name__} setting")
+        failed: Exception | None = None
         try:
             init(self, *values, **settings)
         except BadInput:
             raise  # the part's own sentence
-        except Exception:
-            check_types(made, dict(zip(names, values, strict=False)) | settings)
-            raise
-        check_types(made, dict(zip(names, values, strict=False)) | settings)
+        except Exception as error:
+            failed = error
+        check_types(made, dict(zip(names, values, strict=False)) | settings)  # in place of the error: one traceback
+        if failed is not None:
+            raise failed
 
     made.__init__ = __init__  # type: ignore[method-assign]
     made.__eq__ = _equal  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ __all__ = [
 class Strategy(Protocol):
     """A server rule: it turns the updates of a round into a step.
 
-    Optional abilities: Selects, Drifts, DividesByProbability, BindsTask.
+    What it may do besides is in `Hooks`.
     """
 
     def init(self, n: int, d: int) -> State:

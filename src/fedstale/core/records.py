@@ -13,8 +13,8 @@ from fedstale.core.local import Floats, Ids, Local, Work
 from fedstale.core.parts import BadInput
 
 __all__ = [
-    "NEW", "Array", "Availability", "Belief", "Checkpoint", "Clients", "Floats", "Ids", "Job", "Mask", "Reply",
-    "Round", "Snapshot", "State", "Streams", "weighted_sum",
+    "NEW", "NOBODY", "Array", "Availability", "Belief", "Checkpoint", "Clients", "Floats", "Ids", "Job", "Mask",
+    "Reply", "Round", "Snapshot", "State", "Streams", "weighted_sum",
 ]  # fmt: skip
 
 Array = npt.NDArray[np.float32]
@@ -24,6 +24,7 @@ Belief = Any  # the same, of an estimator
 Streams = Callable[..., np.random.Generator]  # names -> a generator; see fedstale.rng
 
 
+NOBODY: Ids = np.zeros(0, np.int64)
 NEW = -1  # in Clients, the number of a client that has not trained yet
 
 
@@ -83,17 +84,32 @@ class Round(NamedTuple):
     probs: Array  # (n,)   belief that a coordinate of client i's update is here
     work: Work | None = None  # how much each client heard from has trained, if the engine says so
     gradients: Array | None = None  # (m, d) of the last local step, if the strategy needs it
+    buffers: Floats | None = None  # (m, b) of the clients' models, if these have any
+    idle: Ids = NOBODY  # who was available and not chosen: the estimator counts them as heard
+    refused: Mapping[int, str] = {}  # client → why its update is not among these
+    ages: Ids | None = None  # (m,) steps since the parameters that were sent; None without a clock
+    starts: Array | None = None  # (m, d) the parameters that each was sent, if any of them are not `params`
 
     def __repr__(self) -> str:
         return _brief(self)
 
-    def of(self, keep: Mask) -> "Round":
+    def of(self, keep: Mask | Ids) -> "Round":
         """The round with these of its m clients alone."""
-        some = self._replace(
-            clients=self.clients[keep], updates=self.updates[keep], arrived=self.arrived[keep],
-            losses=self.losses[keep], work=self.work and self.work.of(keep),
+        t, params, clients, updates, arrived, losses, weights, probs, work, gradients, buffers, idle, refused = (
+            self[:13]
+        )
+        sent = Reply(updates, losses, work, buffers, None, gradients).of(keep)
+        clients, arrived = clients[keep], arrived[keep]
+        ages = None if self.ages is None else self.ages[keep]
+        starts = None if self.starts is None else self.starts[keep]
+        return Round(
+            t, params, clients, sent.updates, arrived, sent.losses, weights, probs, sent.work, sent.gradients,
+            sent.buffers, idle, refused, ages, starts,
         )  # fmt: skip
-        return some if self.gradients is None else some._replace(gradients=self.gradients[keep])
+
+    def staleness(self) -> Ids:
+        """(m,) the ages of the updates; 0 without a clock."""
+        return np.zeros(len(self.clients), np.int64) if self.ages is None else self.ages
 
     def received(self) -> Array:
         """The updates with zeros where a coordinate did not arrive, whatever is stored there."""
@@ -151,6 +167,18 @@ class Reply(NamedTuple):
     states: Mapping[int, State] | None = None  # what the clients keep for later rounds, by client
     gradients: Array | None = None  # (m, d) of the last local step, if the job asks for it
 
+    def of(self, keep: Mask | Ids | slice) -> "Reply":
+        """What these of the m clients send; `states` are by client, those of all."""
+        updates, losses, work, buffers, states, gradients = self
+        return Reply(
+            updates[keep],
+            losses[keep],
+            work and work.of(keep),
+            None if buffers is None else buffers[keep],
+            states,
+            None if gradients is None else gradients[keep],
+        )
+
 
 class Checkpoint(NamedTuple):
     """All that round t + 1 depends on: a run resumed from it equals one never stopped."""
@@ -164,6 +192,9 @@ class Checkpoint(NamedTuple):
     buffers: Floats | None = None  # (b,) the model's buffers that training changes: averaged, never stepped
     clients: Clients | None = None  # what each client keeps from round to round, if clients keep anything
     defence: State = None  # what the defence has seen of each client, if there is one
+    sent: Mapping[int, Array] | None = (
+        None  # with a clock: step → its parameters, as long as a client trains on them
+    )
 
     def __repr__(self) -> str:
         return _brief(self)
@@ -185,6 +216,12 @@ class Snapshot(NamedTuple):
     losses: Array  # (m,)
     probs: Array  # (n,)
     checkpoint: Checkpoint
+    bytes_up: int = 0  # of this round
+    bytes_down: int = 0
+    ages: Ids | None = None  # (m,) steps since the parameters that each client was sent; None without a clock
+    seconds: float | None = None  # since the beginning; None without a clock
+    lost: int = 0  # with a clock: trainings in vain since the step before
+    idle: float | None = None  # with a clock: share of the time that places for clients at work were empty
 
     def __repr__(self) -> str:
         return _brief(self)

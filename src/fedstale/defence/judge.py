@@ -18,20 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import (
-    Array,
-    Checkpoint,
-    Floats,
-    Ids,
-    Mask,
-    Round,
-    Strategy,
-    divides,
-    drifts,
-    forgets,
-    part,
-    require,
-)
+from fedstale.core import Array, Floats, Ids, Round, part, require
 from fedstale.rng import stream
 
 SKETCH = 512  # numbers that are kept of an update: cosines are right within about 1 / √SKETCH
@@ -62,15 +49,6 @@ class Verdict(NamedTuple):
 
     scales: Array  # (m,) what they are multiplied by
     reasons: tuple[str, ...]  # (m,) why they are refused; "" if they are not
-
-
-class Screened(NamedTuple):
-    """A round without what was refused."""
-
-    now: Checkpoint
-    round: Round
-    buffers: Floats | None
-    refused: dict[int, str]  # client → why
 
 
 @part
@@ -179,24 +157,6 @@ class Defence:
         k = min((len(told) + 1) // 2, len(told) - self._lying(len(weights), len(told)))
         bounded: Floats = np.minimum(weights, HEAVY * told[max(k, 1) - 1])
         return bounded
-
-
-def screened(
-    defence: Defence | None, strategy: Strategy, now: Checkpoint, r: Round, buffers: Floats | None = None
-) -> Screened:
-    """The round without the updates that the defence refuses, and what their clients had in the memory."""
-    if defence is None or len(r.clients) == 0:
-        return Screened(now, r, buffers, {})
-    verdict = defence.judge(now.defence, r, divides(strategy), descends=drifts(strategy) is None)  # not SCAFFOLD
-    kept: Mask = np.array([not reason for reason in verdict.reasons])
-    refused = {int(i): why for i, why in zip(r.clients, verdict.reasons, strict=True) if why}
-    if refused and (forgetting := forgets(strategy)):
-        now = now._replace(state=forgetting.forget(now.state, r.clients[~kept]))
-    if (verdict.scales < 1).any():
-        r = r._replace(updates=r.updates * verdict.scales[:, None])
-    if not refused:
-        return Screened(now, r, buffers, refused)
-    return Screened(now, r.of(kept), None if buffers is None else buffers[kept], refused)
 
 
 def sketch(rows: Array) -> Array:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # type checkers and editors do not see what __getattr__ loads
     from fedstale.flower.federation.client.app import task_app as task_app
     from fedstale.flower.federation.server.app import of_module as of_module
     from fedstale.flower.federation.server.app import server_app as server_app
-    from fedstale.flower.federation.server.strategy import FedstaleStrategy as FedstaleStrategy
     from fedstale.flower.strategy import FedStale as FedStale
     from fedstale.flower.strategy import Uneven as Uneven
 
@@ -23,15 +22,20 @@ HOMES = {
     "task_app": "fedstale.flower.federation.client.app",
     "server_app": "fedstale.flower.federation.server.app",
     "of_module": "fedstale.flower.federation.server.app",
-    "FedstaleStrategy": "fedstale.flower.federation.server.strategy",
     "FedStale": "fedstale.flower.strategy",
     "Uneven": "fedstale.flower.strategy",
 }
-__all__ = ["FedStale", "FedstaleStrategy", "Uneven", "client_app", "of_module", "server_app", "task_app"]
+GONE = (
+    "FedstaleStrategy(folder) is gone: server_app(start) is a ServerApp that plays the federation in a folder, and "
+    "FedStale(rule) is a strategy for a ServerApp of your own"
+)
+__all__ = ["FedStale", "Uneven", "client_app", "of_module", "server_app", "task_app"]
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name from the module that defines it."""
+    if name == "FedstaleStrategy":
+        raise ImportError(GONE)
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(HOMES[name]), name)

@@ -15,15 +15,15 @@ from fedstale.core import (
     Server,
     Strategy,
     WithTruth,
-    drifts,
-    needs_last_gradient,
+    hooks_of,
+    layers,
     require,
-    starts_clients,
 )
 from fedstale.defence import Defence
 from fedstale.estimators import Intervals
 from fedstale.flower.federation.state.cohorts import Cohorts
 from fedstale.flower.federation.state.resize import resize
+from fedstale.flower.federation.state.server_state import Rules, ServerState
 from fedstale.memory.memory import KeepsMemory
 from fedstale.registry import ESTIMATORS, recipe
 from fedstale.simulate import require_kind
@@ -42,11 +42,15 @@ class Clients(NamedTuple):
 
 
 class Population(NamedTuple):
-    """The clients, and the checkpoint of the last round; position k of every array is client names[k]."""
+    """The clients, and the state after the last round; position k of every array is client names[k]."""
 
     names: tuple[str, ...]
     clients: Clients
-    checkpoint: Checkpoint
+    state: ServerState  # whose client numbers are given in the order in which clients join
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.state.checkpoint
 
     @property
     def weights(self) -> Array:
@@ -62,56 +66,36 @@ class Population(NamedTuple):
         now.weights[positions], now.losses[positions] = weights, losses
         return self._replace(clients=now)
 
+    def at(self, checkpoint: Checkpoint) -> "Population":
+        """The same clients with another checkpoint."""
+        return self._replace(state=self.state._replace(checkpoint=checkpoint))
 
-class Rules(NamedTuple):
-    """The algorithm of a strategy."""
+    def resized(self, rules: Rules, ids: Ids, names: tuple[str, ...]) -> "Population":
+        """The population of these client numbers: rows of the others are gone, new clients start from nothing."""
+        clients = resize(self.clients, Clients.empty, self.state.ids, ids)
+        return Population(names, clients, rules.with_roster(self.state, ids, self.state.roster))
 
-    strategy: Strategy
-    estimator: Cohorts
-    server: Server
-    defence: Defence | None = None
 
-    def enter(self, known: Population | None, names: Sequence[str], params: Array) -> Population:
-        """The population with these clients online in the next round; those who are new join it."""
-        d = len(params)
-        if known is None:
-            n, state = len(names), self.strategy.init(len(names), d)
-            start = Checkpoint(0, params, state, self.estimator.init(n), self.server.init(d), channel=None)
-            start = start._replace(defence=self.defence.init(n, d) if self.defence else None)
-            known = Population(tuple(names), Clients.empty(n), start)
-        before, online = {*known.names}, {*names}
-        new = [name for name in names if name not in before]
-        if new:
-            known = self._joined(known, new, d)
-        known.clients.seen[[k for k, name in enumerate(known.names) if name in online]] = known.checkpoint.t + 1
+def enter(rules: Rules, known: Population | None, names: Sequence[str], params: Array) -> Population:
+    """The population with these clients online in the next round; those who are new join it."""
+    if known is None:
+        known = Population(tuple(names), Clients.empty(len(names)), rules.initial(len(names), params))
+    before, online = {*known.names}, {*names}
+    new = [name for name in names if name not in before]
+    if new:
+        ids = known.state.ids
+        known = known.resized(rules, np.append(ids, ids[-1] + 1 + np.arange(len(new))), (*known.names, *new))
+    known.clients.seen[[k for k, name in enumerate(known.names) if name in online]] = known.checkpoint.t + 1
+    return known
+
+
+def forget(rules: Rules, known: Population, rounds: int) -> Population:
+    """The population without the clients that were not online in so many rounds; their rows are gone."""
+    gone: Mask = known.clients.seen < known.checkpoint.t + 1 - rounds
+    if not gone.any() or gone.all():
         return known
-
-    def _joined(self, known: Population, new: Sequence[str], d: int) -> Population:
-        old, now, all_names = np.arange(len(known.names)), known.checkpoint, (*known.names, *new)
-        state = resize(now.state, lambda n: self.strategy.init(n, d), old, np.arange(len(all_names)))
-        belief = now.belief.resized(old, np.arange(len(all_names)))
-        clients = resize(known.clients, Clients.empty, old, np.arange(len(all_names)))
-        now = self._watching(now, old, np.arange(len(all_names)))
-        return Population(all_names, clients, now._replace(state=state, belief=belief))
-
-    def _watching(self, now: Checkpoint, old: Ids, new: Ids) -> Checkpoint:
-        """The checkpoint of clients `old` with a defence that watches clients `new`."""
-        if (defence := self.defence) is None:
-            return now
-        return now._replace(defence=resize(now.defence, lambda n: defence.init(n, len(now.params)), old, new))
-
-    def forget(self, known: Population, rounds: int) -> Population:
-        """The population without the clients that were not online in so many rounds; their rows are gone."""
-        now = known.checkpoint
-        gone: Mask = known.clients.seen < now.t + 1 - rounds
-        if not gone.any() or gone.all():
-            return known
-        old, stay = np.arange(len(gone)), np.flatnonzero(~gone)
-        state = resize(now.state, lambda n: self.strategy.init(n, len(now.params)), old, stay)
-        belief = now.belief.resized(old, stay)
-        clients = resize(known.clients, Clients.empty, old, stay)
-        names = tuple(name for name, left in zip(known.names, gone.tolist(), strict=True) if not left)
-        return Population(names, clients, self._watching(now, old, stay)._replace(state=state, belief=belief))
+    names = tuple(name for name, left in zip(known.names, gone.tolist(), strict=True) if not left)
+    return known.resized(rules, known.state.ids[~gone], names)
 
 
 def rules(
@@ -126,11 +110,12 @@ def rules(
     )
     for name, value in (("strategy", rule), ("estimator", belief), ("server", server)):
         require_kind(name, value)
-    ok = drifts(rule) is None and starts_clients(rule) is None and not needs_last_gradient(rule)
+    hooks = hooks_of(rule)
+    ok = not (hooks.drift or hooks.starts or hooks.needs_last_gradient)
     require(ok, f"{rule} changes how clients train, which a strategy of Flower cannot: choose another rule")
     ok = not (isinstance(belief, WithTruth) and belief.needs_truth)
     require(ok, "the estimator Known() needs p, one probability per client: a federation does not know them")
-    ok = not (isinstance(rule, KeepsMemory) and rule.memory.folder is not None)
+    ok = not any(isinstance(part, KeepsMemory) and part.memory.folder is not None for part in layers(rule))
     require(ok, f"the memory of a Flower strategy is in RAM: it must have no folder, got {rule}")
     if defence is not None:
         require_kind("defence", defence)

@@ -10,7 +10,8 @@ import numpy as np
 from fedstale.core import BadInput, require
 from fedstale.defence import Defence
 from fedstale.flower.arrays import Layout, Slot, Values
-from fedstale.flower.population import Clients, Population, Rules
+from fedstale.flower.federation.state.server_state import Rules
+from fedstale.flower.population import Clients, Population, enter
 from fedstale.flower.training import Training
 from fedstale.lab.runs.codec import pack, unpack
 
@@ -22,10 +23,11 @@ def save(training: Training, rules: Rules) -> dict[str, Values]:
     arrays: dict[str, Values] = {}
     population, layout, values = training
     shape = pack((population.clients, population.checkpoint), "state", arrays)
+    counts = pack(population.state.counts, "counts", arrays)
     arrays |= {f"model/{name}": x for name, x in values.items()}
     about = {
         "format": FORMAT, "rules": _described(rules), "slots": layout.slots, "names": population.names,
-        "state": shape,
+        "state": shape, "counts": counts,
     }  # fmt: skip
     return {"about": np.array(json.dumps(about))} | {name: np.array(x) for name, x in arrays.items()}
 
@@ -50,18 +52,20 @@ def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) ->
     names, layout = tuple(about["names"]), Layout(tuple(slots))
     values = {s.name: np.array(state[f"model/{s.name}"]) for s in slots}
     params = layout.flat(values)
-    like = rules.enter(None, names, params).checkpoint
-    tree = (Clients.empty(len(names)), like)
-    clients, checkpoint = unpack(about["state"], tree, "state", lambda path: np.array(state[path]))
+    fresh = enter(rules, None, names, params).state
+    like, tree = fresh.checkpoint, (Clients.empty(len(names)), fresh.checkpoint)
+    read = lambda path: np.array(state[path])  # noqa: E731
+    clients, checkpoint = unpack(about["state"], tree, "state", read)
     if checkpoint.defence is None:  # saved before there was a defence
         checkpoint = checkpoint._replace(defence=like.defence)
-    return Training(Population(names, clients, checkpoint), layout, values)
+    told = unpack(about["counts"], fresh.counts, "counts", read) if "counts" in about else fresh.counts
+    return Training(Population(names, clients, fresh._replace(checkpoint=checkpoint, counts=told)), layout, values)
 
 
 def _described(rules: Rules) -> str:
     """The parts without the settings that have their default: a later version may have more of them."""
     own = () if rules.defence == Defence() else (rules.defence or "no defence",)  # came later, and is on by default
-    return ", ".join(map(_settings, (rules.strategy, rules.estimator.estimator, rules.server, *own)))
+    return ", ".join(map(_settings, (rules.strategy, rules.plain, rules.server, *own)))
 
 
 def _settings(part: object) -> str:

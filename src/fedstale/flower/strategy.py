@@ -9,34 +9,29 @@ The ClientApp, the configuration of clients, metrics and evaluation stay as they
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Result
 
-from fedstale.core import BadInput, Estimator, Server, Strategy, require
+from fedstale.core import BadInput, Estimator, Mask, Server, Strategy, require
 from fedstale.defence import Defence
 from fedstale.flower.arrays import BUFFERS, Layout, Values
+from fedstale.flower.federation.server.close import count
+from fedstale.flower.federation.server.diagnostics import status
 from fedstale.flower.identity import Identities
-from fedstale.flower.population import rules
+from fedstale.flower.population import forget, rules
 from fedstale.flower.replies import Asked, Keys, log, sound, unweighted, with_metrics
+from fedstale.flower.reports import Report, participation, report_of
 from fedstale.flower.saved import load, save
 from fedstale.flower.training import Training, chosen, closed, opened
 from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapper
+from fedstale.lab.runs.store import write_csv
 from fedstale.servers import Sgd
 
 Aggregate = Callable[[list[RecordDict], str], MetricRecord]
-
-
-class Report(NamedTuple):
-    """What came of a round."""
-
-    t: int
-    heard: tuple[str, ...]  # the clients whose replies were used
-    refused: Mapping[str, str]  # sender → why
-    missing: tuple[str, ...]  # the clients that were asked and did not answer
-    unusable: bool = False  # replies came, and none was well-formed; those of clients that failed do not count
 
 
 class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are checked
@@ -77,12 +72,17 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         require(ok, f"stop_after must be at least 1 round or None, got {stop_after}")
         self.buffers, self.forget_after, self.stop_after = tuple(buffers), forget_after, stop_after
         self.keys = Keys(weighted_by_key, loss_key, steps_key)
-        self.report: Report | None = None  # of the last round
+        self.reports: list[Report] = []  # of all rounds that this object has played
         self._training: Training | None = None
         self._asked: Asked | None = None
         self._identities = Identities()
         self._unusable = 0  # rounds in a row, up to the last one, in which replies came and none could be used
         self._weighted = True  # no round so far in which replies told no weights
+
+    @property
+    def report(self) -> Report | None:
+        """What came of the last round."""
+        return self.reports[-1] if self.reports else None
 
     @property
     def arrays(self) -> ArrayRecord | None:
@@ -110,7 +110,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         """Log the rule and its estimator, and what FedAvg logs."""
         refuse_privacy_wrapper()
         log.info("\t├──> Rule: %s", self.rules.strategy)
-        log.info("\t│\t└──Estimator: %s, server: %s", self.rules.estimator.estimator, self.rules.server)
+        log.info("\t│\t└──Estimator: %s, server: %s", self.rules.plain, self.rules.server)
         super().summary()
 
     def configure_train(
@@ -147,9 +147,36 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         self._training, lies = closed(self.rules, training, good, asked.idle)
         refused |= {str(node): lies[k] for node, k in asked.nodes.items() if k in lies}
         good = {k: reply for k, reply in good.items() if k not in lies}
-        self._tell(asked, good, refused, unusable)
-        contents = [reply.content for reply in good.values()]
-        return self.arrays, self.train_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
+        self._tell(asked, good, lies, refused, unusable)
+        return self.arrays, self._metrics([reply.content for reply in good.values()])
+
+    def _metrics(self, contents: list[RecordDict]) -> MetricRecord | None:
+        """The clients' metrics as FedAvg averages them, and the numbers of the report; None if nobody was heard."""
+        if not contents:
+            return None
+        metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+        for name, value in self.reports[-1].measures.items():
+            metrics[name] = value
+        return metrics
+
+    def trace(self, path: Path | str | None = None) -> Mask:
+        """Who was heard in each round that this object has played, rounds × clients.
+
+        With a path it is written as a CSV file, which `fedstale inspect`, `fedstale advise` and simulations read.
+        """
+        names, table = participation(self.reports)
+        if path is not None:
+            write_csv(Path(path), [dict(zip(names, row, strict=True)) for row in table.astype(int).tolist()])
+        return table
+
+    def status(self) -> dict[str, Any]:
+        """What is known of every client after the last round: counts, p̂ with an interval, weight, staleness."""
+        if self._training is None:
+            return {"round": 0, "clients": []}
+        population = self._training.population
+        found = status(population.state, self.rules.estimator)
+        rows = zip(population.names, found["clients"], strict=True)
+        return {"round": found["round"], "clients": [row | {"client": name} for name, row in rows]}
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
@@ -187,7 +214,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         training = opened(self.rules, layout, population, arrays, [*names.values()])
         if self.forget_after is None:
             return training
-        return training._replace(population=self.rules.forget(training.population, self.forget_after))
+        return training._replace(population=forget(self.rules, training.population, self.forget_after))
 
     def _with_weights(self, replies: Iterable[Message]) -> list[Message]:
         """The replies, with equal weights if most of them tell none."""
@@ -197,13 +224,19 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
             log.warning("the metrics of clients have no %r: all count the same", self.weighted_by_key)
         return came
 
-    def _tell(self, asked: Asked, heard: Iterable[int], refused: Mapping[str, str], unusable: bool) -> None:
+    def _tell(
+        self, asked: Asked, heard: Iterable[int], lies: Iterable[int], refused: Mapping[str, str], unusable: bool
+    ) -> None:
         """Keep and log who was heard, refused and missing; raises BadInput if no reply could be used for long."""
-        training, told = self._training, {*heard}
-        assert training is not None
-        names, t = training.population.names, training.population.checkpoint.t
-        silent = [k for node, k in asked.nodes.items() if k not in told and str(node) not in refused]
-        self.report = Report(t, tuple(names[k] for k in told), refused, tuple(names[k] for k in silent), unusable)
+        assert self._training is not None
+        population, told, nodes = self._training.population, [*heard], asked.nodes
+        silent = [k for node, k in nodes.items() if k not in told and str(node) not in refused]
+        failed = {k for node, k in nodes.items() if refused.get(str(node), "").startswith("error ")}
+        bad = {k for node, k in nodes.items() if str(node) in refused} - failed - {*told}
+        ids = (np.array(sorted(some), np.int64) for some in (nodes.values(), told, bad))
+        count(population.state, population.weights, *ids)
+        self.reports.append(report_of(population, self.rules, told, lies, refused, silent, unusable))
+        t = population.checkpoint.t
         log.info("aggregate_train: %d replies used, %d refused, %d missing", len(told), len(refused), len(silent))
         for node, reason in refused.items():
             log.warning("round %d: the reply of node %s is refused: %s", t, node, reason)

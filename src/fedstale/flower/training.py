@@ -1,4 +1,4 @@
-"""A round of a Flower app: what is sent, who trains, and how the round closes, by `simulate.close_round`."""
+"""A round of a Flower app: what is sent, who trains, and how the round closes."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,12 +7,12 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fedstale import core
-from fedstale.core import Availability, BadInput, Ids, Round, Work, selects
-from fedstale.defence import screened
+from fedstale.core import BadInput, Ids, Round, Work
 from fedstale.flower.arrays import Layout, Values, averaged
-from fedstale.flower.population import Population, Rules
+from fedstale.flower.federation.server.close import play_out
+from fedstale.flower.federation.state.server_state import Rules
+from fedstale.flower.population import Population, enter
 from fedstale.flower.replies import Checked
-from fedstale.simulate import close_round
 
 
 class Training(NamedTuple):
@@ -40,24 +40,18 @@ def opened(
         sent = layout.flat(values)
     except ValueError as reason:
         raise BadInput(f"the model that is sent is not the one that training began with: {reason}") from None
-    population = rules.enter(known, names, sent)
+    population = enter(rules, known, names, sent)
     now = population.checkpoint
     if not np.array_equal(layout.flat(layout.cut(now.params)), sent):  # the app has changed the model itself
-        population = population._replace(checkpoint=now._replace(params=sent))
+        population = population.at(now._replace(params=sent))
     return Training(population, layout, values)
 
 
 def chosen(rules: Rules, population: Population, available: Ids) -> tuple[Population, Ids]:
     """Which of the available clients train: all, unless the rule selects, by the losses that they told last."""
-    selecting = selects(rules.strategy)
-    if selecting is None:
-        return population, available
-    now, estimator = population.checkpoint, rules.estimator
-    losses = population.clients.losses[available].astype(np.float32)
-    probs, mixing = estimator.probs(now.belief), estimator.mixing(now.belief)
-    a = Availability(now.t + 1, available, losses, population.weights, probs, mixing)
-    train, state = selecting.select(now.state, a)
-    return population._replace(checkpoint=now._replace(state=state)), train
+    now, losses = population.checkpoint, population.clients.losses[available].astype(np.float32)
+    train, state = rules.select(now, available, losses, population.weights)
+    return population.at(now._replace(state=state)), train
 
 
 def closed(
@@ -68,23 +62,24 @@ def closed(
     `idle` clients were left out by the rule.
     """
     before, layout, values = training
-    population, sent = _heard(rules, before, replies), layout.flat(values)
+
+    def heard(refused: Mapping[int, str]) -> Population:  # what the refused say of themselves does not count
+        return _heard(rules, before, {k: reply for k, reply in replies.items() if k not in refused})
+
+    population, sent = heard({}), layout.flat(values)
     positions, all_ = np.array(sorted(replies), np.int64), [replies[k] for k in sorted(replies)]
     r = Round(
         before.checkpoint.t + 1, sent, positions, _updates(all_, sent), np.ones((len(all_), 1), np.bool_),
         population.clients.losses[positions].astype(np.float32), population.weights,
-        rules.estimator.probs(before.checkpoint.belief), _work(all_),
+        rules.estimator.probs(before.checkpoint.belief), _work(all_), idle=idle,
     )  # fmt: skip
-    now, r, _, refused = screened(rules.defence, rules.strategy, before.checkpoint, r)
-    if refused:  # what they say of themselves does not count either
-        population = _heard(rules, before, {k: reply for k, reply in replies.items() if k not in refused})
-        r = r._replace(weights=population.weights)
-    _, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, idle)
+    state, r, _, refused = play_out(before.state, rules, r, weigh=lambda refused: heard(refused).weights)
+    population = heard(refused)
     good = [replies[k] for k in r.clients.tolist()]
     weights = population.clients.weights[r.clients].tolist()
     means = {s.name: averaged(s, [g.values[s.name] for g in good], weights) for s in layout.buffers if good}
-    values = {**values, **means, **layout.cut(after.params)}
-    return Training(population._replace(checkpoint=after), layout, values), refused
+    values = {**values, **means, **layout.cut(state.checkpoint.params)}
+    return Training(population._replace(state=state), layout, values), refused
 
 
 def _heard(rules: Rules, population: Population, replies: Mapping[int, Checked]) -> Population:

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 from fedstale.core import Engine, Local, Participation, Strategy, Task, known, require, shown
 from fedstale.defence import Defence, Liars
 from fedstale.engines import MODULES
-from fedstale.lab import schema
+from fedstale.lab import lineage, schema
 from fedstale.lab.build import make_participation
 from fedstale.lab.execute import Progress, Stop, execute
 from fedstale.lab.plan import Planned, plan_parts
 from fedstale.lab.runs import store
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, describe, settings_in
+from fedstale.privacy.ledger import Privacy
 from fedstale.registry import ENGINES, PARTICIPATION, STRATEGIES, Recipe
 from fedstale.simulate import Interrupted, Run, checked, require_kind
 from fedstale.tasks.checksum import Content, describe_task
@@ -59,6 +60,7 @@ def compare(
     channel: Part = "lossless",
     defence: Defence | None = None,
     liars: Liars | None = None,
+    privacy: Privacy | None = None,
     evaluate_every: int | None = None,
     evaluate_clients: int | None = None,
     evaluate: str = "all",
@@ -82,10 +84,10 @@ def compare(
     A run stops early when the metric `monitor` has not improved for `patience` rounds, or has reached `target`.
     `evaluate_every`, `evaluate_clients` and `evaluate="test"` say how much is evaluated, as in a TOML file.
     `version` is a text that stands for the data, where they are too large to be read or not all in the task.
-    A `defence` judges the updates of all runs, `liars` lie in all of them.
+    A `defence` judges the updates of all runs, `liars` lie in all of them; `privacy` adds noise.
     """
     require_kind("task", task)
-    for kind, part in (("defence", defence), ("liars", liars)):
+    for kind, part in (("defence", defence), ("liars", liars), ("privacy", privacy)):
         if part is not None:
             require_kind(kind, part)
     require_kind("local", local)
@@ -97,7 +99,7 @@ def compare(
         "name": name, "rounds": rounds, "seeds": list(seeds) if isinstance(seeds, Iterable) else seeds,
         "engine": known(engine, ENGINES, "engine"), "evaluate_every": evaluate_every, "evaluate": evaluate,
         "evaluate_clients": evaluate_clients, "patience": patience, "target": target, "monitor": monitor,
-        "defence": _told(defence, False), "liars": _told(liars, None),
+        "defence": _told(defence, False), "liars": _told(liars, None), "privacy": _told(privacy, None),
     }  # fmt: skip
     experiment, planned = _plan(data, code, process, chosen, settings, Path(out))
     _compute(partial(execute, experiment, planned, task=task, resume=resume, again=again,
@@ -119,6 +121,7 @@ def record(
     target: float | None = None,
     monitor: str | None = None,
     version: str = "",
+    start: str | Path | store.RunFolder | None = None,
     resume: bool = False,
     again: bool = False,
     checkpoint_seconds: float = 10.0,
@@ -128,6 +131,8 @@ def record(
     `folder` is a store, in which the run gets a folder of its own; `label` names the algorithm in tables. The
     other arguments are those of `fs.compare`. `list runs`, `show`, `report` and `compare` read the folder, and
     the run's metrics, parameters and result are in what is returned. A finished run is not played again.
+    `start` is the folder of another run of the same model: this one goes on after its last round, with the state
+    of each part that both share. With `resume` a finished run of fewer rounds goes on, to the same bits.
     """
     require(isinstance(run, Run), f"run must be fs.Run(engine, strategy, participation, rounds), got {shown(run)}")
     checked(run)
@@ -139,17 +144,20 @@ def record(
         "name": "record", "rounds": run.rounds, "seeds": [run.seed], "engine": _engine_name(run.engine),
         "evaluate_every": evaluate_every, "evaluate_clients": evaluate_clients, "evaluate": evaluate,
         "patience": patience, "target": target, "monitor": monitor,
-        "defence": _told(run.defence, False), "liars": _told(run.liars, None),
+        "defence": _told(run.defence, False), "liars": _told(run.liars, None), "privacy": _told(run.privacy, None),
     }  # fmt: skip
     chosen = [Algorithm(label or _label(run.strategy), *parts)]
     experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder))
+    if start is not None:
+        before = start if isinstance(start, store.RunFolder) else store.RunFolder(Path(start))
+        planned = [lineage.forked(p, *lineage.source("", before)) for p in planned]
     _compute(partial(execute, experiment, planned, engine=run.engine, resume=resume, again=again,
                      command="fs.record(…)", checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
     return planned[0].folder
 
 
-def _told(part: Defence | Liars | None, absent: Any) -> Any:
-    """A defence or liars as a file has them: true, or a table of settings."""
+def _told(part: Defence | Liars | Privacy | None, absent: Any) -> Any:
+    """A defence, liars or privacy as a file has them: true, or a table of settings."""
     return absent if part is None else settings_in(part) or True
 
 

@@ -1,6 +1,7 @@
 """What a rule costs besides its score: memory at the server and at a client, messages, and arithmetic."""
 
 import time
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,12 @@ from fedstale.core import (
     Round,
     Task,
     Work,
-    drifts,
-    innermost,
-    kept_at_clients,
-    selects,
-    trains_unheard,
+    bound,
+    hooks_of,
 )
 from fedstale.lab.runs.codec import pack
 from fedstale.lab.spec import Algorithm, Table
 from fedstale.rng import stream
-from fedstale.simulate import bound
 
 FLOAT = 4  # bytes of a number in a message
 REPETITIONS = 5  # of a measurement
@@ -34,18 +31,16 @@ def units(rule: Algorithm, task: Task) -> Table:
     SCAFFOLD). A rule that selects by losses sends the model to everybody who is available. `unheard`: all clients
     train in every round, also those that are not there.
     """
-    n, d, strategy = task.n, task.d, rule.strategy
-    own, state = kept_at_clients(innermost(strategy)), strategy.init(n, d)
-    parts = dict(zip(getattr(state, "_fields", ()), state, strict=False)) if own else {}
-    at_clients = sum(_bytes(value) for name, value in parts.items() if name in own)
+    n, d, hooks, state = task.n, task.d, hooks_of(rule.strategy), rule.strategy.init(task.n, task.d)
+    at_clients = sum(_bytes(attrgetter(name)(state)) for name in hooks.at_clients)
     return {
         "server_bytes": _bytes(state) - at_clients,
         "client_bytes": at_clients // n,
         "up": FLOAT * d,
-        "down": FLOAT * d * ((selects(strategy) is None) + (drifts(strategy) is not None)),
-        "asked": FLOAT * d if selects(strategy) else 0,
+        "down": FLOAT * d * ((hooks.select is None) + (hooks.drift is not None)),
+        "asked": FLOAT * d if hooks.select else 0,
         "flops": _flops(rule, task),
-        "unheard": trains_unheard(strategy) is not None,
+        "unheard": hooks.unheard is not None,
     }
 
 
@@ -69,13 +64,13 @@ def server_ms(rule: Algorithm, task: Task, participants: int) -> float:
     strategy, n, m = bound(rule.strategy, task), task.n, max(1, min(participants, task.n))
     rng, probs, took = stream(0, "server"), np.full(n, m / n, np.float32), []
     updates = rng.standard_normal((m, task.d), np.float32) * np.float32(1e-3)
-    state, selecting = strategy.init(n, task.d), selects(strategy)
+    state, select = strategy.init(n, task.d), hooks_of(strategy).select
     for t in range(1, REPETITIONS + 1):
         there, losses = np.arange(m), np.ones(m, np.float32)
         start = time.perf_counter()
-        if selecting:
+        if select:
             known = Availability(t, there, losses, task.weights, probs, np.zeros(n, np.float32))
-            there, state = selecting.select(state, known)
+            there, state = select(state, known)
         _, state = strategy.aggregate(state, _round(t, there, updates[there], losses[there], task, probs))
         took.append(1000 * (time.perf_counter() - start))
     return min(took)

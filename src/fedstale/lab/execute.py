@@ -16,9 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedstale import core, engines
-from fedstale.core import Engine, Local, Snapshot, Strategy, Task, known, require
-from fedstale.core.names import HasNote
+from fedstale.core import Engine, Local, Snapshot, Strategy, Task, bound, known, rebuilt, require
+from fedstale.core.names import HasNote, listed, names_of
 from fedstale.evaluation import evaluate
 from fedstale.lab.build import make_task
 from fedstale.lab.cadence import cadence, evaluation_task
@@ -27,10 +29,10 @@ from fedstale.lab.recorder import Recorder, environment, packages
 from fedstale.lab.runs import store
 from fedstale.lab.runs.metrics import OBJECTIVE, TRACED
 from fedstale.lab.schema import Experiment
-from fedstale.lab.spec import make_defence, make_liars
+from fedstale.lab.spec import make_defence, make_liars, make_privacy
 from fedstale.lab.tracer import Tracer, traceable
 from fedstale.memory import KeepsMemory
-from fedstale.simulate import Diverged, Interrupted, Run, bound, checked, first, play, together
+from fedstale.simulate import Diverged, Interrupted, Run, checked, first, play, together
 
 
 class Stop:
@@ -96,9 +98,10 @@ def execute(
     """
     anew = again and not resume
     known = [] if anew else [why for p in planned if (why := diverged(p)) and not p.folder.finished]
-    stages = [[p for p in warmups(planned) if anew or not p.folder.finished]]
+    stages = [[p for p in warmups(planned) if anew or not _whole(p)]]
     stages += [[p for p in planned if anew or not ended(p)]]
     waiting = [p for stage in stages for p in stage]
+    _warn_of_damage(waiting, anew)
     folders = {p.folder for p in waiting}
     finished = [p for p in planned if p.folder not in folders and p.folder.finished]
     yield from (Progress(p, p.config["rounds"], {}, p.folder.result(), reused=True) for p in finished)
@@ -126,8 +129,20 @@ def diverged(p: Planned) -> str | None:
 
 
 def ended(p: Planned) -> bool:
-    """Whether a run is finished or known to diverge."""
-    return p.folder.finished or diverged(p) is not None
+    """Whether a run is finished, with files as it has written them, or known to diverge."""
+    return _whole(p) or (diverged(p) is not None and not p.folder.finished)
+
+
+def _whole(p: Planned) -> bool:
+    return p.folder.finished and not p.folder.damage
+
+
+def _warn_of_damage(waiting: Sequence[Planned], anew: bool) -> None:
+    """Say which finished runs are computed again because a file of them is damaged."""
+    for p in waiting:
+        if not anew and (p.folder.path / "result.json").exists():
+            why = p.folder.damage or f"{p.folder.path}/result.json cannot be read"
+            warnings.warn(f"{why}; {p.folder.path.name} starts again from round 1", stacklevel=3)
 
 
 def require_resumable(waiting: Sequence[Planned]) -> None:
@@ -185,12 +200,15 @@ def _compute(
     runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
     p = stages[-1][0] if stages[-1] else stages[0][0]
     say(_checked_evaluation(runs[p.folder], p.config))
+    say(_never(runs[p.folder]))
     width = engine.width if isinstance(engine, core.StepsTogether) else 1
     for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
             for p in group:
                 stack.enter_context(p.folder.locked())
             active = [stack.enter_context(closing(record(p, runs[p.folder]))) for p in group]
+            for r in active:
+                say(r.note)
             for progress in _advance(active, stop):
                 diverged.append(progress) if isinstance(progress, str) else (yield progress)
     if diverged:
@@ -208,17 +226,28 @@ def _checked_evaluation(run: Run, config: Mapping[str, Any]) -> str:
     return chosen.note(run.engine.task.n)
 
 
+def _never(run: Run) -> str:
+    """A sentence about clients that never come: every rule trains without them."""
+    n = run.engine.task.n
+    never = np.flatnonzero(run.participation.probs(n) <= 0)
+    called = names_of(run.engine.task)
+    few = listed([called[i] if called else str(i) for i in never.tolist()])
+    counts = f"{len(never)} of {n} clients never come (p = 0): nothing is learnt from them, though they are scored"
+    return f"warning: {counts}: {few}" if len(never) else ""
+
+
 def _run(p: Planned, engine: Engine) -> Run:
-    a, rounds, strategy = p.algorithm, p.config["rounds"], _at_home(p.algorithm.strategy, p.folder.path)
-    strategy = bound(strategy, engine.task)
+    a, config = p.algorithm, p.config
+    strategy = bound(rebuilt(a.strategy, partial(_at_home, p.folder.path)), engine.task)
     strategy = Tracer(strategy) if engine.task.n <= TRACED and traceable(strategy) else strategy
-    against = make_defence(p.config.get("defence", False)), make_liars(p.config.get("liars"))
     return Run(
-        engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local, *against
-    )
+        engine, strategy, p.participation, config["rounds"], p.seed, a.server, a.estimator, a.channel, a.local,
+        defence=make_defence(config.get("defence", False)), liars=make_liars(config.get("liars")),
+        privacy=make_privacy(config.get("privacy")),
+    )  # fmt: skip
 
 
-def _at_home(strategy: Strategy, folder: Path) -> Strategy:
+def _at_home(folder: Path, strategy: Strategy) -> Strategy:
     """The strategy with the files of its memory, if it has any, in the folder of the run."""
     if not isinstance(strategy, KeepsMemory) or strategy.memory.folder is None:
         return strategy
@@ -235,7 +264,7 @@ def _advance(active: list[Recorder], stop: Callable[[], bool]) -> Iterator[Progr
         if r.over(r.start.t):  # it was killed between its last round and its result
             yield Progress(r.planned, r.start.t, {}, r.finish(r.start))
     going = [r for r in active if not r.over(r.start.t)]
-    plays = [play(r.run, r.start) for r in going]
+    plays = [r.concerns.listening(play(r.run, r.start)) for r in going]
     for snapshots in together(active[0].run.engine, plays):
         for k, s in snapshots.items():
             yield _diverged(going[k], s) if isinstance(s, Diverged) else _recorded(going[k], s)
@@ -255,7 +284,9 @@ def _recorded(r: Recorder, s: Snapshot) -> Progress:
 
 def _diverged(r: Recorder, error: Diverged) -> str:
     """Which run diverged, and where its last good checkpoint is; its folder says so from now on."""
-    last = f"the last good checkpoint is round {r.saved} in {r.folder.path}" if r.saved else "none was saved"
+    last = (
+        f"the last good checkpoint is round {r.saved} in {r.folder.path}" if r.saved else "there is no checkpoint"
+    )
     why = f"{r.planned.algorithm.label}, seed {r.planned.seed}: {error}; {last}"
     store.write_json(r.folder.path / "diverged.json", {"why": why, "code": packages()["fedstale"]})
     return why

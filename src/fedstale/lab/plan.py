@@ -18,6 +18,7 @@ from fedstale.rng import stream
 PACKAGED = Path(__file__).parent / "experiments"  # the experiments that come with the package
 LATER = (  # in a key if given
     "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "defence", "liars",
+    "privacy",
 )  # fmt: skip
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 
@@ -31,6 +32,7 @@ class Planned(NamedTuple):
     config: dict[str, Any]
     folder: store.RunFolder
     warmup: "Planned | None" = None  # the run whose end is this one's start
+    start: store.RunFolder | None = None  # another run that this one goes on from; see lineage
 
 
 def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:

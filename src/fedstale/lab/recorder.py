@@ -22,24 +22,29 @@ from fedstale.core import (
     DescribesModel,
     HasBeta,
     HasExcluded,
-    HasPoint,
+    HasInner,
     Ids,
     Snapshot,
+    State,
     Task,
-    innermost,
+    hooks_of,
     require,
 )
 from fedstale.core.names import names_of
 from fedstale.evaluation import evaluate, per_client
+from fedstale.lab import lineage
 from fedstale.lab.cadence import LAST, cadence, evaluation_task
+from fedstale.lab.concerns import Concerns
 from fedstale.lab.plan import Planned
 from fedstale.lab.runs import status
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
-from fedstale.lab.runs.store import fingerprint, write_json
+from fedstale.lab.runs.store import fingerprint, write_json, write_tree
 from fedstale.lab.spec import Table
 from fedstale.lab.stopping import Stopping
 from fedstale.lab.tracer import Traced
+from fedstale.privacy.gaussian import epsilon_of
+from fedstale.privacy.noise import Accounted
 from fedstale.simulate import Run, first
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
@@ -71,8 +76,10 @@ class Recorder:
         self.planned, self.run, self.folder, self.task = p, run, p.folder, run.engine.task
         self.seconds, self.keep = seconds, keep
         saved = self._load() if resume and p.folder.started else None
+        self.note = ""
         if saved is None:
             p.folder.clear()
+            saved, where = self._begun(resume, where)
         write_json(p.folder.path / "config.json", p.config)
         write_json(p.folder.path / "environment.json", where)
         if (names := names_of(self.task)) and self.task.n <= LISTED:
@@ -85,6 +92,7 @@ class Recorder:
             self.start = self.start._replace(params=before.params(), buffers=before.buffers())
             if self.start.clients is not None and (kept := before.client_states()):
                 self.start = self.start._replace(clients=kept)
+        self.concerns = Concerns(run.engine, run.strategy, self.task.n)
         self.stopping = Stopping(p.config)
         if self.stopping.asked:
             for line in p.folder.metrics()[: self.start.t]:
@@ -95,6 +103,18 @@ class Recorder:
         self.file: IO[bytes] = p.folder.open_metrics(self.start.t)
         self.status = status.Writer(p.folder, run.rounds, self.task.d, self.start.t)
         self.started_at = self.saved_at = time.monotonic()
+
+    def _begun(self, resume: bool, where: Table) -> tuple[Saved | None, Table]:
+        """What another run leaves to this one, if anything, and the environment with where it comes from."""
+        p = self.planned
+        begun = lineage.fork(p, first(self.run), self._empty()) if p.start else None
+        begun = lineage.go_on(p, self._empty()) if resume and begun is None else begun
+        if begun is None:
+            return None, where
+        self.note = begun.note
+        before = p.start or lineage.shorter(p)
+        known = {"continued": f"{before.path.name}@{begun.saved.checkpoint.t}"} if before and begun.saved else {}
+        return begun.saved, where | known
 
     def _empty(self) -> Saved:
         n = self.task.n
@@ -114,10 +134,12 @@ class Recorder:
         """Append the round's line; save a checkpoint now and then."""
         last = self.tally.last
         last[s.clients] = s.t
-        realised = s.checkpoint.state.weights if isinstance(s.checkpoint.state, Traced) else None
+        realised = state.weights if isinstance(state := rule_state(s.checkpoint), Traced) else None
         total = self.tally.weights if realised is None else self.tally.weights + realised
         self.tally = Tally(last, total, self.tally.refused + len(s.refused))
         line = self._line(s) | (self._evaluation(s, realised is not None) if self.due(s.t) else {})
+        if told := self.concerns.after(s, last, self._lines):
+            line["warnings"] = told
         self.stopping.see(line)
         self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         if time.monotonic() - self.saved_at >= self.seconds:
@@ -127,6 +149,11 @@ class Recorder:
             self.status.write(s.t)
             self.stop_asked = self.folder.stop_asked
         return line
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """The rounds so far."""
+        self.file.flush()
+        return self.folder.metrics()
 
     def over(self, t: int) -> bool:
         """Whether the run ends with round t, which is the latest."""
@@ -149,7 +176,11 @@ class Recorder:
             "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
             "staleness": [float(q) for q in stale],
         }
-        state = s.checkpoint.state.inner if isinstance(s.checkpoint.state, Traced) else s.checkpoint.state
+        state = s.checkpoint.state
+        if isinstance(state, Accounted):
+            line["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
+        while isinstance(state, HasInner):
+            state = state.inner
         if isinstance(state, HasBeta):
             line["beta"] = state.beta
         if self.task.n <= LISTED:
@@ -164,10 +195,8 @@ class Recorder:
 
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:
         values: dict[str, Any] = {key: float(value) for key, value in evaluate(self.evaluated, s).items()}
-        rule, state = innermost(self.run.strategy), s.checkpoint.state
-        if isinstance(rule, HasPoint):
-            point = rule.point(state.inner if traced else state, s.params)
-            own = evaluate(self.evaluated, s.checkpoint._replace(params=point))
+        if point := hooks_of(self.run.strategy).point:
+            own = evaluate(self.evaluated, s.checkpoint._replace(params=point(s.checkpoint.state, s.params)))
             values |= {f"own_{key}": float(value) for key, value in own.items()}
         if traced:
             values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]
@@ -200,13 +229,17 @@ class Recorder:
         result = summary(lines) | {
             "rounds": checkpoint.t,
             "refused": self.tally.refused,
+            **({"warnings": told} if (told := warned(lines)) else {}),
             **({"stopped": self.stopping.why} if self.stopping.why else {}),
             "fingerprint": fingerprint(checkpoint.params),
             **({"evaluated_clients": self.cadence.clients} if self.cadence.clients else {}),
             "seconds": round(seconds, 3),
             "rounds_per_second": round((checkpoint.t - self.start.t) / max(seconds, 1e-9), 2),
         }
-        write_json(self.folder.path / "result.json", result)
+        in_files = any(self.folder.path.rglob("memory-*.rows"))  # the rows of a memory, which are dropped
+        if self.task.n * self.task.d <= lineage.SMALL and not in_files:
+            write_tree(self.folder.path / lineage.LAST, Saved(checkpoint, self.tally))
+        self.folder.save_result(result)
         if not self.keep:
             self.folder.drop_checkpoint()
         return result
@@ -219,9 +252,16 @@ class Recorder:
 def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
     """Each client's name and weight and, where the task has them, its scores; null without test samples."""
     values, names = {"weight": task.weights, **per_client(task, now)}, names_of(task)
+    if isinstance(now.state, Accounted):
+        values["epsilon"] = now.state.ledger.epsilons()
     return ({"name": [*names]} if names else {}) | {
         name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()
     }
+
+
+def rule_state(now: Checkpoint) -> State:
+    """The state of the rule, or of its tracer, without the ledger that may be around it."""
+    return now.state.inner if isinstance(now.state, Accounted) else now.state
 
 
 def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
@@ -232,6 +272,14 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
         last = [line[name] for line in metrics[-LAST:] if name in line]
         found[name] = {"final": values[-1], "last10": float(np.mean(last)), "best": metric(name).best(values)}
     return found
+
+
+def warned(lines: list[dict[str, Any]]) -> list[str]:
+    """What was said of a run, each kind as it was said last."""
+    found: dict[str, str] = {}
+    for line in lines:
+        found |= line.get("warnings", {})
+    return list(found.values())
 
 
 def environment(command: str) -> dict[str, Any]:

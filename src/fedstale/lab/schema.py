@@ -18,7 +18,7 @@ from pydantic import (
 from fedstale.core import BadInput, Local, known, require, shown
 from fedstale.core.own_modules import import_from
 from fedstale.lab.build import counted, found_in, located
-from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_defence, make_liars, override
+from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_defence, make_liars, make_privacy, override
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
 S = TypeVar("S", bound="Section")
@@ -199,6 +199,7 @@ class Experiment(Section):
     server: Spec = "sgd"  # what is done with a step
     defence: bool | Table = False  # true, or a table of settings: updates are judged before they count
     liars: Table | None = None  # clients that send a multiple of their update, to try a defence
+    privacy: Table | None = None  # noise or epsilon, and delta: differential privacy of every client
     algorithms: Annotated[list[Spec], Field(min_length=1)]  # recipes, with settings beside kind
     grid: Table = {}  # key of the file → list of values: every combination is an experiment of its own
     tune: Table = {}  # key of an algorithm → list of values, of which the best is chosen
@@ -252,6 +253,7 @@ def check(raw: Table) -> Experiment:
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     make_defence(experiment.defence)
     make_liars(experiment.liars)
+    make_privacy(experiment.privacy)
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     checked = validated(kind, data, "data").model_dump()
@@ -296,5 +298,10 @@ def _siblings(model: type[Section], loc: tuple[int | str, ...]) -> Mapping[str, 
 def _sentence(error: Any) -> str:
     if error["type"] == "too_short":
         return "must not be empty"
+    given = error["input"]
+    if isinstance(given, float) and given.is_integer() and error["type"].startswith("int"):
+        return f"must be a whole number: write {int(given)}, got {shown(given)}"
+    if error["type"] == "list_type":
+        return f"must be a list, such as [{shown(given)}], got {shown(given)}"
     text = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return f"{text[0].lower()}{text[1:]}, got {shown(error['input'])}"

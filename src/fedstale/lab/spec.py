@@ -17,16 +17,23 @@ from fedstale.core.local import OURS
 from fedstale.defence import Defence, Liars
 from fedstale.memory import Coding
 from fedstale.participation.profiles import Profile
+from fedstale.privacy.ledger import Privacy
 
 Table = dict[str, Any]
 Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
 NESTED: Mapping[Any, registry.Names] = {
-    core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS, Coding: registry.MEMORIES,
-    core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS, Profile: registry.PROFILES,
+    core.Strategy: registry.STRATEGIES, core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS,
+    Coding: registry.MEMORIES, core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS,
+    Profile: registry.PROFILES,
 }  # by type hint  # fmt: skip
 LOCAL_ALWAYS = ("lr", "steps", "batch", "decay", "prox")  # in every run's key
 AMOUNTS = {"steps", "epochs", "work"}  # one of them says how much a client trains
 PARTS = {"estimator": registry.ESTIMATORS, "server": registry.SERVERS, "channel": registry.CHANNELS}
+ELSEWHERE = {  # names that people look for among the algorithms, and what they are here
+    "fedavgm": 'server = { kind = "momentum" }', "fedadam": 'server = { kind = "adam" }',
+    "fedyogi": 'server = { kind = "yogi" }', "fedprox": "prox = 0.1 in [local]",
+    "fedbn": 'buffers = "local" in [model]', "fedper": "personal in [model]",
+}  # fmt: skip
 LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
 
 
@@ -111,14 +118,21 @@ def _local(local: Table, own: Table, where: str) -> Local:
 def _recipe(entry: Table, where: str) -> registry.Recipe:
     """The recipe that an entry names, or one of the strategy alone."""
     require("kind" in entry, f"{where} is missing; known: {', '.join(registry.RECIPES)}")
-    kind = entry["kind"]
-    if isinstance(kind, str) and registry.OWN.fullmatch(kind):
-        return registry.Recipe(kind)
-    asks = kind == "fedstale" and entry.get("beta") == "auto"
-    require(not asks, f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)')
-    known(kind, {**registry.RECIPES, **registry.STRATEGIES}, where)
-    found: registry.Recipe = registry.RECIPES.get(kind) or registry.Recipe(kind)
-    return found
+    kind, found = entry["kind"], registry.Recipe(entry["kind"])
+    if not (isinstance(kind, str) and registry.OWN.fullmatch(kind)):
+        asks = kind == "fedstale" and entry.get("beta") == "auto"
+        require(
+            not asks, f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)'
+        )
+        other = ELSEWHERE.get(str(kind).lower().replace("-", ""))
+        require(other is None, f"{where}: {kind} is no rule of its own here: it is fedavg with {other}")
+        known(kind, {**registry.RECIPES, **registry.STRATEGIES}, where)
+        found = registry.RECIPES.get(kind, found)
+    if "strategy" not in entry:
+        return found
+    inside = where.removesuffix("kind") + "strategy"
+    inner = _recipe(as_table(entry["strategy"], inside), f"{inside}.kind")  # whose estimator is the wrapper's, too
+    return found._replace(estimator_spec=found.estimator_spec or inner.estimator_spec)
 
 
 def as_table(spec: object, where: str) -> Table:
@@ -134,6 +148,9 @@ def build(spec: object, names: registry.Names, where: str) -> Any:
     if dataclasses.is_dataclass(spec):
         return spec
     settings = as_table(spec, where)
+    if names is registry.STRATEGIES and "kind" in settings:
+        named = _recipe(settings, f"{where}.kind")
+        settings = {**named.settings, **settings, "kind": named.kind}
     require("kind" in settings, f"{where}.kind is missing; known: {', '.join(names)}")
     return make(names.find(settings.pop("kind"), f"{where}.kind"), settings, where)
 
@@ -166,6 +183,12 @@ def make_defence(given: bool | Table) -> Defence | None:
 def make_liars(given: Table | None) -> Liars | None:
     """The liars that a table with their settings describes."""
     made: Liars | None = None if given is None else make(Liars, given, "liars")
+    return made
+
+
+def make_privacy(given: Table | None) -> Privacy | None:
+    """The privacy that a table with its settings asks for."""
+    made: Privacy | None = None if given is None else make(Privacy, given, "privacy")
     return made
 
 

@@ -35,7 +35,9 @@ class Stopping:
         if self.target is not None and m.score(value) >= m.score(self.target):
             self.why = f"{name} {m.text(value)} reached the target {m.text(self.target)} in round {t}"
         elif self.patience is not None and t - self.since >= self.patience:
-            self.why = f"{name} did not improve on {m.text(abs(self.best))} of round {self.since} until round {t}"
+            self.why = (
+                f"{name} did not improve on {m.text(m.score(self.best))} of round {self.since} until round {t}"
+            )
 
 
 def monitored(values: Mapping[str, Any], monitor: str | None) -> str:

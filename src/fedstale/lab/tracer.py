@@ -4,23 +4,11 @@ The rule is run a second time on updates that are one-hot, the k-th client's bei
 *is* the weight of every client, fresh and remembered together, whatever the rule.
 """
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import (
-    Array,
-    Availability,
-    Drifts,
-    Forgets,
-    Ids,
-    Round,
-    Selects,
-    State,
-    Strategy,
-    part,
-    starts_clients,
-)
+from fedstale.core import Array, Hooks, Round, State, Strategy, hooks_of, part
 
 
 class Traced(NamedTuple):
@@ -44,20 +32,9 @@ class Tracer:
     def __repr__(self) -> str:
         return repr(self.strategy)
 
-    def select(self, state: Traced, a: Availability) -> tuple[Ids, Traced]:
-        """The inner strategy's choice (see `core.selects`); the shadow remembers it as well."""
-        inner = cast(Selects, self.strategy)
-        chosen, after = inner.select(state.inner, a)
-        return chosen, state._replace(inner=after, shadow=inner.select(state.shadow, a)[1])
-
-    def drift(self, state: Traced, clients: Ids) -> Array:
-        """The inner strategy's drift (see `core.drifts`)."""
-        return cast(Drifts, self.strategy).drift(state.inner, clients)
-
-    def forget(self, state: Traced, clients: Ids) -> Traced:
-        """The inner strategy without these clients (see `core.forgets`); the shadow forgets them as well."""
-        inner = cast(Forgets, self.strategy)
-        return state._replace(inner=inner.forget(state.inner, clients), shadow=inner.forget(state.shadow, clients))
+    def hooks(self) -> Hooks:
+        """Those of the strategy inside; what changes its state changes that of its shadow as well."""
+        return hooks_of(self.strategy).lifted("inner", "shadow")
 
     def init(self, n: int, d: int) -> Traced:
         return Traced(self.strategy.init(n, d), self.strategy.init(n, n), np.zeros(n, np.float32))
@@ -77,4 +54,5 @@ class Tracer:
 
 def traceable(strategy: Strategy) -> bool:
     """Whether weights can be realised: not if clients begin at points of their own, which are no updates."""
-    return starts_clients(strategy) is None
+    hooks = hooks_of(strategy)
+    return not (hooks.starts or hooks.unheard)

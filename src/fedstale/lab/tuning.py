@@ -1,23 +1,35 @@
-"""Tuning on equal terms: the learning rate of every rule is chosen by the same number of runs.
+"""Tuning on equal terms: the rates of the clients and of the server are chosen by the same number of runs.
 
-First all rates of a list are tried on a share of the rounds. Then `more` rates follow, one by one: beyond the end
-of the list if the best so far is there, else between the best and its better neighbour. The `keep` best go on to
-runs of all rounds (successive halving), and the best of them is chosen. What counts is the training objective, the
-mean over the tuning seeds and the last 10 rounds; no run of the evaluation is seen.
+First all rates of a list are tried, with the step added as it is, on a share of the rounds. The two best rates are
+tried with every other rate of the server. Then `more` settings follow, one by one, with the server's rate of the
+best: a rate beyond the end of those tried if the best is there, else one between the best and its better neighbour.
+The `keep` best settings go on to runs of all rounds (successive halving), and the best of them is chosen. What
+counts is the training objective, the mean over the tuning seeds and the last 10 rounds; no run of the evaluation
+is seen.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-Scores = Mapping[float, float]  # by rate: the training objective, infinite if a run diverged
+PROMISING = 2  # rates that are tried with every rate of the server
+
+
+class Setting(NamedTuple):
+    """What is tuned: the learning rate of the clients, and the factor by which the server's step is longer."""
+
+    rate: float
+    server: float = 1.0
+
+
+Scores = Mapping[Setting, float]  # the training objective, infinite if a run diverged
 
 
 class Choice(NamedTuple):
-    """The learning rate of a rule in a cell, and how it was found."""
+    """The setting of a rule in a cell, and how it was found."""
 
-    rate: float
-    edge: bool  # whether it is the least or the largest that was tried, so that a better one may lie beyond
+    setting: Setting
+    edge: bool  # whether its rate is the least or the largest that was tried, so that a better one may lie beyond
     short: Scores  # of the runs over a share of the rounds
     whole: Scores  # of the runs over all rounds
 
@@ -27,28 +39,37 @@ class Choice(NamedTuple):
         return len(self.short) + len(self.whole)
 
 
-def next_rate(scores: Scores, factor: float) -> float:
-    """The rate that is tried next: beyond the end of the list if the best is there, else beside the best."""
-    rates = sorted(scores)
-    k = rates.index(_best(scores))
+def with_servers(scores: Scores, servers: Sequence[float]) -> list[Setting]:
+    """The most promising rates with every rate of the server that was not tried with them."""
+    best = sorted(s.rate for s in survivors(scores, PROMISING))
+    return [new for rate in best for server in servers if (new := Setting(rate, server)) not in scores]
+
+
+def next_setting(scores: Scores, step: float) -> Setting:
+    """What is tried next: a rate beyond the end of the list if the best is there, else beside the best."""
+    best = survivors(scores, 1)[0]
+    rates = sorted(s.rate for s in scores if s.server == best.server)
+    k = rates.index(best.rate)
     if k == 0:
-        return rates[0] / factor
+        return best._replace(rate=rates[0] / step)
     if k == len(rates) - 1:
-        return rates[-1] * factor
+        return best._replace(rate=rates[-1] * step)
     below, above = rates[k - 1], rates[k + 1]
-    return math.sqrt(rates[k] * (below if scores[below] <= scores[above] else above))
+    nearer = below if scores[best._replace(rate=below)] <= scores[best._replace(rate=above)] else above
+    return best._replace(rate=math.sqrt(best.rate * nearer))
 
 
-def survivors(scores: Scores, keep: int) -> list[float]:
-    """The rates that go on to runs of all rounds, the best first; of equals, the smaller."""
-    return sorted(scores, key=lambda rate: (scores[rate], rate))[:keep]
+def survivors(scores: Scores, keep: int) -> list[Setting]:
+    """The settings that go on to runs of all rounds, the best first; of equals, the smaller."""
+    return sorted(scores, key=lambda setting: (_last(scores[setting]), setting))[:keep]
 
 
 def choice(short: Scores, whole: Scores) -> Choice:
-    """The rate that is chosen."""
-    best = _best(whole)
-    return Choice(best, best in (min(short), max(short)), dict(short), dict(whole))
+    """The setting that is chosen."""
+    best, rates = survivors(whole, 1)[0], [s.rate for s in short]
+    return Choice(best, best.rate in (min(rates), max(rates)), dict(short), dict(whole))
 
 
-def _best(scores: Scores) -> float:
-    return survivors(scores, 1)[0]
+def _last(score: float) -> float:
+    """Not a number is no better than infinite."""
+    return score if math.isfinite(score) else math.inf

@@ -10,7 +10,7 @@ from fedstale.core import Array, Floats, Ids, Mask, Round
 from fedstale.memory.codings import Coding, Float32, keys
 from fedstale.memory.file import File
 from fedstale.memory.ram import Ram
-from fedstale.memory.update import Measured, Passing, squared, update
+from fedstale.memory.update import Measured, Passing, update
 
 
 @runtime_checkable
@@ -68,34 +68,31 @@ class Memory:
         self._pass(step, r, fresh, stale, gain, None)
 
     def update_and_measure(
-        self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1,
-        excess: npt.ArrayLike | None = None, residual: Array | None = None,
+        self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike,
+        centre: Array, excess: npt.ArrayLike | None = None,
     ) -> Measured:  # fmt: skip
-        """`correct`, and measure ⟨Δ_i, h_i⟩ and ‖h_i‖² of the rows before they change.
+        """`correct`, and measure ⟨Δ_i - centre, h_i - centre⟩ and ‖h_i - centre‖² of the rows before they change.
 
-        Also residual + Σ_S excess_i (Δ_i - stale_i h_i), which overwrites the `residual`, and the norms of the
-        step and of that sum.
+        With an `excess`, also the sum Σ_S excess_i (Δ_i - stale_i h_i), as `extra`.
         """
-        m = len(r.clients)
+        m, d = len(r.clients), 0 if excess is None else len(self.total)
         e = np.full(m, 0 if excess is None else excess, np.float32)
-        extra = np.zeros(0 if excess is None else len(self.total), np.float32) if residual is None else residual
-        measured = Measured(e, extra, np.zeros(m), np.zeros(m), np.zeros(2))
-        if not self._pass(step, r, fresh, stale, gain, measured):
-            measured.norms[:] = np.sqrt(squared(step, extra.astype(np.float64))[0]).astype(np.float32)
+        measured = Measured(e, centre, np.zeros(d), np.zeros(m), np.zeros(m))
+        self._pass(step, r, fresh, stale, gain, measured)
         return measured
 
     def _pass(
         self, step: Floats, r: Round, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike,
         measured: Measured | None,
-    ) -> bool:  # fmt: skip
-        """Update the rows that anything arrived for; False if there are none."""
+    ) -> None:  # fmt: skip
+        """Update the rows that anything arrived for."""
         self.weighted_sum(r.weights)
         heard = np.asarray(r.arrived.any(axis=1))
         all_heard = bool(heard.all())
         keep = slice(None) if all_heard else heard
         clients, arrived = r.clients[keep], np.ascontiguousarray(r.arrived[keep])
         if len(clients) == 0:
-            return False
+            return
         codes, places = self.kept.take(clients)
         c, β, g = (np.full(len(heard), x, np.float32)[keep] for x in (fresh, stale, gain))
         passing = Passing(
@@ -109,7 +106,6 @@ class Memory:
             measured.dots[keep], measured.squares[keep] = part.dots, part.squares
         self.kept.put(clients, codes)
         self.scales[clients], self.written[clients] = scales, r.t
-        return True
 
     def remember(self, r: Round, *, gain: npt.ArrayLike = 1) -> None:
         """h_i ← h_i + gain_i (Δ_i - h_i) for i in S, on the coordinates that arrived."""

@@ -38,17 +38,17 @@ class Passing(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a pass measures of the rows before they change."""
+    """What a pass measures of the rows before they change, and the sum that it makes beside the step."""
 
     excess: Array  # (m,)
-    extra: Array  # (d,) += Σ excess (Δ - stale·h), summed in float64; of no size if there is none
-    dots: Floats  # (m,) ← ⟨Δ, h⟩
-    squares: Floats  # (m,) ← ‖h‖²
-    norms: Floats  # (2,) ← of the step and of that sum
+    centre: Array  # (d,)
+    extra: Floats  # (d,) += Σ excess (Δ - stale·h); of no size if there is no excess
+    dots: Floats  # (m,) ← ⟨Δ - centre, h - centre⟩
+    squares: Floats  # (m,) ← ‖h - centre‖²
 
     def of(self, keep: slice | Mask) -> "Measured":
         """The part for some of the rows."""
-        return Measured(self.excess[keep], self.extra, self.dots[keep], self.squares[keep], self.norms)
+        return Measured(self.excess[keep], self.centre, self.extra, self.dots[keep], self.squares[keep])
 
 
 def update(
@@ -70,22 +70,13 @@ def update(
             scales[:], inverse[:] = coding.scales(largest)
         if compiled:
             blocks = -(-p.updates.shape[1] // compiled.BLOCK) if measured else 0
-            dots, squares = np.zeros((blocks, len(before), 2)), np.zeros((blocks, 2))
-            more = (measured.excess, measured.extra) if measured else (before, before)  # the latter are not read
-            _shared(compiled.update, p, before, scales, inverse, step, total, *more, dots, squares)
+            dots = np.zeros((blocks, len(before), 2))
+            more = measured[:3] if measured else (before, before, step)  # the latter are not read
+            _shared(compiled.update, p, before, scales, inverse, step, total, *more, dots)
         else:
-            dots, extra = _update(coding, p, before, scales, inverse, step, total, measured)
-            squares = squared(step, extra) if measured else dots  # not read
-            if measured:
-                measured.extra[:] = extra
+            dots = _update(coding, p, before, scales, inverse, step, total, measured)
     if measured:  # rounded, so that the order of the sums does not show
         measured.dots[:], measured.squares[:] = dots.sum(axis=0).astype(np.float32).T
-        measured.norms[:] = np.sqrt(squares.sum(axis=0)).astype(np.float32)
-
-
-def squared(step: Floats, extra: Floats) -> Floats:
-    """(1, 2) ‖step‖² and ‖extra‖²"""
-    return np.array([[np.einsum("i,i", x, x) for x in (step, extra)]])
 
 
 def _largest(coding: Coding, p: Passing, before: Array) -> Array:
@@ -100,9 +91,9 @@ def _largest(coding: Coding, p: Passing, before: Array) -> Array:
 def _update(
     coding: Coding, p: Passing, before: Array, after: Array, inverse: Array, step: Floats, total: Floats,
     measured: Measured | None,
-) -> tuple[Floats, Floats]:  # fmt: skip
-    """(1, m, 2) ⟨Δ, h⟩ and ‖h‖² of each row, and the extra in float64, if anything is measured."""
-    dots, extra = np.zeros((1, len(before), 2)), (measured.extra if measured else np.zeros(0)).astype(np.float64)
+) -> Floats:  # fmt: skip
+    """(1, m, 2) the dots and squares of each row, if anything is measured."""
+    dots = np.zeros((1, len(before), 2))
     for rows, columns in _blocks(*p.updates.shape):
         old, Δ, new = _values(coding, p, before, rows, columns)
         rest = p.stale[rows, None] * old
@@ -111,11 +102,13 @@ def _update(
             rest = np.where(_seen(p, rows, columns), rest, np.float32(0))
         correction = p.fresh[rows, None] * rest
         if measured:
-            h = old if p.whole[rows].all() else np.where(_seen(p, rows, columns), old, np.float32(0))
-            dots[0, rows, 0] += (Δ * h).sum(axis=1, dtype=np.float64)
+            h = old - measured.centre[columns]
+            if not p.whole[rows].all():
+                h[~np.broadcast_to(_seen(p, rows, columns), h.shape)] = 0
+            dots[0, rows, 0] += ((Δ - measured.centre[columns]) * h).sum(axis=1, dtype=np.float64)
             dots[0, rows, 1] += (h * h).sum(axis=1, dtype=np.float64)
-            for line in measured.excess[rows, None] * rest if len(extra) else ():
-                extra[columns] += line
+            for line in measured.excess[rows, None] * rest if len(measured.extra) else ():
+                measured.extra[columns] += line
         codes = coding.encode(new, inverse[rows, None], p.keys[rows], columns.start)
         change = coding.decode(codes, after[rows, None]).astype(np.float64)
         change -= old
@@ -124,7 +117,7 @@ def _update(
         for k in range(len(change)):  # row after row: the order in which the compiled loop adds
             step[columns] += correction[k]
             total[columns] += change[k]
-    return dots, extra
+    return dots
 
 
 def _values(coding: Coding, p: Passing, before: Array, rows: slice, columns: slice) -> tuple[Array, Array, Array]:

@@ -10,20 +10,12 @@ client whose budget its next round would pass is not asked any more and is forgo
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Forgets, Ids, Mask, Round, State, Strategy, part, require
+from fedstale.core import Array, BadInput, Floats, Ids, Mask, Round, State, Strategy, hooks_of, part, require
 from fedstale.privacy.gaussian import epsilon_of, mu_of
-
-
-@runtime_checkable
-class HasSensitivity(Protocol):
-    """A strategy that says how far each client can move a step, whatever the updates are."""
-
-    def sensitivity(self, state: State, clients: Ids, weights: Array, probs: Array) -> Floats:
-        """(n,) the length by which each client can change the step of a round in which these clients are heard."""
 
 
 class Ledger(NamedTuple):
@@ -31,11 +23,12 @@ class Ledger(NamedTuple):
 
     spent: Floats  # (n,) μ_i²
     retired: Mask  # (n,) whose budget is used up
+    delta: float  # of the ε that it tells
 
-    def epsilons(self, delta: float) -> Floats:
-        """(n,) ε_i at this δ."""
+    def epsilons(self) -> Floats:
+        """(n,) ε_i."""
         different, where = np.unique(self.spent, return_inverse=True)
-        return np.array([epsilon_of(float(np.sqrt(spent)), delta) for spent in different])[where]
+        return np.array([epsilon_of(float(np.sqrt(spent)), self.delta) for spent in different])[where]
 
 
 @part
@@ -65,7 +58,7 @@ class Privacy:
 
     def init(self, n: int) -> Ledger:
         """The ledger before round 1."""
-        return Ledger(np.zeros(n), np.zeros(n, np.bool_))
+        return Ledger(np.zeros(n), np.zeros(n, np.bool_), self.delta)
 
     def calibrated(self, costs: Floats) -> "Privacy":
         """With the least noise for the dearest of these `costs`, Σ_t sensitivity², if none is given."""
@@ -84,7 +77,8 @@ class Privacy:
         rows = sensitivity_of(strategy, state, available, weights, probs)
         dear = ledger.spent + rows**2 / self._variance > self.budget
         if (out := np.flatnonzero(dear & ~ledger.retired)).size:
-            state = strategy.forget(state, out) if isinstance(strategy, Forgets) else state
+            forget = hooks_of(strategy).forget
+            state = forget(state, out) if forget else state
             ledger = ledger._replace(retired=ledger.retired | dear)
         return available[~ledger.retired[available]], state, ledger
 
@@ -106,12 +100,12 @@ class Privacy:
 
 def sensitivity_of(strategy: Strategy, state: State, clients: Ids, weights: Array, probs: Array) -> Floats:
     """(n,) how far each client can move the step, by a strategy that says so; another one is refused."""
-    if not isinstance(strategy, HasSensitivity):
+    sensitivity = hooks_of(strategy).sensitivity
+    if sensitivity is None:
         way = 'take PrivateFedStale (kind "private-fedstale") or PrivateFedAvg (kind "private-fedavg")'
-        require(False, f"{strategy} bounds no client's influence on a step, which privacy needs; {way}")
-    assert isinstance(strategy, HasSensitivity)
+        raise BadInput(f"{strategy} bounds no client's influence on a step, which privacy needs; {way}")
     with np.errstate(divide="ignore"):  # a client that never comes has p = 0, and is not heard
-        return np.nan_to_num(strategy.sensitivity(state, clients, weights, probs), posinf=0.0)
+        return np.nan_to_num(sensitivity(state, clients, weights, probs), posinf=0.0)
 
 
 def costs(strategy: Strategy, presence: Iterable[Mask], weights: Array, probs: Array) -> Floats:

@@ -1,12 +1,17 @@
-"""Server rules, one paper per file."""
+"""Server rules, one paper per file; Clipped and Extrapolated wrap any other."""
 
 from fedstale.strategies.adafed import AdaFed
 from fedstale.strategies.amplified import Amplified
 from fedstale.strategies.amplified_scaffold import AmplifiedScaffold
 from fedstale.strategies.ca_fed import CAFed
+from fedstale.strategies.clipped import Clipped
+from fedstale.strategies.extrapolated import Extrapolated
 from fedstale.strategies.f3ast import F3AST
+from fedstale.strategies.fadas import FADAS
+from fedstale.strategies.fedasync import FedAsync
 from fedstale.strategies.fedavg import FedAvg
 from fedstale.strategies.fedawe import FedAWE
+from fedstale.strategies.fedbuff import FedBuff
 from fedstale.strategies.fedexp import FedExP
 from fedstale.strategies.fednova import FedNova
 from fedstale.strategies.fedpbc import FedPBC
@@ -29,6 +34,7 @@ from fedstale.strategies.waiting import Wait
 
 __all__ = [
     "F3AST",
+    "FADAS",
     "FOCUS",
     "MIFA",
     "UDMA",
@@ -36,8 +42,12 @@ __all__ = [
     "Amplified",
     "AmplifiedScaffold",
     "CAFed",
+    "Clipped",
+    "Extrapolated",
     "FedAWE",
+    "FedAsync",
     "FedAvg",
+    "FedBuff",
     "FedExP",
     "FedNova",
     "FedPBC",

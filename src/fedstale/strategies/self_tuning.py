@@ -1,49 +1,25 @@
-"""Self-tuning FedStale: β learned online, an averaged memory, and a clipped correction with error feedback.
+"""FedStale that tunes itself: clients that are there count for themselves, and absent ones are predicted.
 
-For a β that is fixed before the participants are drawn, FedStale's step is unbiased with a variance of
-Σ_i a_i² (1 - p_i) / p_i ‖Δ_i - β h_i‖². The memory h_i is a control variate for Δ_i: the variance is least for
+    step = Σ_S a_i Δ_i + Σ_{i ∉ S} a_i g_i + f Σ_S o_i (Δ_i - g_i)
 
-    β* = Σ_i ω_i ⟨Δ_i, h_i⟩ / Σ_i ω_i ‖h_i‖².
-
-The participants estimate both sums without bias if ω_i = a_i² (1 - p_i) / p_i²: once for the variance that client i
-causes, and divided by p_i once more because it is seen so rarely. See docs/auto.md.
+A client is predicted by its memory, shrunk towards the last step m: g_i = m + β (h_i - m), and g_i = m before it
+was heard. The last sum corrects the predictions of absent clients by the errors of those that are there. A client
+that comes with probability p_i misses (1 - p_i) / p_i rounds for each that it attends, so it stands for
+o_i = a_i (1 / p_i - 1) of the absent. See docs/auto.md.
 """
 
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Round, part, require
+from fedstale.core import Array, Floats, Ids, Mask, Round, part, require
 from fedstale.memory import Coding, Float32, Memory
 from fedstale.memory.update import Measured
 
-ALWAYS = 0.999  # a client with such a p_i causes no variance worth correcting
-PRIOR, PRIOR_EVENTS = 0.5, 10  # the first guess of β fades over so many events
-
-
-class Coefficient(NamedTuple):
-    """The β of the next round, and the discounted sums that it is the ratio of."""
-
-    beta: float = PRIOR
-    dots: float = 0.0  # Σ ω_i ⟨Δ_i, h_i⟩
-    squares: float = 0.0  # Σ ω_i ‖h_i‖²
-    events: float = 0.0  # clients that took part again: a first update meets the zero that its memory began with
-    all_events: int = 0  # not discounted
-
-    def after(self, r: Round, counts: Ids, dots: Floats, squares: Floats) -> "Coefficient":
-        """With a round's ⟨Δ_i, h_i⟩ and ‖h_i‖² (m,), of clients that took part `counts` (n,) times before."""
-        p, a = r.probs[r.clients].astype(np.float64), len(r.weights) * r.weights[r.clients].astype(np.float64)
-        again = (p < ALWAYS) & (counts[r.clients] > 0)  # (m,)
-        if not again.any():
-            return self
-        ω = np.where(again, a**2 * (1 - p) / p**2, 0.0)  # times N², which the ratio does not see
-        new, window = int(np.count_nonzero(again)), min(8, 3 * int(np.count_nonzero(r.probs < ALWAYS)))
-        λ = (1 - 1 / window) ** new  # the sums remember about `window` events
-        dot, square = λ * self.dots + float(ω @ dots), λ * self.squares + float(ω @ squares)
-        events, all_events = λ * self.events + new, self.all_events + new
-        prior, β = max(0.0, 1 - all_events / PRIOR_EVENTS), dot / square if square > 0 else PRIOR
-        β = (events * β + prior * PRIOR) / (events + prior)
-        return Coefficient(min(max(β, 0.0), 1.0), dot, square, events, all_events)
+PRIOR = 0.5  # β before a client comes again
+WINDOW = 8  # so many rounds are remembered by β, if those that came again stand for all the absent
+DOUBT = 2.0  # with so many clients, half of the correction is believed
 
 
 class Tuned(NamedTuple):
@@ -51,67 +27,94 @@ class Tuned(NamedTuple):
 
     memory: Memory
     counts: Ids  # (n,) updates received from each client
-    coefficient: Coefficient
-    residual: Array  # (d,) what is left of what the clip cut; of size 0 if there is no clip or no error feedback
-
-    @property
-    def beta(self) -> float:
-        return self.coefficient.beta
+    centre: Array  # (d,) m, the last step
+    rounds: int = 0
+    heard: float = 0.0  # Σ over the rounds of the weight that was heard, Σ_S a_i
+    beta: float = PRIOR
+    dots: float = 0.0  # Σ o_i² ⟨Δ_i - m, h_i - m⟩, discounted
+    squares: float = 0.0  # Σ o_i² ‖h_i - m‖², discounted
 
 
 @part
 class SelfTuning:
-    """FedStale with the β of the least variance, learned online; its defaults are the recipe `auto`.
+    """FedStale without a setting that needs tuning; its defaults are the recipe `auto`.
 
-    The memory is a mean, h_i ← h_i + max(1 / times seen, gain)(Δ_i - h_i). A `clip` bounds the norm of what
-    the 1/p_i add, C = Σ_S a_i (1/p_i - 1)(Δ_i - β h_i), to `clip` times that of the rest: steadier, and a
-    little biased. Error feedback reduces the bias: `residual_decay` times what was cut is added to the next
-    round's C. With `clip = None` the rule is unbiased. `beta` fixes β in [0, 1] instead of learning it.
+    The memory is a mean, h_i ← h_i + max(1 / times seen, gain)(Δ_i - h_i). β is the coefficient with which memories
+    have predicted updates best so far; `beta` fixes it in [0, 1]. Where nobody is heard there is no step.
+    `unbiased` takes p_i as it is, with f = 1 and m = 0: no bias if p_i is exact, and more noise.
     """
 
     gain: float = 0.3
-    clip: float | None = 1.0
-    residual_decay: float = 0.5
+    unbiased: bool = False
     beta: float | None = None
     memory: Coding = Float32()
     inverse_weighting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(0 < self.gain <= 1, f"gain must be in (0, 1], got {self.gain}")
-        require(self.clip is None or self.clip > 0, f"clip must be above 0 or None, got {self.clip}")
-        require(0 <= self.residual_decay <= 1, f"residual_decay must be in [0, 1], got {self.residual_decay}")
         require(self.beta is None or 0 <= self.beta <= 1, f"beta must be in [0, 1] or None, got {self.beta}")
 
     def init(self, n: int, d: int) -> Tuned:
-        start = Coefficient() if self.beta is None else Coefficient(float(self.beta))
-        kept = d if self.clip is not None and self.residual_decay else 0
-        return Tuned(Memory.zeros(n, d, self.memory), np.zeros(n, np.int64), start, np.zeros(kept, np.float32))
+        start = Tuned(Memory.zeros(n, d, self.memory), np.zeros(n, np.int64), np.zeros(d, np.float32))
+        return start if self.beta is None else start._replace(beta=float(self.beta))
 
     def aggregate(self, state: Tuned, r: Round) -> tuple[Array, Tuned]:
-        memory, counts, coefficient, residual = state
-        β, a, c = coefficient.beta, r.weights[r.clients].astype(np.float64), r.inverse()  # (m,) c_i = a_i / p_i
-        fresh, excess = (c, None) if self.clip is None else (a, c - a)
-        step = β * memory.weighted_sum(r.weights)  # (d,) in float64: β Σ_i a_i h_i
-        m = memory.update_and_measure(  # step += Σ_S fresh_i (Δ_i - β h_i), C = residual + Σ_S excess_i (…)
-            step, r, fresh=fresh, stale=β, gain=np.maximum(1 / (counts[r.clients] + 1), self.gain), excess=excess,
-            residual=residual if residual.size else None,
+        memory, counts, m, β = state.memory, state.counts, state.centre, state.beta
+        a, seen = r.weights[r.clients].astype(np.float64), counts[r.clients] > 0  # (m,)
+        of = partial(np.einsum, "ij,i->j", r.arrived.astype(np.float64))  # Σ_S where it arrived: (1,) or (d,)
+        here, known = of(a), float(r.weights[counts > 0].sum(dtype=np.float64))  # Σ_S a_i, Σ_seen a_i
+        state = state._replace(rounds=state.rounds + 1, heard=state.heard + float(here.mean()))
+        c = self._inverse(state, r)
+        o = np.where(c > (1 + 1e-6) * a, c - a, 0.0)  # 1 / p_i is at least 1, up to rounding
+        f = np.ones(1) if self.unbiased else self._factor(of(o), of(o**2), np.maximum(1 - here, 0), known > 0)
+        step, cut = β * memory.weighted_sum(r.weights), len(f) > 1  # (d,) in float64: β Σ_i a_i h_i
+        sums = memory.update_and_measure(  # step += Σ_S (a_i + f o_i)(Δ_i - β h_i), in two parts if f is (d,)
+            step, r, fresh=a if cut else a + f * o, excess=o if cut else None, stale=β, centre=m,
+            gain=np.maximum(1 / (counts[r.clients] + 1), self.gain),
         )  # fmt: skip
-        out, residual = self._clipped(step, m, residual)
-        if self.beta is None:
-            coefficient = coefficient.after(r, counts, m.dots, m.squares)  # used from the next round on
-        counts[r.clients] += 1
-        return out, Tuned(memory, counts, coefficient, residual)
+        if cut:
+            step += f * sums.extra
+        if not self.unbiased:  # the rest of the g_i, which is a multiple of m
+            left = 1 - β * known - of(a * (1 - β * seen)) - f * of(o * (1 - β * seen))
+            step += left.astype(np.float32) * m
+        counts[r.clients] += r.arrived.any(axis=1)
+        return self._closed(step, here > 0, self._learned(state, o * seen, sums))
+
+    def _closed(self, step: Floats, heard: Mask, state: Tuned) -> tuple[Array, Tuned]:
+        """The step, which is 0 where nothing was heard, and the state with it as m."""
+        out = step.astype(np.float32)
+        if self.unbiased:
+            return out, state
+        if heard.all():
+            return out, state._replace(centre=out)
+        return np.where(heard, out, np.float32(0)), state._replace(centre=np.where(heard, out, state.centre))
 
     def forget(self, state: Tuned, clients: Ids) -> Tuned:
         state.memory.forget(clients)
         state.counts[clients] = 0
         return state
 
-    def _clipped(self, step: Floats, m: Measured, residual: Array) -> tuple[Array, Array]:
-        """The step plus the clipped C, and the residual of the next round."""
-        out, (norm, added) = step.astype(np.float32), m.norms
-        if self.clip is None:
-            return out, residual
-        share = np.float32(min(1.0, self.clip * norm / added) if added > 0 else 1.0)
-        out += share * m.extra
-        return out, np.float32(self.residual_decay) * (1 - share) * m.extra if residual.size else residual
+    def _inverse(self, state: Tuned, r: Round) -> Floats:
+        """(m,) a_i / p_i, with 1 / p_i shrunk towards that of the mean rate, which counts as one visit."""
+        c, visits = r.inverse(), state.counts[r.clients]
+        if self.unbiased or state.heard == 0:
+            return c
+        return (r.weights[r.clients] * (state.rounds / state.heard) + visits * c) / (1 + visits)
+
+    def _factor(self, total: Floats, squares: Floats, absent: Floats, remembered: bool) -> Floats:
+        """f, from Σ_S o_i, Σ_S o_i² and Σ_{i ∉ S} a_i: those who are there never stand for more than is absent.
+
+        Nor is one client believed like many: K = (Σ o)² / Σ o² of them are believed by K / (K + 2). While nothing
+        is remembered they do stand for all that is absent: nothing else is known of it.
+        """
+        safe = np.where(total > 0, total, 1.0)
+        f = np.where(total > 0, absent / safe, 0.0)
+        return np.minimum(f, 1) * total**2 / (safe**2 + DOUBT * squares) if remembered else f
+
+    def _learned(self, state: Tuned, o: Floats, sums: Measured) -> Tuned:
+        """With β from the clients that came again: least Σ o_i² ‖Δ_i - m - β (h_i - m)‖²."""
+        fade, ω = 1 - min(float(o.sum()), 1.0) / WINDOW, o**2
+        dots, squares = fade * state.dots + float(ω @ sums.dots), fade * state.squares + float(ω @ sums.squares)
+        if self.beta is not None or squares <= 0:
+            return state
+        return state._replace(beta=min(max(dots / squares, 0.0), 1.0), dots=dots, squares=squares)

@@ -1,5 +1,6 @@
 """What a task refuses before it trains: models, data and devices that cannot work, each in one sentence."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,8 +76,28 @@ def check_classes(outputs: Tensor, *splits: Split | Lazy) -> None:
         low, high = (counted.min().item(), counted.max().item()) if len(counted) else (0, 0)
         ok = not y.is_floating_point() and y.ndim == outputs.ndim - 1 and low >= 0 and high < shape[-1]
         got = f"{y.dtype} {tuple(y.shape)} from {low} to {high}"
-        got += "; numbers need another loss, such as loss=nn.MSELoss()" if y.is_floating_point() else ""
+        got += _way(y, outputs.ndim - 1, low, high, shape[-1])
         require(ok, f"targets must be class numbers from 0 to {shape[-1] - 1}, one per sample, got {got}")
+
+
+def _way(y: Tensor, ndim: int, low: float, high: float, classes: int) -> str:
+    """What to do about targets that are no class numbers, if that can be guessed."""
+    if y.is_floating_point():
+        return "; numbers need another loss, such as loss=nn.MSELoss()"
+    if y.ndim == ndim + 1 and y.shape[-1] == 1:
+        return "; take away the last dimension: y.squeeze(-1)"
+    if low == 1 and high == classes:
+        return "; they begin with 1: subtract 1"
+    return f"; the model needs {int(high) + 1} outputs for them" if low >= 0 and high >= classes else ""
+
+
+def warn_of_softmax(outputs: Tensor) -> None:
+    """Say so if the answers of a model look as if a softmax were in it, which cross entropy has already."""
+    rows = outputs.reshape(-1, outputs.shape[-1])
+    shares = bool((rows >= 0).all()) and bool(torch.allclose(rows.sum(1), torch.ones(len(rows)), atol=1e-4))
+    if shares and outputs.shape[-1] > 1:
+        what = "the model's outputs sum to 1, as after a softmax, and cross entropy has a softmax of its own"
+        warnings.warn(f"{what}: leave it out of the model, else it learns slowly", stacklevel=5)
 
 
 def training_answer(module: nn.Module, x: Any, size: int, client: int) -> Any:

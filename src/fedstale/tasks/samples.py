@@ -25,7 +25,7 @@ def split_of(samples: Samples, device: torch.device, what: str = "train") -> Spl
     try:
         return Split.joined(samples).to(device)  # type: ignore[arg-type]
     except BadInput as error:
-        raise BadInput(f"{what}: {error}") from error
+        raise BadInput(f"{what}: {error}") from None
 
 
 @runtime_checkable

@@ -211,5 +211,8 @@ def _joined(xs: Sequence[Any]) -> Any:
 
 def _targets(data: Data) -> Tensor:
     """Like `_inputs`, with whole numbers as int64, which torch's losses need."""
+    if not isinstance(data, Tensor) and (words := np.asarray(data)).dtype.kind in "USO" and words.size:
+        way = "number them, as y = [classes.index(label) for label in labels] does"
+        raise BadInput(f"targets must be class numbers from 0, got texts such as {str(words.flat[0])!r}: {way}")
     data = _inputs(data)
     return data if data.is_floating_point() else data.long()

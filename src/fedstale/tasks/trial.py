@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedstale.core import BadInput
-from fedstale.tasks.checks import check_classes
+from fedstale.tasks.checks import check_classes, warn_of_softmax
 from fedstale.tasks.flat import changed_buffers, seeded
 from fedstale.tasks.losses import (
     HasLoss,
@@ -60,6 +60,7 @@ def kind_of(loss: Loss, trial: Trial, splits: Sequence[Split | Lazy]) -> LossKin
     entropy = not computes and is_cross_entropy(loss, outputs, y)
     if entropy:
         check_classes(outputs, *splits)
+        warn_of_softmax(outputs)
     one = not computes and one_value(loss, outputs, y) and not entropy
     return LossKind(computes, entropy, classifies(outputs, y), one, one and is_sum(loss, outputs, y))
 

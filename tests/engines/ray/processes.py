@@ -29,7 +29,7 @@ def title(pid: int) -> str:
         return ""
 
 
-def gone(pids: set[int], within: float = 20.0) -> bool:
+def gone(pids: set[int], within: float = 300.0) -> bool:
     """Whether none of the processes is there any more; one that is dead but not yet buried is not."""
     end = time.monotonic() + within
     while (left := any((stat(pid) or "Z")[0] != "Z" for pid in pids)) and time.monotonic() < end:

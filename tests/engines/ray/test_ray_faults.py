@@ -72,7 +72,7 @@ def test_a_lost_node_changes_no_bit(tmp_path: Path) -> None:
     folder = Path(__file__).parent
     path = os.pathsep.join([str(folder.parents[2]), *filter(None, sys.path)])
     words = [sys.executable, str(folder / "lose_a_node.py"), str(tmp_path / "mark")]
-    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=900)
     assert done.stdout.split() == ["two", "nodes", "same", "bits", "one", "lost", "same", "bits", "one", "new"], (
         done.stdout + done.stderr
     )

@@ -11,9 +11,11 @@ import argparse
 import csv
 import os
 import secrets
+import sqlite3
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,6 +34,7 @@ from fedstale.simulate import simulate
 from fedstale.tasks.quadratic import Quadratic
 
 CLIENTS, DEADLINE = 3, 30.0
+PATIENT = 600.0  # seconds for what is only waited for, on a machine that does other things too
 OUTAGE = 60.0  # seconds from the last kill to the next committed round, at most
 BURST = 4  # kills at most from one committed round to the next: something must be there to be lost
 TARGETS = ("server", "link", "executor", "client", "keeper", "run")
@@ -72,16 +75,31 @@ def write_app(folder: Path) -> None:
         (folder / path).write_text(text)
 
 
-def prepare(folder: Path, rounds: int, tls: bool = True, isolated: bool = False) -> settings.Settings:
-    """A federation of quadratics that is up, with all clients joining."""
+def prepare(
+    folder: Path, rounds: int, tls: bool = True, isolated: bool = False, deadline: float = DEADLINE
+) -> settings.Settings:
+    """A federation of quadratics that is up, with all clients online."""
     write_app(folder / "app")
     cli.init(
-        folder, clients=CLIENTS, rounds=rounds, deadline=DEADLINE, port=launcher.free_port(), app=folder / "app",
+        folder, clients=CLIENTS, rounds=rounds, deadline=deadline, port=launcher.free_port(), app=folder / "app",
         tls=tls,
     )  # fmt: skip
     cli.up(folder)
     cli.join(folder, None, isolated=isolated)
-    return settings.read(folder)
+    s, end = settings.read(folder), time.monotonic() + PATIENT
+    while (there := online(s)) < CLIENTS:
+        require(time.monotonic() < end, f"{there} of {CLIENTS} clients are online after {PATIENT:g} s")
+        time.sleep(0.2)
+    return s
+
+
+def online(s: settings.Settings) -> int:
+    """Clients that the link knows to be online."""
+    with closing(sqlite3.connect(f"file:{s.folder / 'link.sqlite'}?mode=ro", uri=True)) as database:
+        found: int = database.execute("SELECT COUNT(*) FROM node WHERE online_until > ?", [time.time()]).fetchone()[
+            0
+        ]
+    return found
 
 
 def replayed(s: settings.Settings) -> str:

@@ -1,6 +1,7 @@
 """A federation is copied while its server commits rounds, and the copy goes on to the same end."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -36,22 +37,26 @@ def test_every_copy_that_is_made_while_rounds_are_committed_goes_on_with_the_sam
     folder, copies, stop = prepared(tmp_path / "f"), {}, threading.Event()
     link = InProcess(TASK, range(N))
     play, began = server(folder, link, rounds=10**6).play(), threading.Event()
+    committed: list[int] = []
 
     def commit():
         t, last = 0, None
         while last is None or t <= last:  # one round more than the last copy has
             link.there = np.flatnonzero(row(t)).tolist()
             t = next(play).line["round"]
+            committed.append(t)
             began.set()
             last = max(copies.values(), default=0) if stop.is_set() else None
         play.close()
 
     thread = threading.Thread(target=commit)
     thread.start()
-    began.wait(60)
+    assert began.wait(600)
     try:
         for k in range(COPIES):
             copies[k] = copy_federation(folder, tmp_path / f"copy-{k}")
+            while k < 4 and committed[-1] <= copies[k] and thread.is_alive():
+                time.sleep(0.001)  # so that the first copies are of different rounds, on a busy machine too
     finally:
         stop.set()
         thread.join()

@@ -23,6 +23,7 @@ from fedstale.flower.federation.client.training import OneClient, train_on_order
 from fedstale.flower.federation.protocol import grid, messages
 from fedstale.flower.federation.protocol.link import Body, Fault, LinkDown, Order
 from fedstale.flower.federation.protocol.validation import STYPE, check
+from fedstale.flower.federation.server import app as server_app
 from fedstale.flower.federation.server.rounds import Server
 from fedstale.flower.federation.state import roster
 from tests.flower.federation import fuzz, inprocess
@@ -287,27 +288,28 @@ def test_a_module_and_a_loader_make_a_client_with_the_bits_of_a_simulation():
     assert arrival.body.loss == float(reply.losses[0])
 
 
-def test_the_strategy_object_plays_resumes_and_shapes_its_result(tmp_path):
-    from fedstale.flower.federation.server.strategy import FedstaleStrategy
+def recorded(folder, fake, start, rounds, layout=None):
+    """The rounds that a ServerApp of the federation in this folder plays."""
+    s = settings.read(folder)
+    file = s.file.model_copy(update={"rounds": rounds})
+    return list(server_app.record(s._replace(file=file), fake, start, layout))
 
+
+def test_a_server_app_plays_and_resumes(tmp_path):
     (tmp_path / "federation.toml").write_text('name = "x"\nrounds = 1\n[local]\nlr = 0.05\nsteps = 3\n')
     roster.save(tmp_path / "roster.json", inprocess.roster_of(range(N)))
-    first = ArrayRecord({"a": Array(np.zeros((2, 3), np.float32)), "b": Array(np.zeros(1, np.float32))})
-    one_ = FedstaleStrategy(tmp_path).start(FakeGrid(range(N)), first, num_rounds=2)
-    two = FedstaleStrategy(tmp_path).start(FakeGrid(range(N)), first, num_rounds=4)
-    assert sorted(one_.train_metrics_clientapp) == [1, 2]
-    assert sorted(two.train_metrics_clientapp) == [3, 4]
-    assert two.arrays["a"].numpy().shape == (2, 3)
-    flat = np.concatenate([two.arrays["a"].numpy().ravel(), two.arrays["b"].numpy()])
-    assert np.array_equal(flat, simulated(settings.read(tmp_path), np.ones((4, N), bool)))
+    start = lambda seed: np.zeros(7, np.float32)  # noqa: E731
+    one_, two = (recorded(tmp_path, FakeGrid(range(N)), start, rounds) for rounds in (2, 4))
+    assert [[closed.line["round"] for closed in part] for part in (one_, two)] == [[1, 2], [3, 4]]
+    end = two[-1].state.checkpoint.params
+    assert np.array_equal(end, simulated(settings.read(tmp_path), np.ones((4, N), bool)))
     assert (tmp_path / "trace.csv").exists()
 
 
 def test_a_model_with_batch_norm_has_the_bits_of_a_simulation(tmp_path):
-    """Through of_module, client_app, Flower's records and the strategy object."""
+    """Through of_module, client_app, Flower's records and the export."""
     torch = pytest.importorskip("torch")
     from fedstale.flower.federation.server.app import of_module
-    from fedstale.flower.federation.server.strategy import FedstaleStrategy
     from fedstale.flower.federation.state.model import read_model
     from fedstale.tasks.supervised import Supervised
 
@@ -321,15 +323,13 @@ def test_a_model_with_batch_norm_has_the_bits_of_a_simulation(tmp_path):
     assert np.array_equal(buffers, task.initial_buffers)
     (tmp_path / "federation.toml").write_text('name = "x"\nrounds = 1\n[local]\nlr = 0.05\nsteps = 3\n')
     roster.save(tmp_path / "roster.json", inprocess.roster_of(range(N)))
-    first = ArrayRecord(task.model(params, buffers).state_dict())
-    end = FedstaleStrategy(tmp_path).start(fake, first, num_rounds=3).arrays.to_torch_state_dict()
+    recorded(tmp_path, fake, of_module(make), 3, of_module(make).layout())
     due = simulated_task(settings.read(tmp_path), np.ones((3, N), bool), task)
-    for name, value in task.model(due.params, due.buffers).state_dict().items():
-        assert torch.equal(end[name], value), name
-    assert end["1.num_batches_tracked"] == 9
+    end = task.model(due.params, due.buffers).state_dict()
     t, exported = read_model(tmp_path)
     assert t == 3
     assert exported.keys() == end.keys()
+    assert exported["1.num_batches_tracked"] == 9
     for name, value in end.items():
         assert np.array_equal(exported[name], value.numpy()), name
         assert exported[name].dtype == value.numpy().dtype

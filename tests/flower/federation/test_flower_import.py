@@ -27,6 +27,11 @@ def test_a_public_name_is_that_of_its_module(name):
     assert getattr(fedstale.flower, name).__module__ == fedstale.flower.HOMES[name]
 
 
+def test_a_name_that_is_gone_names_its_successor():
+    with pytest.raises(ImportError, match=r"is gone: server_app\(start\).*FedStale\(rule\)"):
+        from fedstale.flower import FedstaleStrategy  # noqa: F401
+
+
 def test_another_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'servers_app'"):
         _ = fedstale.flower.servers_app

@@ -21,13 +21,16 @@ pytestmark = pytest.mark.slow
 def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls, isolated):
     s = settings.check(tmp_path, {"name": "none", "rounds": 1, "local": {"lr": 0.1}})
     try:
-        s = chaos.prepare(tmp_path / "f", rounds=3, tls=tls, isolated=isolated)
+        s = chaos.prepare(tmp_path / "f", rounds=3, tls=tls, isolated=isolated, deadline=chaos.PATIENT)
         assert s.file.strategy == "auto"  # what `init` writes
         events = []
         for event in runner.run(s):
             events.append(event.kind)
             if event == ("round", 1, ""):
                 processes.stop(s, "client-2")  # one goes, and the rounds go on
+                commands = [processes.command(pid) for pid in processes.family(s, "link" + processes.EXECUTOR)]
+                assert any("--token-file" in command for command in commands)  # which others can read
+                assert not any("--token" in command.replace("--token-file", "") for command in commands)
         lines = read_metrics(s.state)
         assert events.count("submitted") == 1
         assert lines[-1]["fingerprint"] == chaos.replayed(s)
@@ -43,8 +46,9 @@ def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls, isolated
     assert not any(processes.pid_of(s, name) for name in ("link", "client-0", "client-1"))
 
 
-def test_chaos_in_short(tmp_path):
+def test_chaos_in_short(tmp_path, monkeypatch):
     """The full version is `python -m tests.flower.federation.chaos --kills 100`."""
+    monkeypatch.setattr(chaos, "OUTAGE", chaos.PATIENT)  # how long an outage lasts is the full version's question
     seed = secrets.randbelow(2**32)
     print(f"seed {seed}")
     found = chaos.chaos(tmp_path / "f", kills=3, seed=seed, out=io.StringIO(), pause=5.0)

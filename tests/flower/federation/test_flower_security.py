@@ -3,6 +3,7 @@
 import datetime
 import socket
 import ssl
+import typing
 from base64 import b64encode
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,8 +15,15 @@ pytest.importorskip("flwr", reason="flwr is not installed; `make test-flower` ru
 
 import httpx
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, RegisterNodeFleetRequest
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    RegisterNodeFleetRequest,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
+from flwr.proto.run_pb2 import GetRunRequest
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -123,6 +131,47 @@ def test_an_unknown_key_is_refused(federation, connect):
     refused(lambda: client.RegisterNode(RegisterNodeFleetRequest(public_key=public_key_to_bytes(public))), 412)
 
 
+def test_a_client_that_was_removed_is_shut_out_at_once_and_comes_back_with_the_roster(federation, connect):
+    before, (private, public) = roster.read(federation.roster), key_pair(federation, 1)
+    client = connect(federation, private, public)
+    node = Node(node_id=activate(client, public))
+    try:
+        roster.save(federation.roster, before.left(1))
+        refused(lambda: client.PullMessages(PullMessagesRequest(node=node)), 412)
+        refused(lambda: client.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=node, heartbeat_interval=30)), 412)
+        refused(lambda: activate(client, public), 412)
+        refused(lambda: client.GetRun(GetRunRequest(node=node, run_id=1)), 412)
+    finally:
+        roster.save(federation.roster, before)
+    client.PullMessages(PullMessagesRequest(node=node))
+    client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
+
+
+def test_nobody_is_a_member_while_the_roster_cannot_be_read(tmp_path):
+    members, path = superlink.Members(tmp_path / "roster.json"), tmp_path / "roster.json"
+    assert not members(b"key")
+    one = roster.Roster(1, 1, (roster.Member(0, roster.key_hash(b"key")),))
+    roster.save(path, one)
+    assert members(b"key")
+    assert not members(b"other")
+    path.write_text("damaged")
+    assert not members(b"key")
+    roster.save(path, one.left(0))
+    assert not members(b"key")
+
+
+@pytest.mark.parametrize("call", ["GetNodes", "AcquireTask", "PullMessages", "PushMessages", "PushTaskOutput"])
+def test_other_users_of_the_machine_get_nothing_from_the_runtime_without_a_token(federation, call):
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    trusted = (federation.folder / "keys" / "ca.pem").read_bytes()
+    marks = [RuntimeVersionHttpInterceptor(component_name="flwr-serverapp")]
+    address = f"127.0.0.1:{federation.file.link.port}"
+    with RuntimeHttpClient.from_server_address(address, False, trusted, marks) as client:
+        request = typing.get_type_hints(getattr(RuntimeHttpClient, call))["request"]()
+        refused(lambda: getattr(client, call)(request), 401, 403)
+
+
 def test_a_stolen_number_is_refused(federation, victim, connect):
     thief = connect(federation, *key_pair(federation, 1))
     refused(lambda: thief.PullMessages(PullMessagesRequest(node=Node(node_id=victim))), 401)
@@ -193,7 +242,7 @@ def test_many_unfinished_requests_of_strangers_are_not_kept(federation):
             (b"push-messages", 1 << 20),
             (b"push-object", 2 << 20),
         ]:
-            plain = socket.create_connection(("127.0.0.1", federation.file.link.port), timeout=10)
+            plain = socket.create_connection(("127.0.0.1", federation.file.link.port), timeout=60)
             connected = stack.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))
             with suppress(OSError):  # it was closed already
                 connected.sendall(head % (path, size) + bytes(size - 1))

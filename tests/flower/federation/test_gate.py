@@ -2,6 +2,7 @@
 
 import asyncio
 import stat
+from base64 import b64encode
 
 import pytest
 
@@ -60,6 +61,16 @@ def test_this_machine_commands_with_the_token_only(client):
 def test_a_machine_that_calls_its_own_address_is_this_machine():
     assert asked(TASK, client=("192.0.2.7", 1), server=("192.0.2.7", 9100)) == 200
     assert asked(TASK, client=("192.0.2.7", 1), server=("192.0.2.8", 9100)) == 403
+
+
+def test_a_key_that_is_not_in_the_roster_reaches_nothing_of_the_fleet():
+    gate = Gate(None, "secret", member=lambda key: key == b"known")
+    for path in (FLEET, STORE, "/v1/fleet/activate-node", "/v1/fleet/send-node-heartbeat"):
+        for key, due in ((b"known", None), (b"removed", 412), (b"", 412)):
+            fields = [(b"flwr-public-key", b64encode(key)), (b"content-length", b"9")]
+            found = gate.refusal({"path": path, "client": ELSEWHERE, "headers": fields})
+            assert (found and found[0]) == due
+    assert gate.refusal({"path": "/health", "client": ELSEWHERE, "headers": []}) is None
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/v1", "/v1/responses", "/V1/CONTROL/x", ""])

@@ -106,7 +106,7 @@ def test_two_servers_cannot_share_a_state(tmp_path):
         "from pathlib import Path\nfrom tests.flower.federation.parts import *\n"
         f"next(server(Path({str(tmp_path)!r}), InProcess(TASK, range(N))).play())"
     )
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert "is being computed by another process" in other.stderr
     play.close()
 

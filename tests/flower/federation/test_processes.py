@@ -21,7 +21,7 @@ def s(tmp_path):
 
 
 def until(condition):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -79,9 +79,9 @@ def test_a_federation_knows_every_recipe_with_its_own_estimator(tmp_path, name):
 
 
 def test_settings_stand_beside_a_name_and_the_estimator_of_the_file_wins(tmp_path):
-    spec = {"kind": "auto", "clip": 2.0}
+    spec = {"kind": "auto", "gain": 0.5}
     rules = settings.check(tmp_path, RAW | {"strategy": spec, "estimator": "beta-bernoulli"}).rules
-    assert rules.strategy == dataclasses.replace(RECIPES["auto"].strategy, clip=2.0)
+    assert rules.strategy == dataclasses.replace(RECIPES["auto"].strategy, gain=0.5)
     assert rules.estimator == BetaBernoulli()
     with pytest.raises(BadInput, match="strategy setting 'channel' is unknown"):
         settings.check(tmp_path, RAW | {"strategy": {"kind": "auto", "channel": "loss"}})

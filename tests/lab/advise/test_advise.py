@@ -109,7 +109,7 @@ def test_a_trace_is_measured_not_assumed(tmp_path: Path) -> None:
     here = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]])  # client 3 never
     np.savetxt(tmp_path / "who.csv", here, fmt="%d", delimiter=",")
     (tmp_path / "cells.csv").write_text(
-        f"cell,{','.join(FEATURES)},auto\na,0,0,0,0,0,0,0\n"
+        f"cell,{','.join(FEATURES)},auto\na,0,0,0,0,0,0,2,0\n"
     )  # auto is all it knows
     answer = found(tmp_path / "who.csv", "--arena", tmp_path / "cells.csv")
     m = answer["measures"]
@@ -121,6 +121,17 @@ def test_a_trace_is_measured_not_assumed(tmp_path: Path) -> None:
     assert m["absence"] == {"client": 1, "value": 2.0, "alike": 1}
     assert any("1 client (3) never came" in sentence for sentence in answer["advice"]["warnings"])
     assert "beta-bernoulli" in answer["advice"]["entry"]["estimator"]["kind"]  # a recording is not known ahead
+
+
+def test_clients_are_called_by_the_names_in_the_header(tmp_path: Path) -> None:
+    (tmp_path / "who.csv").write_text("round,north,south,harbour\n1,1,0,0\n2,1,1,0\n3,1,0,0\n")
+    text = told(tmp_path / "who.csv")
+    assert "client south" in text
+    assert "1 client (harbour) never came" in text
+    (tmp_path / "plain.csv").write_text("1,0,0\n1,1,0\n")
+    assert "client 1" in told(tmp_path / "plain.csv")
+    (tmp_path / "pandas.csv").write_text(",0,1\n0,1,0\n1,1,1\n")
+    assert "client 1" in told(tmp_path / "pandas.csv")
 
 
 def test_clients_first_and_weights(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ RAW: dict[str, Any] = {
     "rules": ["fedavg", "unbiased", {"kind": "fedstale", "beta": 0.9, "label": "stale"}],
     "seeds": [1, 2],
     "cells": [["bowl", "halves", "known"], ["bowl", "turns", "estimated"]],
-    "tuning": {"seeds": [11], "share": 0.5, "more": 1, "keep": 2},
+    "tuning": {"seeds": [11], "share": 0.5, "more": 1, "keep": 2, "server": [1, 3]},
     "task": {
         "bowl": {
             "rates": [0.02, 0.1], "rounds": 20, "local": {"steps": 2}, "evaluate_every": 5,
@@ -36,7 +36,7 @@ title = "A small suite"
 rules = ["fedavg", "unbiased", { kind = "fedstale", beta = 0.9, label = "stale" }]
 seeds = [1, 2]
 cells = [["bowl", "halves", "known"], ["bowl", "turns", "estimated"]]
-tuning = { seeds = [11], share = 0.5, more = 1, keep = 2 }
+tuning = { seeds = [11], share = 0.5, more = 1, keep = 2, server = [1, 3] }
 [task.bowl]
 rates = [0.02, 0.1]
 rounds = 400

@@ -3,28 +3,54 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedstale.core import BadInput
 from fedstale.lab.arena import contest
+from fedstale.lab.build import make_task
 from fedstale.lab.runs import store
-from tests.lab.arena.small_suite import finished, hold
+from fedstale.lab.schema import check
+from tests.lab.arena.small_suite import RAW, finished, hold
 
 
 def test_every_rule_is_tuned_by_the_same_number_of_runs_on_seeds_of_its_own(tmp_path: Path) -> None:
     record = finished(tmp_path)
     for cell in record["cells"]:
-        assert {rule["tuning_runs"] for rule in cell["rules"].values()} == {2 + 1 + 2}
+        assert {rule["tuning_runs"] for rule in cell["rules"].values()} == {2 + 2 + 1 + 2}
         for rule in cell["rules"].values():
             assert {store.RunFolder(tmp_path / "runs" / name).config()["seed"] for name in rule["runs"]} == {1, 2}
-            assert rule["rate"] in [rate for rate, _ in rule["whole"]]
-            assert [rate for rate, _ in rule["short"]] == sorted(rate for rate, _ in rule["short"])
+            assert [rule["rate"], rule["server"]] in [setting for *setting, _ in rule["whole"]]
+            assert [s for *s, _ in rule["short"]] == sorted(s for *s, _ in rule["short"])
+            factors = [server for _, server, _ in rule["short"]]
+            assert factors.count(1) >= 2
+            assert factors.count(3) >= 2, "the two best rates are tried with longer steps of the server"
     seeds = [folder.config()["seed"] for folder in store.runs(tmp_path / "runs")]
-    assert seeds.count(11) == (1 + 2 * 3) * (2 + 1 + 2), "three rules in two cells, and the reference"
+    assert seeds.count(11) == (1 + 2 * 3) * (2 + 2 + 1 + 2), "three rules in two cells, and the reference"
     assert json.loads((tmp_path / "arena.json").read_text()) == record
     times = (tmp_path / "server-ms.csv").read_text().splitlines()
     assert len(times) == 1 + 1 + 2 * 3
     assert all(float(line.rpartition(",")[2]) > 0 for line in times[1:])
+
+
+def test_the_start_and_the_servers_factor_are_those_of_the_runs(tmp_path: Path) -> None:
+    record = finished(tmp_path)
+    for cell in record["cells"]:
+        e = check(
+            {
+                "rounds": 1,
+                "seeds": [1, 2],
+                "algorithms": ["fedavg"],
+                "participation": {"kind": "bernoulli", "p": 1.0},
+            }
+            | {"data": RAW["task"]["bowl"]["data"], "local": {"lr": 1e-12, "steps": 1}, "name": "start"}
+        )
+        task = make_task(e.data, e.model.model_dump())
+        starts = [float(task.evaluate(task.init(seed))["objective"]) for seed in (1, 2)]
+        assert cell["start"] == pytest.approx(np.mean(starts))
+        for rule in cell["rules"].values():
+            config = store.RunFolder(tmp_path / "runs" / rule["runs"][0]).config()
+            assert (config["local"]["lr"], config["server"]["lr"]) == (rule["rate"], rule["server"])
 
 
 def test_the_hash_is_of_the_data_and_of_who_is_there(tmp_path: Path) -> None:

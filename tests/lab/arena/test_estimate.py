@@ -27,4 +27,4 @@ def test_a_sample_says_how_long_each_cell_takes() -> None:
     found = estimate.estimate(small, work, said.append)
     assert found.seconds > 0
     assert len(said) == 3
-    assert said[1].startswith("bowl, halves, p known: 21 runs, about")
+    assert said[1].startswith("bowl, halves, p known: 27 runs, about")

@@ -1,6 +1,7 @@
 """What is read of a contest, beside what its runs say."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,22 @@ def test_a_run_that_diverged_has_no_score(tmp_path: Path) -> None:
     entry = read(tmp_path).cells[0].entries["stale"]
     assert entry.diverged == 1
     assert np.isfinite(entry.scores["objective"]).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("refused", "objective", "lost"), [(0, 1.0, 0), (50, 1.0, 0), (2000, 1.0, 1), (0, math.nan, 1)]
+)
+def test_a_run_that_used_few_updates_or_has_no_number_has_diverged(
+    refused: int, objective: float, lost: int, tmp_path: Path
+) -> None:
+    record = finished(tmp_path)
+    path = tmp_path / "runs" / record["cells"][1]["rules"]["stale"]["runs"][1] / "result.json"
+    result = json.loads(path.read_text())
+    result["refused"], result["objective"]["last10"] = refused, objective
+    path.write_text(json.dumps(result))
+    entry = read(tmp_path).cells[0].entries["stale"]
+    assert entry.diverged == lost
+    assert np.isfinite(entry.scores["objective"]).tolist() == [True, not lost]
 
 
 def test_the_worst_tenth_of_the_clients(tmp_path: Path) -> None:

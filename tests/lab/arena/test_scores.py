@@ -5,20 +5,21 @@ import math
 import numpy as np
 import pytest
 
-from fedstale.lab.arena.records import Cell, Contest, Entry
-from fedstale.lab.arena.scores import MOST, bootstrap, logs, pairs, standings, subsets
-from fedstale.lab.arena.table import results
+from fedstale.lab.arena.records import Cell, Contest, Curve, Entry
+from fedstale.lab.arena.scores import _ranks, bootstrap, missing, pairs, reached, standings, subsets
+from fedstale.lab.arena.table import COSTS, markdown, results, rows
 from fedstale.lab.runs.statistics import student_tail
 
 
-def entry(objective: list[float], accuracy: float = 0.5) -> Entry:
+def entry(objective: list[float], accuracy: float = 0.5, curve: Curve | None = None) -> Entry:
     scores = {"objective": np.array(objective), "accuracy": np.full(len(objective), accuracy)}
-    return Entry(0.1, False, 8, scores, {}, {"up": 1.0}, sum(not math.isfinite(v) for v in objective))
+    lost, curves = sum(not math.isfinite(v) for v in objective), {"objective": curve} if curve else {}
+    return Entry(0.1, 1.0, False, 8, scores, curves, dict.fromkeys(COSTS, 1.0), lost)
 
 
-def cell(name: str, *objectives: list[float], belief: str = "known") -> Cell:
+def cell(name: str, *objectives: list[float], belief: str = "known", start: float = 11.0) -> Cell:
     entries = {f"r{k}": entry(values) for k, values in enumerate(objectives)}
-    return Cell(f"{name}, coins, p {belief}", name, "coins", belief, 4, 3, 10, "", entries)
+    return Cell(f"{name}, coins, p {belief}", name, "coins", belief, 4, 3, 10, "", start, entries)
 
 
 FULL = {"a": entry([1.0, 1.0, 1.0]), "b": entry([2.0, 2.0, 2.0])}
@@ -26,25 +27,70 @@ A = cell("a", [1.0, 1.1, 1.2], [2.0, 2.2, 2.3], [1.5, 1.6, 1.4])
 B = cell("b", [4.0, 4.1, 4.2], [3.0, 3.1, 2.9], [9.0, math.inf, 9.0], belief="estimated")
 
 
-def test_a_score_is_the_log_of_the_objective_over_the_best_rule_of_the_cell() -> None:
-    table = logs([A], list(A.entries))
-    best = np.log([1.0, 1.1, 1.2]).mean()
-    assert table[1, 0] == pytest.approx(np.log([2.0, 2.2, 2.3]) - best)
-    assert logs([B], list(B.entries))[2, 0, 1] == MOST, "a run that diverged counts as a factor of 100"
+def test_a_score_is_the_share_of_the_best_rules_progress_that_is_missing() -> None:
+    table = missing([A], list(A.entries))
+    assert table[1, 0] == pytest.approx((np.array([2.0, 2.2, 2.3]) - 1.1) / (11 - 1.1))
+    assert table[0, 0].mean() == pytest.approx(0)
+    assert missing([B], list(B.entries))[2, 0, 1] == 1, "a run that diverged made no progress"
 
 
-def test_rules_are_ordered_by_mean_rank_and_the_worst_cell_is_named() -> None:
+@pytest.mark.parametrize("nothing", [math.nan, math.inf, 1e9])
+def test_a_run_that_learned_nothing_is_last_whatever_its_number(nothing: float) -> None:
+    bad = cell("a", [nothing] * 3, [2.0, 2.2, 2.3], [10.0, 10.5, 11.0])
+    assert missing([bad], ["r0", "r1", "r2"])[0, 0].tolist() == [1.0] * 3
+    assert [s.rule for s in standings([bad], FULL)] == ["r1", "r2", "r0"]
+    found = {s.rule: s.rank.mean for s in standings([bad, A], FULL)}
+    assert found["r0"] == pytest.approx((2 + 3 + 3 + 1 + 1 + 1) / 6, abs=0.2)
+    assert _ranks(np.array([2.0, math.nan, 1.0])).tolist() == [2, 3, 1]
+
+
+def test_where_every_rule_diverged_all_miss_everything() -> None:
+    lost = cell("a", [math.nan] * 3, [math.inf] * 3, [math.nan] * 3)
+    assert (missing([lost], list(lost.entries)) == 1).all()
+    assert [s.missing.mean for s in standings([lost], FULL)] == [1, 1, 1]
+
+
+def test_rules_are_ordered_by_missing_progress_and_the_worst_cell_is_named() -> None:
     found = {s.rule: s for s in standings([A, B], FULL)}
-    assert list(found) == ["r0", "r1", "r2"]
+    assert list(found) == ["r1", "r0", "r2"]
     assert found["r0"].rank.mean == pytest.approx((1 + 2) / 2)
     assert found["r2"].rank.mean == pytest.approx((2 + 3) / 2)
     assert found["r0"].worst_cell == "b, coins, p estimated"
-    expected = math.exp(np.log([4.0, 4.1, 4.2]).mean() - np.log([3.0, 3.1, 2.9]).mean()) - 1
-    assert found["r0"].worst_above == pytest.approx(expected)
-    assert [found[r].near for r in ("r0", "r1", "r2")] == [0.5, 0.5, 0.0], "within 2 % of the best: one cell each"
+    assert found["r0"].worst_missing == pytest.approx(1.1 / 8)
+    assert found["r0"].missing.mean == pytest.approx(1.1 / 8 / 2)
+    assert [found[r].near for r in ("r0", "r1", "r2")] == [0.5, 0.5, 0.0], (
+        "within 2 points of the best: one cell each"
+    )
     assert found["r2"].diverged == 1
-    full = math.exp(np.mean([np.log([1.0, 1.1, 1.2]).mean(), np.log(np.array([4.0, 4.1, 4.2]) / 2).mean()])) - 1
-    assert found["r0"].above_full == pytest.approx(full)
+    assert found["r0"].behind_full == pytest.approx((0.1 / 10 + 2.1 / 9) / 2)
+
+
+def test_accuracy_is_in_points_behind_the_best_rule_of_the_cell() -> None:
+    good, bad = entry([1.0] * 3, 0.9), entry([0.5] * 3, 0.6)
+    here = A._replace(entries={"good": good, "bad": bad})
+    there = here._replace(entries={"good": bad, "bad": entry([1.0] * 3, 0.5)})
+    found = {s.rule: s.behind for s in standings([here, there], FULL)}
+    assert found["good"] == (0, 0, 0)
+    assert found["bad"].mean == pytest.approx((0.3 + 0.1) / 2)
+    without = A._replace(
+        entries={name: e._replace(scores={"objective": e.scores["objective"]}) for name, e in A.entries.items()}
+    )
+    assert math.isnan(standings([without], FULL)[0].behind.mean), "a task without an accuracy has none"
+
+
+def test_the_rounds_to_where_fedavg_ends() -> None:
+    def down(*values: float) -> Entry:
+        return entry([values[-1]] * 3, curve=Curve([1, 5, 10], list(values)))
+
+    here = A._replace(entries={"fedavg": down(9, 5, 4), "fast": down(4, 3, 2), "slow": down(9, 8, 7)})
+    there = here._replace(entries={"fedavg": down(9, 5, 4), "fast": down(9, 4, 3), "slow": down(9, 8, 7)})
+    assert reached("fast", [here, there]) == [0.1, 0.5]
+    assert reached("fedavg", [here]) == [1.0]
+    found = {s.rule: (s.reached, s.reaches) for s in standings([here, there], FULL)}
+    assert found["fast"] == (pytest.approx(0.3), 2)
+    assert math.isnan(found["slow"][0])
+    assert found["slow"][1] == 0
+    assert reached("r0", [A]) == [math.inf], "nobody is called fedavg"
 
 
 def test_equal_objectives_share_their_rank() -> None:
@@ -70,11 +116,11 @@ def test_pairs_are_tested_over_the_seeds_with_a_correction_for_all_of_them() -> 
     assert found["r0", "r1"].p > 0.05
     raw = {}
     for a, b in found:
-        v = np.log(far.entries[a].scores["objective"]) - np.log(far.entries[b].scores["objective"])
+        v = far.entries[a].scores["objective"] - far.entries[b].scores["objective"]
         raw[a, b] = 2 * student_tail(abs(v.mean()) / (v.std(ddof=1) / math.sqrt(5)), 4)  # from both sides
     least = min(raw, key=lambda pair: raw[pair])
     assert found[least].p == pytest.approx(3 * raw[least]), "the least chance counts once for each of three pairs"
-    assert found["r0", "r2"].above == pytest.approx(-2 / 3, abs=0.02)
+    assert found["r0", "r2"].more == pytest.approx((1.04 - 3.08) / (11 - 1.04))
     leading = {s.rule: s.leading for s in standings([far], {"a": entry([1.0] * 5)})}
     assert leading == {"r0": True, "r1": True, "r2": False}
 
@@ -87,18 +133,20 @@ def test_subsets_are_those_of_a_task_a_participation_and_a_belief() -> None:
     assert "a||estimated" not in found
 
 
-def test_a_rule_that_is_better_on_average_than_the_first_by_rank_leads_too() -> None:
-    close = [cell(name, [1.0, 1.01, 1.02, 1.0], [1.1, 1.12, 1.11, 1.1]) for name in ("a", "b")]
-    far = cell("c", [9.0, 9.1, 9.0, 9.2], [1.0, 1.01, 1.0, 1.0])
-    found = standings([*close, far], {name: entry([1.0] * 4) for name in "abc"})
-    assert [(s.rule, s.leading) for s in found] == [("r0", True), ("r1", True)]
+def test_the_first_is_bold_and_those_that_chance_may_explain_are_marked() -> None:
+    far = cell("a", [1.0, 1.1, 1.0, 1.1, 1.0], [1.1, 1.0, 1.1, 1.0, 1.05], [3.0, 3.1, 3.2, 3.1, 3.0])
+    found = standings([far], {"a": entry([1.0] * 5)})
+    names = [row[0] for row in rows(found)]
+    assert names == ["r0", "r1 ≈", "r2"]
+    lines = [line.split(" | ")[0] for line in markdown(found, "").splitlines() if line.startswith("| ")]
+    assert lines[-3:] == ["| **r0**", "| r1 ≈", "| r2"]
 
 
 def test_results_have_a_row_for_every_run() -> None:
-    rows = results(Contest({"seeds": [1, 2, 3]}, [A], FULL))
-    assert len(rows) == 3 * 3 + 2 * 3
-    assert rows[1] == {
-        "cell": "a, coins, p known", "hash": "", "rule": "r0", "rate": "0.1", "seed": 2, "accuracy": "0.5",
-        "objective": "1.1",
+    table = results(Contest({"seeds": [1, 2, 3]}, [A], FULL))
+    assert len(table) == 3 * 3 + 2 * 3
+    assert table[1] == {
+        "cell": "a, coins, p known", "hash": "", "rule": "r0", "rate": "0.1", "server": 1.0, "seed": 2,
+        "accuracy": "0.5", "objective": "1.1",
     }  # fmt: skip
-    assert {row["rule"] for row in rows[-6:]} == {"full"}
+    assert {row["rule"] for row in table[-6:]} == {"full"}

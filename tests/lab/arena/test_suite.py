@@ -10,6 +10,7 @@ from fedstale.core import BadInput
 from fedstale.lab.arena import suite
 from fedstale.lab.arena.suite import Place
 from fedstale.lab.plan import packaged
+from fedstale.lab.tuning import Setting
 from tests.lab.arena.small_suite import TOML, raw
 
 
@@ -35,8 +36,31 @@ def test_the_estimator_is_for_cells_whose_p_is_estimated() -> None:
 def test_rates_of_a_sum_over_clients_are_divided_by_their_number() -> None:
     small = suite.checked(raw(sums=["stale"]))
     place = suite.places(small)[1]
-    assert suite.first_rates(small, place, "fedavg") == [0.02, 0.1]
-    assert suite.first_rates(small, place, "stale") == [0.005, 0.025]
+    assert suite.first_settings(small, place, "fedavg") == [(0.02, 1), (0.1, 1)]
+    assert suite.first_settings(small, place, "stale") == [(0.005, 1), (0.025, 1)]
+
+
+def test_the_server_of_a_rule_takes_longer_steps() -> None:
+    own = {"kind": "fedavg", "server": {"kind": "adam", "lr": 0.1}, "label": "fedadam"}
+    ball = {"kind": "fedavg", "server": {"kind": "projection", "radius": 9.0}, "label": "ball"}
+    small = suite.checked(raw(rules=["fedavg", own, ball]))
+    settings = {label: [Setting(0.1), Setting(0.1, 3.0)] for label in small.labels()}
+    found = suite.experiment(small, suite.places(small)[1], [1], settings, 1.0)
+    entries = {a["label"]: a.get("server", "sgd") for a in found.algorithms if isinstance(a, dict)}
+    assert [*entries] == [f"{r} lr=0.1{more}" for r in small.labels() for more in ("", " × 3")]
+    assert entries["fedavg lr=0.1"] == "sgd"
+    assert entries["fedavg lr=0.1 × 3"]["lr"] == 3.0
+    assert entries["fedadam lr=0.1 × 3"]["lr"] == pytest.approx(0.3)
+    assert entries["ball lr=0.1 × 3"]["base"]["lr"] == 3.0
+
+
+def test_a_task_may_name_its_participations_and_have_no_reference() -> None:
+    tasks = raw()["task"]
+    tasks["many"] = tasks["bowl"] | {"with": ["turns"], "reference": False}
+    found = suite.places(suite.checked(raw(task=tasks, cells="all")))
+    assert [(p.task, p.participation) for p in found] == [
+        ("bowl", "full"), *[("bowl", "halves")] * 2, *[("many", "turns")] * 2,
+    ]  # fmt: skip
 
 
 def test_a_recording_has_as_many_clients_as_the_task() -> None:
@@ -62,6 +86,7 @@ def test_a_recording_has_as_many_clients_as_the_task() -> None:
         ({"cells": [["bowl", "halves"]]}, "cells"),
         ({"task": {"bowl": {"rounds": 3}}}, "task.bowl.data is missing"),
         ({"seed": [1]}, "seeds"),
+        ({"tuning": {"seeds": [11], "server": [2, 4]}}, "tuning.server must begin with 1"),
     ],
 )
 def test_a_mistake_is_found_before_anything_is_trained(changes: dict[str, Any], sentence: str) -> None:

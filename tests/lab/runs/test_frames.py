@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedstale as fs
-from fedstale.lab.runs.frames import metric_rows, run_rows
+from fedstale.lab.runs.frames import client_rows, metric_rows, run_rows
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,16 @@ def test_the_long_form_has_every_number_of_every_round(found: fs.Comparison) -> 
     assert values == [line["objective"] for line in run.metrics()]
     assert {row["round"] for row in rows} == {1, 2, 3, 4}
     assert {row["metric"] for row in rows} >= {"participants", "train_loss", "distance"}
+
+
+def test_a_row_of_a_client_has_its_name_and_how_often_it_was_heard(found: fs.Comparison) -> None:
+    rows = client_rows(found.picture.parent)
+    assert len(rows) == 4 * 4
+    first = rows[:4]
+    assert [row["name"] for row in first] == [f"client {k}" for k in range(4)]
+    heard = [line["heard"] for line in found.runs[0].metrics()]
+    assert [row["heard"] for row in first] == [sum(k in of for of in heard) / 4 for k in range(4)]
+    assert sum(row["weight"] for row in first) == pytest.approx(1)
 
 
 def test_data_frames_need_pandas_and_say_so(found: fs.Comparison, monkeypatch: pytest.MonkeyPatch) -> None:

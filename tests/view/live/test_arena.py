@@ -23,17 +23,17 @@ def opened(out: Path) -> Experiments:
     return Experiments(index)
 
 
-def test_it_has_the_cells_of_the_table_and_marks_the_leading_group(tmp_path: Path) -> None:
+def test_it_has_the_cells_of_the_table_and_marks_the_first(tmp_path: Path) -> None:
     finished(tmp_path / "contest")
     page = opened(tmp_path / "contest")
     found, held = page.show(arena.KEY, View()), read(tmp_path / "contest")
     ranked = standings(held.cells, held.full)
     for row in table.rows(ranked):
         assert all(cell in found["above"] for cell in row)
-    assert found["above"].count("<strong>") == sum(s.leading for s in ranked) > 0
+    assert found["above"].count("<strong>") == 1, "the first alone"
     (plot,) = page.plots(arena.KEY, View())[0].plots
     assert plot.data[0]["y"][::-1] == [s.rule for s in ranked]
-    assert plot.data[0]["x"][::-1] == pytest.approx([s.rank.mean for s in ranked], rel=1e-5)
+    assert plot.data[0]["x"][::-1] == pytest.approx([100 * s.missing.mean for s in ranked], rel=1e-5)
     assert page.numbers(arena.KEY, 0, View()).count("\n") == 1 + len(ranked)
 
 

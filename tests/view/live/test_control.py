@@ -74,6 +74,17 @@ def test_no_other_command_is_started(
         Control().resume(rows)
 
 
+def test_runs_that_another_user_has_written_are_not_resumed(
+    rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control.subprocess, "Popen", lambda *_, **__: pytest.fail("it was started"))
+    said_of(rows, command="fedstale run a.toml -o runs", folder="/their/place")
+    monkeypatch.setattr(control.os, "getuid", lambda: 12345)
+    sentence = "written by another user.* run `fedstale run a.toml -o runs --resume` in /their/place yourself"
+    with pytest.raises(BadInput, match=sentence):
+        Control().resume(rows)
+
+
 @pytest.mark.parametrize("folder", ["", "/nowhere/at/all"])
 def test_a_folder_that_is_gone_is_a_sentence(rows: list[Row], folder: str) -> None:
     said_of(rows, folder=folder)

@@ -48,12 +48,12 @@ def served(page: Page) -> Iterator[int]:
         time.sleep(0.02)
     yield sock.getsockname()[1]
     server.should_exit = True
-    thread.join(10)
+    thread.join(120)
     sock.close()
 
 
 def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, bytes]:
-    with closing(HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
         connection.request(method, path, headers=headers)
         with connection.getresponse() as answer:
             return answer.status, answer.headers, answer.read()
@@ -121,7 +121,7 @@ def test_another_host_is_refused(port: int) -> None:
 
 
 def test_events_begin_with_the_version_of_the_store(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as s:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as s:
         s.sendall(b"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         text = b""
         while b"\ndata: " not in text or not text.endswith(b"\n\n\r\n"):

@@ -101,16 +101,12 @@ def _update(
     codes: Any, places: Any, updates: Any, arrived: Any, whole: Any,
     fresh: Any, stale: Any, gain: Any, weights: Any, keys: Any, begin: Any, end: Any,
     before: Any, after: Any, inverse: Any, step: Any, total: Any,
-    excess: Any, extra: Any, dots: Any, norms: Any,
+    excess: Any, centre: Any, extra: Any, dots: Any,
 ) -> None:  # fmt: skip
     m, wide, measuring = len(updates), arrived.shape[1] > 1, len(dots) > 0
-    apart = measuring and len(extra) > 0
-    scratch = np.zeros(min(BLOCK, end - begin))
     for first in range(begin, end, BLOCK):
         last = min(first + BLOCK, end)
-        into, over, more = step[first:last], total[first:last], scratch[: last - first]
-        if apart:
-            more[:] = extra[first:last]
+        into, over, more = step[first:last], total[first:last], extra[first:last]
         for k in range(m):
             row, update = codes[places[k], first:last], updates[k, first:last]
             seen = arrived[k, first:last] if wide else arrived[k]
@@ -118,8 +114,8 @@ def _update(
             old, new, i, factor, one = before[k], after[k], inverse[k], keys[k, 1], gain[k] == 1
             start = u32(keys[k, 0] + u32(first) * u32(0x9E3779B1))
             if measuring:
-                measure(row, update, seen, whole[k], old, dots[first // BLOCK, k])
-            e = excess[k] if apart else f32(0)
+                measure(row, update, centre[first:last], seen, whole[k], old, dots[first // BLOCK, k])
+            e = excess[k] if measuring else f32(0)
             if whole[k] and e != 0:
                 for j in range(last - first):
                     Δ, h = update[j], decoded(row[j], old)
@@ -141,37 +137,26 @@ def _update(
                     h, there = decoded(row[j], old), seen[j if wide else 0]
                     Δ = update[j] if there else h
                     into[j] += f64(c * (Δ - β * h)) if there else 0.0
-                    more[j] += f64(e * (Δ - β * h)) if there else 0.0
+                    if e != 0 and there:
+                        more[j] += f64(e * (Δ - β * h))
                     code = encoded(row[j], Δ if one else h + g * (Δ - h), i, start, factor, j)
                     row[j] = code
                     over[j] += (f64(decoded(code, new)) - f64(h)) * a
-        if measuring:
-            square(into, norms[first // BLOCK, :1])
-            square(more, norms[first // BLOCK, 1:])
-        if apart:
-            extra[first:last] = more
 
 
-def _square(x: Any, out: Any) -> None:
-    total = 0.0
-    for j in range(len(x)):
-        total += x[j] * x[j]
-    out[0] = total
-
-
-def _measure(row: Any, update: Any, seen: Any, whole: Any, old: Any, dots: Any) -> None:
-    """⟨Δ, h⟩ and ‖h‖² of this block, on the coordinates that arrived."""
+def _measure(row: Any, update: Any, centre: Any, seen: Any, whole: Any, old: Any, dots: Any) -> None:
+    """⟨Δ - centre, h - centre⟩ and ‖h - centre‖² of this block, on the coordinates that arrived."""
     dot, squares, wide = 0.0, 0.0, len(seen) > 1
     if whole:
         for j in range(len(row)):
-            Δ, h = update[j], decoded(row[j], old)
-            dot += f64(Δ * h)
+            h = decoded(row[j], old) - centre[j]
+            dot += f64((update[j] - centre[j]) * h)
             squares += f64(h * h)
     else:
         for j in range(len(row)):
             if seen[j if wide else 0]:
-                Δ, h = update[j], decoded(row[j], old)
-                dot += f64(Δ * h)
+                h = decoded(row[j], old) - centre[j]
+                dot += f64((update[j] - centre[j]) * h)
                 squares += f64(h * h)
     dots[0], dots[1] = dot, squares
 
@@ -180,8 +165,7 @@ extending.overload(decoded)(_decoder)
 extending.overload(encoded)(_encoder)
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 in_any_order = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
-measure, square = in_any_order(_measure), in_any_order(_square)
-largest, update = compiled(_largest), compiled(_update)
+largest, measure, update = compiled(_largest), in_any_order(_measure), compiled(_update)
 
 
 def agrees(kind: str) -> bool:
@@ -192,7 +176,7 @@ def agrees(kind: str) -> bool:
     written = codes.view(u16) if kind == "float16" else codes  # numba knows no float16
     update(
         written, np.arange(2), Δ, np.ones((2, 1), np.bool_), np.ones(2, np.bool_), half, half, one, a, keys, 0, 3,
-        one.copy(), one.copy(), one.copy(), step, total, one, one, np.zeros((0, 2, 2)), np.zeros((0, 2)),
+        one.copy(), one.copy(), one.copy(), step, total, one, one, step, np.zeros((0, 2, 2)),
     )  # fmt: skip
     new = codes.astype(f32)
     near = (np.abs(new - Δ) < 1).all() if kind == "int8" else np.array_equal(new, Δ)

@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Sequence
-from multiprocessing import connection
+from multiprocessing import connection, spawn
 from multiprocessing.context import SpawnProcess
 
 import numpy as np
@@ -28,10 +28,19 @@ NOT_IN_CELLS = (
 SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of torch's threads
 
 
+def _require_guard() -> None:
+    """End a worker that runs a script without a guard again, before it starts workers of its own."""
+    try:
+        spawn._check_not_importing_main()  # type: ignore[attr-defined]
+    except RuntimeError:
+        sys.exit(1)  # the process that started it says what is wrong
+
+
 class Worker:
     """A process and the unit that it works on."""
 
     def __init__(self, board: Shared, data: Shared, packed: bytes) -> None:
+        _require_guard()
         self.ready = False
         self.unit: Unit | None = None
         self.pipe, theirs = SPAWN.Pipe()

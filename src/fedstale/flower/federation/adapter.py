@@ -26,6 +26,7 @@ PRIVATE = {  # module of Flower → names
     "flwr.proto.node_pb2": "Node",
     "flwr.proto.run_pb2": "GetRunRequest",
     "flwr.proto.runtime_pb2": "PullAppMessagesRequest",
+    "flwr.supercore.cli": "flower_superexec",
     "flwr.supercore.control": "ControlHttpClient",
     "flwr.supercore.inflatable.inflatable_object": (
         "get_all_nested_objects get_object_tree iterate_object_tree no_object_id_recompute"
@@ -44,7 +45,11 @@ PRIVATE = {  # module of Flower → names
     "flwr.supernode.node_auth_http_interceptor": "NodeAuthHttpInterceptor",
 }
 HOMES = {name: (module, name) for module, names in PRIVATE.items() for name in names.split()}
-HOMES |= {"ProtoMessage": ("flwr.proto.message_pb2", "Message"), "extensions": ("flwr.superlink.extensions", "")}
+HOMES |= {
+    "ProtoMessage": ("flwr.proto.message_pb2", "Message"),
+    "extensions": ("flwr.superlink.extensions", ""),
+    "subprocess_executor": ("flwr.supercore.superexec.executor.subprocess_executor", ""),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from fedstale.core import BadInput, Local, WithTruth, drifts, needs_last_gradient, require, selects, starts_clients
+from fedstale.core import BadInput, Local, WithTruth, hooks_of, require
 from fedstale.core.own_modules import import_from
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.lab.runs.store import canonical
@@ -137,9 +137,9 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     )
     ok = not (isinstance(a.estimator, WithTruth) and a.estimator.needs_truth)
     require(ok, 'estimator "known" needs p, one probability per client: a real federation does not know them')
-    ok = drifts(a.strategy) is None or a.local.steps is not None
+    ok = hooks_of(a.strategy).drift is None or a.local.steps is not None
     require(ok, f"{a.label} needs local.steps: a server does not know the epochs or the work of its clients")
-    ok = starts_clients(a.strategy) is None and not needs_last_gradient(a.strategy)
+    ok = not (hooks_of(a.strategy).starts or hooks_of(a.strategy).needs_last_gradient)
     require(ok, f"{a.label} is for simulations: real clients begin at the parameters sent and return updates only")
     own = "real clients bring their training loop in their app, as client_app(…, train=…), not in local.train"
     require(a.local.train is None, f"{own}, got {a.local.train!r}")
@@ -150,7 +150,7 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
 def _check_target(how: RoundSection, a: Algorithm) -> None:
     ok = how.target == 0 or how.target >= how.quorum
     require(ok, f"round.target must be 0 or at least the quorum, {how.quorum}, got {how.target}")
-    ok = how.target == 0 or selects(a.strategy) is None
+    ok = how.target == 0 or hooks_of(a.strategy).select is None
     require(ok, f"round.target must be 0 with {a.label}, which selects the clients itself, got {how.target}")
     ok = how.target > 0 or how.ask == 1
     require(ok, f"round.ask is a multiple of round.target, which must be above 0, got ask = {how.ask:g}")

@@ -192,6 +192,17 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> t
     return (table.T, ()) if clients_first else (table, names_of(part))
 
 
+def is_log_file(path: Path) -> bool:
+    """Whether a file is a presence log."""
+    return path.is_file() and _recording_kind(path, {}) == "log"
+
+
+def recording_spec(path: Path, name: str, round: str) -> Table:
+    """The participation of an experiment that replays a recorded file, which it calls `name`."""
+    kind = _recording_kind(path, {})
+    return {"kind": kind, catalogue.RECORDINGS[kind]: name} | ({"round": round} if kind == "log" else {})
+
+
 def _recording_kind(path: Path, settings: dict[str, Any]) -> str:
     """Events have a column t_s or are JSON; a grid is an .npz file with an array `avail`, or `key` names one."""
     if ".json" in path.suffixes[-2:]:

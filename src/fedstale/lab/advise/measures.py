@@ -57,8 +57,12 @@ class Measures(NamedTuple):
     dispersion: float  # variance of how many are there, over that of independent clients
     arrival: float | None  # mean chance that an update gets through
     availability: float  # least chance that a client is there to send one
-    names: tuple[str, ...]  # of all clients, where they have names
     misjudged: Extreme | None  # largest ratio between what the estimator believes and what was recorded
+    names: tuple[str, ...] = ()  # of the clients, if they have any
+
+    def name(self, client: int) -> str:
+        """A client's name, or its number."""
+        return self.names[client] if self.names else str(client)
 
 
 def measure(everybody: Evidence) -> Measures:

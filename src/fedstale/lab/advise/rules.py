@@ -1,13 +1,28 @@
 """Which rule follows from the measures, why, and what else may be worth a try.
 
-Two cases need no evidence; in all others the arena decides (`lessons`). The thresholds are here.
+Two cases need no evidence; in all others the arena decides (`lessons`).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fedstale.core import divides
-from fedstale.lab.advise.lessons import Expected, Lesson, expected, features, likeness, plain, read
+from fedstale.core import Floats, hooks_of
+from fedstale.lab.advise.lessons import (
+    DEFAULT,
+    PLAIN,
+    Expected,
+    Lesson,
+    alike,
+    case,
+    choose,
+    expected,
+    features,
+    likeness,
+    mean_missing,
+    plain,
+    policy,
+    read,
+)
 from fedstale.lab.advise.measures import VISITS, Measures
 from fedstale.memory import KeepsMemory
 from fedstale.registry import recipe
@@ -83,17 +98,42 @@ def advise(m: Measures, known: bool, lessons: Sequence[Lesson] | None = None) ->
 
 
 def _learnt(m: Measures, known: bool, lessons: Sequence[Lesson]) -> Advice:
-    """The rule that is expected to be nearest to the best one, by what the arena taught."""
-    x, names = features(m, known), [name for name in lessons[0].above if name != "amplified" or m.cycle]
-    ranked = expected(lessons, x, plain(names))
-    first, near = ranked[0], lessons[int(likeness(lessons, x).argmax())]
-    why = (
-        f"In {len(lessons)} cells of the arena, weighted by how alike their participation is, {first.rule} ended "
-        f"{first.above:.1%} above the best rule of the cell; in the one that is most alike ({near.cell}) it was "
-        f"{first.alike:.1%}."
-    )
-    also = _also(ranked, expected(lessons, x, names), m)
-    return Advice("as in the arena", _entry(first.rule, m, known), why, "docs/advise.md", also, warnings(m))
+    """The rule that follows from the cells of the arena."""
+    x, names = features(m, known), [name for name in lessons[0].missing if name != "amplified" or m.cycle]
+    modest = plain(names)
+    how = policy(lessons, modest)
+    chosen, ranked = choose(lessons, x, modest, how), expected(lessons, x, modest)
+    also = _also(chosen, ranked, expected(lessons, x, names), m) if how.alike and not case(x) else []
+    why = " ".join((*_reason(m, chosen, lessons, x), *_evidence(lessons, x, chosen)))
+    return Advice("as in the arena", _entry(chosen, m, known), why, "docs/advise.md", also, warnings(m))
+
+
+def _reason(m: Measures, chosen: str, lessons: Sequence[Lesson], x: Floats) -> list[str]:
+    """What decides where clients are seen hardly ever, or count as they should without a correction."""
+    if not (kind := case(x)):
+        return []
+    seen = f"The average client is seen {(m.planned or 0) * m.p_avg:.1f} times in {m.planned} rounds"
+    even = "All clients count as they should in plain averaging"
+    first, same = seen if kind == "rare" else even, alike(lessons, x)
+    if chosen == PLAIN:
+        return [f"{first}: {'too seldom for a memory' if kind == 'rare' else 'there is no bias to correct'}."]
+    many = f"{len(same)} test federation{'s' * (len(same) > 1)} like that"
+    return [f"{first}, but in {many} a memory helped: {_told(same, [DEFAULT, PLAIN])}."]
+
+
+def _evidence(lessons: Sequence[Lesson], x: Floats, chosen: str) -> list[str]:
+    """What the arena measured of a rule and of plain averaging, in sentences."""
+    near, cells = lessons[int(likeness(lessons, x).argmax())], len(lessons)
+    rules = [r for r in (chosen, DEFAULT if chosen == PLAIN else PLAIN) if r in near.missing]
+    return [
+        f"In {cells} test federation{'s' * (cells > 1)} the training objective ended on average so much short of "
+        f"the best rule's progress: {_told(lessons, rules)}; in the one that is most alike ({near.cell}): "
+        f"{_told([near], rules)}."
+    ]
+
+
+def _told(lessons: Sequence[Lesson], rules: Sequence[str]) -> str:
+    return ", ".join(f"{rule}'s {100 * mean_missing(lessons, rule):.0f} %" for rule in rules)
 
 
 def _entry(name: str, m: Measures, known: bool) -> dict[str, Any]:
@@ -102,25 +142,27 @@ def _entry(name: str, m: Measures, known: bool) -> dict[str, Any]:
     if name == "amplified":
         entry |= {"period": m.cycle, "factor": AMPLIFY}
     strategy = recipe(name).strategy
-    if divides(strategy) and not known and not recipe(name).estimator_spec:
+    if hooks_of(strategy).inverse_weighting and not known and not recipe(name).estimator_spec:
         entry["estimator"] = dict(LEARNT)
     if isinstance(strategy, KeepsMemory) and (rows := memory(m)):
         entry["memory"] = rows
     return entry
 
 
-def _also(ranked: Sequence[Expected], everybody: Sequence[Expected], m: Measures) -> list[Hint]:
+def _also(first: str, ranked: Sequence[Expected], everybody: Sequence[Expected], m: Measures) -> list[Hint]:
     """The next rule, the best one without a memory, and one that asks more of the clients, if it is better."""
-    first, found = ranked[0], dict[str, str]()
-    for other in ranked[1:2]:
-        found[other.rule] = f"expected {other.above:.1%} above the best"
+    found = dict[str, str]()
+    for other in [e for e in ranked if e.rule != first][:1]:
+        found[other.rule] = _short_of(other)
     if lean := [e for e in ranked if e.rule in plain([e.rule], memory=False)]:
-        found[lean[0].rule] = f"if there is no room for N × d numbers; expected {lean[0].above:.1%} above the best"
-    if everybody[0].above < first.above:
-        found[everybody[0].rule] = (
-            f"asks more of the clients than to train and send; expected {everybody[0].above:.1%} above the best"
-        )
-    return [Hint(_entry(name, m, known=True), when) for name, when in found.items() if name != first.rule]
+        found[lean[0].rule] = f"if there is no room for N × d numbers; {_short_of(lean[0])}"
+    if everybody[0].missing < ranked[0].missing:
+        found[everybody[0].rule] = f"asks more of the clients than to train and send; {_short_of(everybody[0])}"
+    return [Hint(_entry(name, m, known=True), when) for name, when in found.items() if name != first]
+
+
+def _short_of(e: Expected) -> str:
+    return f"expected {100 * e.missing:.1f} % short of the best rule's progress"
 
 
 def memory(m: Measures) -> dict[str, Any] | None:
@@ -131,10 +173,10 @@ def memory(m: Measures) -> dict[str, Any] | None:
     return {"kind": fits[0]} if fits else {"kind": "int8", "folder": "memory"}
 
 
-def listed(clients: list[int], most: int = 5) -> str:
-    """`3 clients (0, 4, 7)`."""
-    names = ", ".join(map(str, clients[:most])) + (", …" if len(clients) > most else "")
-    return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names})"
+def listed(clients: list[int], names: Sequence[str] = (), most: int = 5) -> str:
+    """`3 clients (0, 4, 7)`, by their names if they have any."""
+    told = ", ".join(names[i] if names else str(i) for i in clients[:most]) + (", …" if len(clients) > most else "")
+    return f"{len(clients)} client{'s' * (len(clients) > 1)} ({told})"
 
 
 def warnings(m: Measures) -> list[str]:
@@ -142,8 +184,9 @@ def warnings(m: Measures) -> list[str]:
     found = []
     if m.never:
         found.append(
-            f"{listed(m.never)} never came and hold {m.lost:.0%} of the weight. Nothing can be learnt from them, "
-            "and rules that divide by p_i refuse them: leave them out. All other numbers are of those who come."
+            f"{listed(m.never, m.names)} never came and hold {m.lost:.0%} of the weight. Nothing can be learnt "
+            "from them, and rules that divide by p_i refuse them: leave them out. All other numbers are of those "
+            "who come."
         )
     if m.planned is not None and m.planned < m.enough_rounds:
         found.append(
@@ -157,7 +200,7 @@ def warnings(m: Measures) -> list[str]:
         )
     if m.misjudged is not None and not 0.5 <= m.misjudged.value <= 2:
         found.append(
-            f"The run's estimator takes client {m.misjudged.client} to come {m.misjudged.value:.2g} times as often "
-            "as it does."
+            f"The run's estimator takes client {m.name(m.misjudged.client)} to come {m.misjudged.value:.2g} times "
+            "as often as it does."
         )
     return found

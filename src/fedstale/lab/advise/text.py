@@ -1,7 +1,6 @@
 """The recommendation as text of at most 100 columns: the rule first, then the numbers behind it."""
 
 import json
-import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from fedstale.lab.advise.evidence import Evidence
 from fedstale.lab.advise.lessons import Lesson, held_out
 from fedstale.lab.advise.measures import VISITS, Extreme, Measures
 from fedstale.lab.advise.rules import STRETCHES, Advice
+from fedstale.lab.arena.scores import NEAR
 from fedstale.registry import RECIPES
 
 WIDTH = 100
@@ -129,24 +129,28 @@ def ranking_lines(found: dict[str, Any]) -> Iterator[str]:
 def held_out_lines(lessons: Sequence[Lesson]) -> Iterator[str]:
     """The test of the advice as Markdown: every cell advised from the others, and one rule for all cells."""
     found = held_out(lessons)
-    yield from ("| cell | advised from the others | above the best | best rule |", "|---|---|---|---|")
+    yield from ("| cell | advised from the others | missing progress | best rule |", "|---|---|---|---|")
     for a in found:
-        yield f"| {a.cell} | {a.advised} | {a.above:.1%} | {a.best} |"
+        yield f"| {a.cell} | {a.advised} | {_missed(a.missing)} | {a.best} |"
     yield ""
     yield from (
-        "| in all of these cells | above the best, mean | median | worst | within 10 % |",
+        "| in all of these cells | missing progress, mean | median | worst | within 2 points |",
         "|---|---|---|---|---|",
     )
-    rules = {r: [lesson.above[r] for lesson in lessons] for r in lessons[0].above}
-    yield _summary("the advice", [math.log1p(a.above) for a in found])
+    rules = {r: [lesson.missing[r] for lesson in lessons] for r in lessons[0].missing}
+    yield _summary("the advice", [a.missing for a in found])
     for rule in sorted(rules, key=lambda r: float(np.mean(rules[r]))):
         yield _summary(f"always `{rule}`", rules[rule])
 
 
-def _summary(name: str, logs: Sequence[float]) -> str:
-    mean, median, worst = (abs(math.expm1(float(f(logs)))) for f in (np.mean, np.median, np.max))
-    near = sum(x <= math.log(1.1) for x in logs)
-    return f"| {name} | {mean:.1%} | {median:.1%} | {worst:.1%} | {near} of {len(logs)} |"
+def _summary(name: str, missing: Sequence[float]) -> str:
+    mean, median, worst = (_missed(float(f(missing))) for f in (np.mean, np.median, np.max))
+    near = sum(x <= NEAR for x in missing)
+    return f"| {name} | {mean} | {median} | {worst} | {near} of {len(missing)} |"
+
+
+def _missed(share: float) -> str:
+    return f"{abs(share):.1%}"
 
 
 def _toml(value: Any) -> str:

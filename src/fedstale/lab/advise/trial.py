@@ -104,6 +104,6 @@ def cautions(e: Experiment, m: Measures) -> list[str]:
     if e.rounds < m.enough_rounds:
         seen = f"{e.rounds / m.least_rounds:.1f} visits of the rarest client, not {VISITS}"
         found.append(f"{e.rounds} rounds are {seen}: more may reorder")
-    if isinstance(e.participation, dict) and e.participation.get("kind") in ("trace", "events", "grid"):
+    if isinstance(e.participation, dict) and e.participation.get("kind") in ("trace", "log", "events", "grid"):
         found.append("every seed replays the same recording: chance is that of the training only")
     return found

@@ -3,7 +3,7 @@
     OUT/suite.json      the suite, with every rule that was added later
     OUT/runs/           the store
     OUT/server-ms.csv   milliseconds of the server in a round, which depend on the machine and are not in the record
-    OUT/arena.json      of each cell: its hash, and of each rule its rate, how that was chosen, its runs and units
+    OUT/arena.json      of each cell: its hash, and of each rule its rates, their tuning, its runs and units
 
 What a stage computes follows from the results of the stages before, which are in the store: a contest that was
 killed goes on where it stopped, and a rule that is added costs its own runs alone.
@@ -18,31 +18,38 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Task, require
+from fedstale import engines
+from fedstale.core import Task, bound, require
+from fedstale.evaluation import evaluate
+from fedstale.lab.arena.records import learned
 from fedstale.lab.arena.suite import (
     Place,
     Suite,
     checked,
     experiment,
-    first_rates,
+    first_settings,
     labelled,
     places,
     rules_of,
 )
 from fedstale.lab.build import make_task
+from fedstale.lab.cadence import cadence, evaluation_task
 from fedstale.lab.costs import server_ms, units
 from fedstale.lab.execute import ended
 from fedstale.lab.plan import Planned, by_label, plan
 from fedstale.lab.runs import query, store
+from fedstale.lab.runs.metrics import OBJECTIVE
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.spec import Table
 from fedstale.lab.sweep import Cell
-from fedstale.lab.tuning import Choice, choice, next_rate, survivors
+from fedstale.lab.tuning import Choice, Scores, Setting, choice, next_setting, survivors, with_servers
 from fedstale.rng import stream
+from fedstale.simulate import Run, first
+from fedstale.simulate import checked as checked_run
 
 RECORD, SUITE, TIMES = "arena.json", "suite.json", "server-ms.csv"
-Rates = Mapping[Place, Mapping[str, Sequence[float]]]  # by cell and rule
-Found = dict[Place, dict[str, dict[float, float]]]  # by cell, rule and rate: the training objective
+Settings = Mapping[Place, Mapping[str, Sequence[Setting]]]  # by cell and rule
+Found = dict[Place, dict[str, dict[Setting, float]]]  # by cell, rule and setting: the training objective
 Compute = Callable[[Sequence[Cell]], None]
 
 
@@ -50,7 +57,7 @@ class Stage(NamedTuple):
     """Runs of all cells that are computed together."""
 
     about: str
-    rates: Rates
+    settings: Settings
     seeds: Sequence[int]
     share: float  # of the rounds
 
@@ -84,26 +91,42 @@ def _terms(suite: Suite) -> Table:
 def hold(suite: Suite, out: Path, compute: Compute, say: Callable[[str], None]) -> Table:
     """Compute what is missing and write the record."""
     folder, tuning = store.open_store(out / "runs").resolve(), suite.tuning
-    cells = {place: rules_of(suite, place) for place in places(suite)}
 
-    def run(about: str, rates: Rates, seeds: Sequence[int], share: float = 1.0) -> Found:
-        return results(suite, Stage(about, rates, seeds, share), folder, compute, say)
+    def run(about: str, settings: Settings, seeds: Sequence[int], share: float = 1.0) -> Found:
+        return results(suite, Stage(about, settings, seeds, share), folder, compute, say)
 
-    first = {place: {label: first_rates(suite, place, label) for label in rules} for place, rules in cells.items()}
-    short = run("the first rates", first, tuning.seeds, tuning.share)
-    for k in range(tuning.more):
-        beside = {p: {label: [next_rate(s, tuning.factor)] for label, s in of.items()} for p, of in short.items()}
-        found = run(f"one more rate, {k + 1} of {tuning.more}", beside, tuning.seeds, tuning.share)
-        short = {p: {label: s | found[p][label] for label, s in of.items()} for p, of in short.items()}
+    short = _sorted_out(suite, run)
     best = {p: {label: survivors(s, tuning.keep) for label, s in of.items()} for p, of in short.items()}
-    whole = run("the best rates over all rounds", best, tuning.seeds)
+    whole = run("the best settings over all rounds", best, tuning.seeds)
     chosen = {p: {label: choice(short[p][label], s) for label, s in of.items()} for p, of in whole.items()}
-    rates = {p: {label: [c.rate] for label, c in of.items()} for p, of in chosen.items()}
-    run("the evaluation", rates, suite.seeds)
+    run("the evaluation", {p: {r: [c.setting] for r, c in of.items()} for p, of in chosen.items()}, suite.seeds)
     record = _record(suite, chosen, folder)
     store.write_csv(out / TIMES, [row for place, of in chosen.items() for row in _times(suite, place, of, folder)])
     store.write_json(out / RECORD, record)
     return record
+
+
+def _sorted_out(suite: Suite, run: Callable[..., Found]) -> Found:
+    """The runs over a share of the rounds: first rates, then rates of the server, then rates beside the best."""
+    tuning = suite.tuning
+
+    def again(about: str, before: Found, new: Callable[[dict[Setting, float]], list[Setting]]) -> Found:
+        asked = {p: {label: new(scores) for label, scores in of.items()} for p, of in before.items()}
+        more = run(about, asked, tuning.seeds, tuning.share)
+        return {p: {label: scores | more[p][label] for label, scores in of.items()} for p, of in before.items()}
+
+    found = run(
+        "the first rates",
+        {p: {label: first_settings(suite, p, label) for label in rules_of(suite, p)} for p in places(suite)},
+        tuning.seeds,
+        tuning.share,
+    )
+    if len(tuning.server) > 1:
+        found = again("rates of the server", found, lambda scores: with_servers(scores, tuning.server))
+    for k in range(tuning.more):
+        about = f"one more rate, {k + 1} of {tuning.more}"
+        found = again(about, found, lambda scores: [next_setting(scores, tuning.factor)])
+    return found
 
 
 def _times(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> list[Table]:
@@ -112,39 +135,39 @@ def _times(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Pat
     runs, heard = by_label(cell.runs), float(np.sum(cell.runs[0].participation.probs(task.n)))
     return [
         {"cell": place.name, "rule": label, "server_ms": round(server_ms(rule, task, round(heard)), 4)}
-        for label, rule in ((label, runs[labelled(label, c.rate)][0].algorithm) for label, c in chosen.items())
+        for label, rule in ((label, runs[labelled(label, c.setting)][0].algorithm) for label, c in chosen.items())
     ]
 
 
 def _evaluated(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> tuple[Cell, Task]:
     """The runs of the evaluation in a cell, and its task."""
-    rates = {label: [c.rate] for label, c in chosen.items()}
-    cell = _cell(suite, place, Stage("", {place: rates}, suite.seeds, 1.0), folder)
+    settings = {label: [c.setting] for label, c in chosen.items()}
+    cell = _cell(suite, place, Stage("", {place: settings}, suite.seeds, 1.0), folder)
     return cell, make_task(cell.experiment.data, cell.experiment.model.model_dump())
 
 
 def results(suite: Suite, stage: Stage, folder: Path, compute: Compute, say: Callable[[str], None]) -> Found:
     """Compute a stage and read its training objectives."""
-    cells = {place: _cell(suite, place, stage, folder) for place in stage.rates}
+    cells = {place: _cell(suite, place, stage, folder) for place in stage.settings}
     runs = [p for cell in cells.values() for p in cell.runs]
     say(f"{stage.about}: {len(runs)} runs in {len(cells)} cells, {sum(not ended(p) for p in runs)} to compute")
     compute(list(cells.values()))
     return {
         place: {
-            label: {rate: _objective(by_label(cells[place].runs)[labelled(label, rate)]) for rate in rates}
-            for label, rates in of.items()
+            label: {s: _objective(by_label(cells[place].runs)[labelled(label, s)]) for s in settings}
+            for label, settings in of.items()
         }
-        for place, of in stage.rates.items()
+        for place, of in stage.settings.items()
     }
 
 
 def _cell(suite: Suite, place: Place, stage: Stage, folder: Path) -> Cell:
-    whole = experiment(suite, place, stage.seeds, stage.rates[place], stage.share)
+    whole = experiment(suite, place, stage.seeds, stage.settings[place], stage.share)
     return Cell(place.name, {}, [], whole, plan(whole, folder))
 
 
 def _objective(runs: Sequence[Planned]) -> float:
-    return query.tuning_score([p.folder.result() if p.folder.finished else None for p in runs])
+    return query.tuning_score([p.folder.result() if learned(p.folder) else None for p in runs])
 
 
 def _record(suite: Suite, chosen: Mapping[Place, Mapping[str, Choice]], folder: Path) -> Table:
@@ -159,19 +182,31 @@ def _cell_record(suite: Suite, place: Place, chosen: Mapping[str, Choice], folde
     cell, task = _evaluated(suite, place, chosen, folder)
     runs, rules = by_label(cell.runs), {}
     for label, c in chosen.items():
-        mine = runs[labelled(label, c.rate)]
+        mine = runs[labelled(label, c.setting)]
         rules[label] = {
-            "rate": c.rate, "edge": c.edge, "tuning_runs": c.tried * len(suite.tuning.seeds),
+            **c.setting._asdict(), "edge": c.edge, "tuning_runs": c.tried * len(suite.tuning.seeds),
             "short": _pairs(c.short), "whole": _pairs(c.whole),
             "runs": [p.folder.path.name for p in mine], "units": units(mine[0].algorithm, task),
         }  # fmt: skip
     about = {"name": place.name, **place._asdict(), "rounds": cell.experiment.rounds}
-    size = {"clients": task.n, "dimension": task.d, "hash": _hash(cell, task)}
+    size = {"clients": task.n, "dimension": task.d, "hash": _hash(cell, task), "start": _start(cell, task)}
     return about | size | {"rules": rules}
 
 
-def _pairs(scores: Mapping[float, float]) -> list[list[float | None]]:
-    return [[rate, scores[rate] if np.isfinite(scores[rate]) else None] for rate in sorted(scores)]
+def _pairs(scores: Scores) -> list[list[float | None]]:
+    return [[*s, scores[s] if np.isfinite(scores[s]) else None] for s in sorted(scores)]
+
+
+def _start(cell: Cell, task: Task) -> float:
+    """The training objective before the first round, mean over the seeds."""
+    values = []
+    for p in next(iter(by_label(cell.runs).values())):
+        a, engine = p.algorithm, engines.make("serial", task, p.algorithm.local)
+        rule, rounds = bound(a.strategy, task), p.config["rounds"]
+        run = checked_run(Run(engine, rule, p.participation, rounds, p.seed, local=a.local))
+        where = evaluation_task(task, p.config, cadence(run, p.config).clients)
+        values.append(float(evaluate(where, first(run))[OBJECTIVE]))
+    return float(np.mean(values))
 
 
 def _hash(cell: Cell, task: Any) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedstale.lab.arena.contest import Compute
-from fedstale.lab.arena.suite import Place, Suite, experiment, first_rates, places, rules_of
+from fedstale.lab.arena.suite import Place, Suite, experiment, first_settings, places, rules_of
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import store
 from fedstale.lab.sweep import Cell
@@ -34,7 +34,7 @@ class Load(NamedTuple):
 def load(suite: Suite, place: Place) -> Load:
     """The runs and rounds of all stages in a cell."""
     rules, tuning, rounds = len(rules_of(suite, place)), suite.tuning, suite.task[place.task]["rounds"]
-    short = (len(suite.task[place.task]["rates"]) + tuning.more) * len(tuning.seeds)
+    short = (len(suite.task[place.task]["rates"]) + tuning.tried) * len(tuning.seeds)
     whole = tuning.keep * len(tuning.seeds) + len(suite.seeds)
     return Load(rules * (short + whole), rules * rounds * (tuning.share * short + whole))
 
@@ -64,9 +64,9 @@ def _sampled(suite: Suite, place: Place) -> list[str]:
 
 def _seconds(suite: Suite, place: Place, rounds: int, compute: Compute) -> float:
     mine = _sampled(suite, place)
-    rates = {label: first_rates(suite, place, label)[: label in mine] for label in rules_of(suite, place)}
+    settings = {label: first_settings(suite, place, label)[: label in mine] for label in rules_of(suite, place)}
     share = rounds / suite.task[place.task]["rounds"]
-    sample = experiment(suite, place, suite.tuning.seeds[:1], rates, share)
+    sample = experiment(suite, place, suite.tuning.seeds[:1], settings, share)
     with tempfile.TemporaryDirectory() as folder:
         cell = Cell(place.name, {}, [], sample, plan(sample, store.open_store(Path(folder) / "runs")))
         start = time.process_time()

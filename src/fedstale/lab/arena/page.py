@@ -10,23 +10,23 @@ from typing import NamedTuple
 from fedstale.lab.arena import table
 from fedstale.lab.arena.curves import pictures
 from fedstale.lab.arena.records import ACCURACY, WORST, Cell, Contest, Entry
-from fedstale.lab.arena.scores import CHANCE, pairs, standings, subsets
+from fedstale.lab.arena.scores import CHANCE, missing, pairs, standings, subsets
 from fedstale.lab.runs.metrics import OBJECTIVE
 
 PAIR_WORDS = (
-    "How much larger the objective of the rule in the row is than that of the rule in the column, on average over "
-    "all cells. Bold: beyond chance, by a t-test over the seeds with Holm's correction for all pairs."
+    "How much more of the best rule's progress the rule in the row misses than the rule in the column, on average "
+    "over all cells. Bold: beyond chance, by a t-test over the seeds with Holm's correction for all pairs."
 )
 CELL_HEAD = (
-    "rule", "rate", "objective", "deviation", "over time", "above full", "accuracy", "worst tenth", "own point",
-    "tuning runs", "notes",
+    "rule", "rate", "objective", "deviation", "missing progress", "over time", "above full",
+    "accuracy", "worst tenth", "own point", "tuning runs", "notes",
 )  # fmt: skip
 
 
 class Line(NamedTuple):
     """A rule of the leaderboard."""
 
-    leading: bool
+    leading: bool  # it is the first
     cells: list[str]
 
 
@@ -63,15 +63,16 @@ def about(contest: Contest) -> str:
     told = " or ".join(map(str, sorted(runs)))
     return (
         f"Suite {a['suite']} at size {a['size']}, hash {a['hash']}: {len(cells[0].entries)} rules in {len(cells)} "
-        f"cells with {len(a['seeds'])} evaluation seeds. In every cell the learning rate of every rule was chosen "
-        f"by the same number of tuning runs on other seeds ({told}). All rules have the same data, participation, "
-        "local steps and batches, and are evaluated at the parameters of the server."
+        f"cells with {len(a['seeds'])} evaluation seeds. In every cell the rates of the clients and of the server "
+        f"were chosen for every rule by the same number of tuning runs on other seeds ({told}). All rules "
+        "have the same data, participation, local steps and batches, and are evaluated "
+        "at the parameters of the server."
     )
 
 
 def _board(contest: Contest, cells: Sequence[Cell]) -> Board:
     found = standings(cells, contest.full)
-    lines = [Line(s.leading, row) for s, row in zip(found, table.rows(found), strict=True)]
+    lines = [Line(k == 0, row) for k, row in enumerate(table.rows(found))]
     return Board(f"{len(cells)} cell{'s' * (len(cells) > 1)}", lines)
 
 
@@ -102,11 +103,11 @@ def _json(value: object) -> str:
 
 
 def pair_rows(cells: Sequence[Cell]) -> tuple[list[list[str]], set[tuple[int, int]]]:
-    """A row for each rule: its name, and how far it is above every rule; and the cells that are beyond chance."""
+    """A row for each rule: its name, how much more it misses than every rule; and the cells beyond chance."""
     rules, above, strong = list(cells[0].entries), {}, set[tuple[int, int]]()
     for p in pairs(cells):
         a, b = rules.index(p.first), rules.index(p.second)
-        above[a, b], above[b, a] = p.above, 1 / (1 + p.above) - 1
+        above[a, b], above[b, a] = p.more, -p.more
         strong |= {(a, b + 1), (b, a + 1)} if p.p < CHANCE else set()
     each = range(len(rules))
     return [[rules[a], *(table.percent(above.get((a, b), math.nan)) for b in each)] for a in each], strong
@@ -125,12 +126,14 @@ def _pairs(cells: Sequence[Cell]) -> str:
 def _cell(contest: Contest, cell: Cell) -> str:
     best = min(e.scores[OBJECTIVE].mean() for e in cell.entries.values())
     ordered = sorted(cell.entries.items(), key=lambda of: of[1].scores[OBJECTIVE].mean())
-    full = contest.full[cell.task]
-    lines = [(label, _entry(label, e, full)) for label, e in [*ordered, ("full participation", full)]]
-    rows = "".join("<tr>" + "".join(f"<td>{escape(t)}</td>" for t in texts) + "</tr>" for _, texts in lines)
+    full, labels = contest.full.get(cell.task), list(cell.entries)
+    lost = dict(zip(labels, missing([cell], labels).mean(axis=(1, 2)), strict=True))
+    lines = [_entry(label, e, full, lost[label]) for label, e in ordered]
+    lines += [_entry("full participation", full, full, math.nan)] if full else []
+    rows = "".join("<tr>" + "".join(f"<td>{escape(t)}</td>" for t in texts) + "</tr>" for texts in lines)
     head = "".join(f"<th>{h}</th>" for h in CELL_HEAD)
     told = f"{cell.clients} clients, {cell.dimension} parameters, {cell.rounds} rounds, hash {cell.hash}"
-    first = f"{ordered[0][0]} leads with {best:.4g}"
+    first = f"{ordered[0][0]} leads with {best:.4g}, from {cell.start:.4g}"
     return (
         f"<details><summary>{escape(cell.name)}: {escape(first)}</summary><p class='note'>{escape(told)}</p>"
         f"<div class='scroll'><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
@@ -138,7 +141,7 @@ def _cell(contest: Contest, cell: Cell) -> str:
     )
 
 
-def _entry(label: str, e: Entry, full: Entry) -> list[str]:
+def _entry(label: str, e: Entry, full: Entry | None, lost: float) -> list[str]:
     objective, seeds = e.scores[OBJECTIVE], len(e.scores[OBJECTIVE])
     mean, finite = float(objective.mean()), e.diverged == 0
     deviation = float(objective.std(ddof=1)) if finite and seeds > 1 else math.nan
@@ -147,9 +150,10 @@ def _entry(label: str, e: Entry, full: Entry) -> list[str]:
         e.scores[n].mean() if n in e.scores else math.nan for n in (f"{OBJECTIVE}_over_time", f"own_{OBJECTIVE}")
     )
     accuracy, worst = (e.scores[n].mean() if n in e.scores else math.nan for n in (ACCURACY, WORST))
-    above = mean / float(full.scores[OBJECTIVE].mean()) - 1
+    above = mean / float(full.scores[OBJECTIVE].mean()) - 1 if full else math.nan
     return [
-        label, f"{e.rate:.3g}", _digits(mean), _digits(deviation), _digits(over), table.percent(above),
+        label, f"{e.rate:.3g}" + (f" × {e.server:g}" if e.server != 1 else ""), _digits(mean), _digits(deviation),
+        table.share(lost), _digits(over), table.percent(above),
         table.share(accuracy), table.share(worst), _digits(own), str(e.tuning_runs), "; ".join(notes),
     ]  # fmt: skip
 

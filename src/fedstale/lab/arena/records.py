@@ -1,5 +1,6 @@
 """What a contest left: of each rule in each cell its scores by seed, its curves and its costs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ FULL = "full"  # the reference: every client in every round
 ACCURACY, WORST = "accuracy", "worst_decile"
 NOTHING = {OBJECTIVE: np.inf, ACCURACY: 0.0, WORST: 0.0}  # the scores of a run that diverged
 POINTS = 60  # of a curve
+MOSTLY = 0.5  # of the updates: a run in which more of them were refused has diverged
 TENTH = 0.1  # of the clients: those that the model serves worst
 FLOAT = 4  # bytes of a parameter
 
@@ -32,12 +34,13 @@ class Entry(NamedTuple):
     """A rule in a cell."""
 
     rate: float
+    server: float  # the factor of the server's step
     edge: bool  # whether the rate is the least or the largest that was tried
     tuning_runs: int
     scores: Mapping[str, Floats]  # (seeds,) by name
     curves: Mapping[str, Curve]
     costs: Mapping[str, float]
-    diverged: int  # runs without a result
+    diverged: int  # runs without a result, or with one that means nothing
 
 
 class Cell(NamedTuple):
@@ -51,6 +54,7 @@ class Cell(NamedTuple):
     dimension: int
     rounds: int
     hash: str  # of the data of every client, and of who was available in every round
+    start: float  # the training objective before the first round
     entries: Mapping[str, Entry]
 
 
@@ -81,16 +85,26 @@ def _cell(record: Mapping[str, Any], store: Path) -> Cell:
 
 def _entry(cell: Mapping[str, Any], rule: Mapping[str, Any], store: Path) -> Entry:
     folders = [RunFolder(store / name) for name in rule["runs"]]
-    done = [folder for folder in folders if folder.finished]
+    done = [folder for folder in folders if learned(folder)]
     scores = [_scores(folder) if folder in done else NOTHING for folder in folders]
     names = dict.fromkeys(name for of in scores for name in of)
     lines = [folder.metrics() for folder in done]
     return Entry(
-        rule["rate"], rule["edge"], rule["tuning_runs"],
+        rule["rate"], rule["server"], rule["edge"], rule["tuning_runs"],
         {name: np.array([of.get(name, NOTHING.get(name, np.nan)) for of in scores]) for name in names},
         {name: _curve(lines, name) for name in (OBJECTIVE, ACCURACY) if lines and name in lines[0][-1]},
         _costs(cell, rule["units"], lines), len(folders) - len(done),
     )  # fmt: skip
+
+
+def learned(run: RunFolder) -> bool:
+    """Whether a run is finished with an objective that is a number, and most of its updates were used."""
+    if not run.finished:
+        return False
+    result = run.result()
+    used = sum(line["participants"] for line in run.metrics()) if result["refused"] else 1
+    few = result["refused"] > MOSTLY * (used + result["refused"])
+    return not few and math.isfinite(result[OBJECTIVE]["last10"])
 
 
 def _scores(run: RunFolder) -> dict[str, float]:

@@ -6,11 +6,13 @@
     estimator = "intervals"           # of cells in which p is estimated
     cells = [["TASK", "PARTICIPATION", "known"], …]   # or "all": every combination that is possible
     [tuning]                          # see fedstale.lab.tuning
-    [task.NAME]                       # keys of an experiment: rounds, data, model, local; and the first `rates`
+    [task.NAME]                       # keys of an experiment: rounds, data, model, local; and the first `rates`;
+                                      # `with` names the only participations that "all" combines it with
     [participation.NAME]
     [size.NAME]                       # keys of this file by dotted key, at that size
 
-The reference `full` of a task is FedAvg with every client in every round, tuned like everybody.
+The reference `full` of a task is FedAvg with every client in every round, tuned like everybody; `reference = false`
+in a task leaves it out where that is too much to compute.
 """
 
 import copy
@@ -24,22 +26,33 @@ from pydantic import Field
 from fedstale.core import known, require
 from fedstale.lab.plan import algorithm
 from fedstale.lab.schema import Experiment, Section, check, load, validated
-from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, put
+from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, build, describe, put
+from fedstale.lab.tuning import PROMISING, Setting
+from fedstale.registry import SERVERS
 
 FULL = "full"  # the reference with every client in every round
 BELIEFS = ("known", "estimated")
+OWN = ("rates", "with", "reference")  # keys of a task that are not those of an experiment
 ALIKE = {*LOCAL_KEYS, "channel"} - {"prox"}  # settings that no rule may have for itself; prox is FedProx's own
 Rate = Annotated[float, Field(gt=0)]
 
 
 class Tuning(Section):
-    """How the learning rate of every rule is chosen: the same number of runs for each."""
+    """How the rates of every rule are chosen: the same number of runs for each."""
 
     seeds: Annotated[list[int], Field(min_length=1)]  # other seeds than those of the evaluation
     factor: Annotated[float, Field(gt=1)] = 10**0.5  # from a rate to the next one beyond the list
-    share: Annotated[float, Field(gt=0, le=1)] = 0.25  # of the rounds, in the runs that only sort out
-    more: Annotated[int, Field(ge=0)] = 2  # rates that are tried after the list: beyond its end, or around the best
-    keep: Annotated[int, Field(ge=1)] = 2  # rates that go on to runs of all rounds
+    server: Annotated[list[Rate], Field(min_length=1)] = Field(
+        default=[1.0, 2.0, 4.0]
+    )  # factors of the server's step
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # of the rounds, in the runs that only sort out
+    more: Annotated[int, Field(ge=0)] = 1  # rates that are tried after the list: beyond its end, or around the best
+    keep: Annotated[int, Field(ge=1)] = 3  # settings that go on to runs of all rounds
+
+    @property
+    def tried(self) -> int:
+        """The settings beside the list of rates that are tried over a share of the rounds."""
+        return PROMISING * (len(self.server) - 1) + self.more
 
 
 class Suite(Section):
@@ -99,13 +112,16 @@ def checked(raw: Table) -> Suite:
         require(
             not own, f"rule {label} must not have {' and '.join(own)}: all rules train alike, and rates are tuned"
         )
+    first, *others = suite.tuning.server
+    require(first == 1 and 1 not in others, f"tuning.server must begin with 1, got {suite.tuning.server}")
     both = {*suite.seeds} & {*suite.tuning.seeds}
     require(not both, f"tuning.seeds must be other seeds than those of the evaluation, got {sorted(both)} in both")
     for name, task in suite.task.items():
         for key in ("rounds", "data", "local"):
             require(key in task, f"task.{name}.{key} is missing")
-        ok = isinstance(task.get("rates"), list) and len(task["rates"]) >= suite.tuning.keep
-        require(ok, f"task.{name}.rates must be a list of at least tuning.keep = {suite.tuning.keep} rates")
+        least = max(PROMISING, suite.tuning.keep - suite.tuning.tried)
+        ok = isinstance(task.get("rates"), list) and len(task["rates"]) >= least
+        require(ok, f"task.{name}.rates must be a list of at least {least} rates")
     for place in places(suite):
         base = check(table(suite, place, suite.seeds, ["fedavg"], 1.0))
         for k, rule in enumerate(suite.rules):
@@ -124,11 +140,16 @@ def places(suite: Suite) -> list[Place]:
         known(task, suite.task, "the task of a cell")
         known(participation, suite.participation, "the participation of a cell")
         known(belief, dict.fromkeys(BELIEFS), "the belief of a cell")
-    return [Place(task, FULL, "") for task in dict.fromkeys(p.task for p in found)] + list(dict.fromkeys(found))
+    tasks = [task for task in dict.fromkeys(p.task for p in found) if suite.task[task].get("reference", True)]
+    return [Place(task, FULL, "") for task in tasks] + list(dict.fromkeys(found))
 
 
 def _possible(suite: Suite, place: Place) -> bool:
-    """Participation that is tied to labels needs a dataset that is divided among the clients."""
+    """A task may name its participations, which are then not those of others; labels need a divided dataset."""
+    named = [name for task in suite.task.values() for name in task.get("with", [])]
+    mine = suite.task[place.task].get("with")
+    if place.participation not in mine if mine else place.participation in named:
+        return False
     kind = as_table(suite.participation[place.participation], "participation").get("kind", "")
     return not str(kind).startswith("label-") or "partition" in suite.task[place.task]["data"]
 
@@ -140,16 +161,16 @@ def rules_of(suite: Suite, place: Place) -> dict[str, Table]:
     return {label: as_table(r, "rules") for label, r in zip(suite.labels(), suite.rules, strict=True)}
 
 
-def first_rates(suite: Suite, place: Place, label: str) -> list[float]:
-    """The rates that a rule is tried at first, from the least."""
+def first_settings(suite: Suite, place: Place, label: str) -> list[Setting]:
+    """What a rule is tried with first, from the least rate."""
     task = suite.task[place.task]
     divisor = task["data"]["clients"] if label in suite.sums else 1
-    return sorted(float(rate) / divisor for rate in task["rates"])
+    return sorted(Setting(float(rate) / divisor) for rate in task["rates"])
 
 
 def table(suite: Suite, place: Place, seeds: Sequence[int], algorithms: Sequence[Spec], share: float) -> Table:
     """A cell as the table of an experiment with these algorithms, seeds and share of the rounds."""
-    task = copy.deepcopy({key: value for key, value in suite.task[place.task].items() if key != "rates"})
+    task = copy.deepcopy({key: value for key, value in suite.task[place.task].items() if key not in OWN})
     return task | {
         "name": suite.name,
         "seeds": [*seeds],
@@ -172,16 +193,28 @@ def _participation(suite: Suite, place: Place) -> Spec:
 
 
 def experiment(
-    suite: Suite, place: Place, seeds: Sequence[int], rates: Mapping[str, Sequence[float]], share: float
+    suite: Suite, place: Place, seeds: Sequence[int], settings: Mapping[str, Sequence[Setting]], share: float
 ) -> Experiment:
-    """The rules of a cell, each at its rates."""
-    rules = rules_of(suite, place)
+    """The rules of a cell, each at its settings."""
+    rules, server = rules_of(suite, place), as_table(suite.task[place.task].get("server", "sgd"), "server")
     entries = [
-        rules[label] | {"lr": rate, "label": labelled(label, rate)} for label in rules for rate in rates[label]
+        rules[label]
+        | {"lr": s.rate, "label": labelled(label, s)}
+        | ({"server": _longer(rules[label].get("server", server), s.server)} if s.server != 1 else {})
+        for label in rules
+        for s in settings[label]
     ]
     return check(table(suite, place, seeds, entries, share))
 
 
-def labelled(label: str, rate: float) -> str:
-    """The name of a rule at a rate."""
-    return f"{label} lr={rate:.4g}"
+def _longer(server: Spec, factor: float) -> Table:
+    """A server whose steps are longer by a factor."""
+    own = describe(build(server, SERVERS, "server"), SERVERS)
+    if "base" in own:
+        return own | {"base": _longer(own["base"], factor)}
+    return own | ({"lr": factor * own["lr"]} if "lr" in own else {})
+
+
+def labelled(label: str, setting: Setting) -> str:
+    """The name of a rule at a setting."""
+    return f"{label} lr={setting.rate:.4g}" + (f" × {setting.server:g}" if setting.server != 1 else "")

@@ -7,34 +7,44 @@ from fedstale.lab.arena.records import Contest
 from fedstale.lab.arena.scores import Interval, Standing
 
 HEAD = (
-    "rule", "mean rank (90 %)", "objective above the best (90 %)", "above full participation",
-    "cells within 2 % of the best", "worst cell", "above the best there", "accuracy", "accuracy over time",
-    "worst tenth of clients", "server memory", "client state", "sent up", "sent down", "client MFLOP", "notes",
+    "rule", "missing progress (90 %)", "worst cell", "missing there", "cells within 2 points", "mean rank (90 %)",
+    "accuracy behind the best (90 %)", "rounds to FedAvg's end", "behind full participation", "accuracy",
+    "accuracy over time", "worst tenth of clients", "server memory", "client state", "sent up", "sent down",
+    "client MFLOP", "notes",
 )  # fmt: skip
-TEXTS = (0, 5, 15)  # columns of words
+COSTS = ("server_memory", "client_state", "up", "down", "mflop")  # the columns before the notes
+TEXTS = (0, 2, 17)  # columns of words
+TIE = " ≈"  # behind a rule that is not worse than the first beyond chance
 WORDS = (
-    "Rules are ordered by their mean rank by training objective in the last 10 rounds. Objectives are percentages "
-    "above the best rule of each cell, and above FedAvg with every client in every round. Intervals come from a "
-    "bootstrap over cells and seeds. The leading group, which is marked, are the rules that are not worse than the "
-    "first beyond chance (Holm's correction, 5 %). Memory and messages are in sizes of the model; messages and "
-    "operations are those of an average round."
+    "Missing progress is the share of the best rule's way, from the first objective to its last one, that a rule "
+    "did not go, mean over the cells: 0 % is the best rule, 100 % learns nothing. Rules are ordered by it. "
+    "Intervals come from a bootstrap over cells and seeds. ≈ marks the rules that are not worse than the first "
+    "beyond chance (Holm's correction, 5 %). Accuracy is in points behind the best rule of each cell. Rounds to "
+    "FedAvg's end are the median share of the rounds after which a rule is where FedAvg ends, and in how many "
+    "cells it gets there. Memory and messages are in sizes of the model; messages and operations are "
+    "those of an average round."
 )
 
 
 def rows(standings: Sequence[Standing]) -> list[list[str]]:
     """The cells of the leaderboard."""
-    return [_row(s) for s in standings]
+    return [_row(s, TIE if k and s.leading else "") for k, s in enumerate(standings)]
 
 
-def _row(s: Standing) -> list[str]:
+def _row(s: Standing, mark: str) -> list[str]:
     notes = [f"diverged in {s.diverged} runs"] if s.diverged else []
     notes += [f"rate at the end of its list in {s.edges} cells"] if s.edges else []
-    costs = [_number(s.costs[name]) for name in ("server_memory", "client_state", "up", "down", "mflop")]
+    costs = [_number(s.costs[name]) for name in COSTS]
     return [
-        s.rule, _interval(s.rank, "{:.1f}".format), _interval(s.above_best, percent), percent(s.above_full),
-        f"{100 * s.near:.0f} %", s.worst_cell, percent(s.worst_above), share(s.accuracy),
-        share(s.accuracy_over_time), share(s.worst_decile), *costs, "; ".join(notes),
+        s.rule + mark, _interval(s.missing, share), s.worst_cell, share(s.worst_missing), f"{100 * s.near:.0f} %",
+        _interval(s.rank, "{:.1f}".format), _interval(s.behind, points), _rounds(s), share(s.behind_full),
+        share(s.accuracy), share(s.accuracy_over_time), share(s.worst_decile), *costs, "; ".join(notes),
     ]  # fmt: skip
+
+
+def _rounds(s: Standing) -> str:
+    """`42 % (11 cells)`."""
+    return f"{share(s.reached)} ({s.reaches} cells)" if s.reaches else "–"
 
 
 def results(contest: Contest) -> list[dict[str, object]]:
@@ -43,7 +53,7 @@ def results(contest: Contest) -> list[dict[str, object]]:
     cells = [(c.name, c.hash, c.entries) for c in contest.cells]
     cells += [(f"{task}, full", "", {"full": entry}) for task, entry in contest.full.items()]
     return [
-        {"cell": cell, "hash": of, "rule": rule, "rate": f"{e.rate:.6g}", "seed": seed}
+        {"cell": cell, "hash": of, "rule": rule, "rate": f"{e.rate:.6g}", "server": e.server, "seed": seed}
         | {name: f"{e.scores[name][k]:.6g}" if name in e.scores else "" for name in names}
         for cell, of, entries in cells
         for rule, e in entries.items()
@@ -56,9 +66,14 @@ def percent(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:+.1f} %" if math.isfinite(value) else "–"
 
 
+def points(value: float) -> str:
+    """`1.2`."""
+    return f"{round(100 * value, 1) + 0.0:.1f}" if math.isfinite(value) else "–"
+
+
 def share(value: float) -> str:
     """`93.4 %`."""
-    return f"{100 * value:.1f} %" if math.isfinite(value) else "–"
+    return f"{round(100 * value, 1) + 0.0:.1f} %" if math.isfinite(value) else "–"
 
 
 def _number(value: float) -> str:
@@ -72,11 +87,11 @@ def _interval(of: Interval, text: Callable[[float], str]) -> str:
 def markdown(standings: Sequence[Standing], about: str) -> str:
     """The leaderboard as a Markdown table, with a line about the suite above it."""
     lines = [" | ".join(HEAD), "|".join(":--" if k in TEXTS else "--:" for k in range(len(HEAD)))]
-    lines += [" | ".join(text.replace("|", "\\|") for text in _marked(s)) for s in standings]
+    lines += [" | ".join(text.replace("|", "\\|") for text in row) for row in _marked(standings)]
     return f"{about}\n\n" + "\n".join(f"| {line} |" for line in lines) + f"\n\n{WORDS}\n"
 
 
-def _marked(s: Standing) -> list[str]:
-    """The first group in bold, where a page has a bar."""
-    first, *rest = _row(s)
-    return [f"**{first}**" if s.leading else first, *rest]
+def _marked(standings: Sequence[Standing]) -> list[list[str]]:
+    """The rows with the first rule in bold."""
+    (first, *rest), *others = rows(standings)
+    return [[f"**{first}**", *rest], *others]

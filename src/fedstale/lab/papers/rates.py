@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Floats, HasClusters, WarmsUp, selects
+from fedstale.core import Floats, HasClusters, WarmsUp, hooks_of
 from fedstale.lab.plan import Planned, by_label
 from fedstale.lab.runs import metrics, query
 from fedstale.lab.runs.statistics import spread, thinned
@@ -90,7 +90,7 @@ def estimation_errors(p: Planned) -> Table:
 
 def included(p: Planned) -> Table:
     """How many clients were available in a round and how many of them a strategy that selects took, on average."""
-    if selects(p.algorithm.strategy) is None or not p.folder.finished:
+    if hooks_of(p.algorithm.strategy).select is None or not p.folder.finished:
         return {}
     counts = np.array([(line["available"], line["participants"]) for line in p.folder.metrics()])
     return dict(zip(("available_mean", "included_mean"), counts.mean(axis=0).round(4).tolist(), strict=True))

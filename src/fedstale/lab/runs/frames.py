@@ -19,6 +19,26 @@ def metrics(folder: str | PathLike[str]) -> Any:
     return frame(metric_rows(Path(folder)))
 
 
+def clients(folder: str | PathLike[str]) -> Any:
+    """A pandas DataFrame, one row per finished run and client: its name, its share of the rounds, its scores."""
+    return frame(client_rows(Path(folder)))
+
+
+def client_rows(folder: Path) -> list[dict[str, Any]]:
+    """One row per run and client; nothing of runs that have too many clients to list them."""
+    found = []
+    for run in _runs(folder):
+        scores, lines = run.folder.clients(), query.readable(run.folder)
+        if run.result is None or "weight" not in scores:
+            continue
+        heard = (query.presence(run.config, lines) == query.HEARD).mean(axis=1)
+        first = {"run": run.folder.path.name, "label": run.config["label"], "seed": run.seed}
+        for k in range(len(scores["weight"])):
+            own = {key: values[k] for key, values in scores.items()}
+            found.append({**first, "client": k, "name": run.folder.client_name(k), "heard": float(heard[k]), **own})
+    return found
+
+
 def run_rows(folder: Path) -> list[dict[str, Any]]:
     """One row per run, without those that cannot be read."""
     found = []

@@ -6,7 +6,7 @@ METRICS says how: its label, unit and direction, and its place among the others.
 
 import math
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 OBJECTIVE = "objective"  # F(w) = Σ a_i F_i(w): learning rates are chosen, and rules ranked, by the least of it
 WINDOWS = {"final": "last round", "last10": "mean of the last 10", "best": "best round"}  # what a result keeps
@@ -28,6 +28,11 @@ class Metric(NamedTuple):
     higher_is_better: bool = False
     percent: bool = False  # a share of 1, shown as a percentage
     shown: bool = True  # in tables and pictures; else only in CSV files, JSON and `compare`
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a metric of the user's, which nothing here knows."""
+        return self.name not in {m.name for m in METRICS}
 
     @property
     def scale(self) -> float:
@@ -71,13 +76,28 @@ METRICS = (
     Metric("validation_accuracy", "validation accuracy", higher_is_better=True, percent=True, shown=False),
     Metric("validation_loss", "validation loss", shown=False),
     Metric("variance", "variance", shown=False),
+    Metric("epsilon", "largest ε"),
     *(Metric(name, name, shown=False) for name in ("w1", "w2")),  # where a run of two parameters is
 )
 ROUND_KEYS = (  # of a line, not evaluated
     "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
-    "heard", "not_selected", "lost", "excluded", "beta", "weights",
+    "heard", "not_selected", "lost", "excluded", "beta", "weights", "warnings",
 )  # fmt: skip
-RESULT_KEYS = ("rounds", "refused", "stopped", "evaluated_clients", "fingerprint", "seconds",
+IDS, NUMBERS, NUMBER, COUNT = (
+    (list, int),
+    (list, int, float, type(None)),
+    (None, int, float, type(None)),
+    (None, int),
+)
+NAMES: dict[str, tuple[Any, ...]] = {  # what a value of a line is: a list or not, and of which types
+    **dict.fromkeys((m.name for m in METRICS), NUMBER),
+    **dict.fromkeys(("heard_weight", "train_loss", "step_norm", "beta"), NUMBER),
+    **dict.fromkeys(("round", "available", "participants", "refused"), COUNT),
+    **dict.fromkeys(("heard", "not_selected", "lost", "excluded"), IDS),
+    **dict.fromkeys(("staleness", "weights"), NUMBERS),
+    "warnings": (None, dict),
+}
+RESULT_KEYS = ("rounds", "refused", "warnings", "stopped", "evaluated_clients", "fingerprint", "seconds",
                "rounds_per_second")  # of a result  # fmt: skip
 
 

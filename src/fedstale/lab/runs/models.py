@@ -21,7 +21,13 @@ def arrays(run: RunFolder) -> Arrays:
     known = (run.path / LAYOUT).exists()
     unnamed = f"{run.path.name} has no {LAYOUT}: its task has no model, or an earlier version has computed it"
     require(known, f"{unnamed}; params.npy has its parameters as one vector")
-    return named(read_json(run.path / LAYOUT), run.params(), run.buffers())
+    require(not run.damage, run.damage)
+    params, buffers = run.params(), run.buffers()
+    try:
+        return named(read_json(run.path / LAYOUT), params, buffers)
+    except (KeyError, TypeError, ValueError) as error:
+        text = str(error) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
+        raise BadInput(f"{run.path / LAYOUT} does not describe the model ({text})") from None
 
 
 def named(layout: Mapping[str, Any], params: npt.NDArray[Any], buffers: npt.NDArray[Any] | None) -> Arrays:

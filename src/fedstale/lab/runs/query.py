@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedstale.core import BadInput, Floats, require
 from fedstale.lab.runs import metrics, status
-from fedstale.lab.runs.metrics import OBJECTIVE, WINDOWS
+from fedstale.lab.runs.metrics import OBJECTIVE
 from fedstale.lab.runs.store import MARKER, RunFolder, canonical, runs
 
 ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local", "algorithm_sources")
@@ -123,9 +123,6 @@ def load(folder: RunFolder) -> Run | None:
         config, result = folder.config(), _result(folder)
         lacking = [key for key, kind in KEYS.items() if not isinstance(config.get(key), kind)]
         require(not lacking, f"{folder.path} is not a run: its config.json has no {' and no '.join(lacking)}")
-        for m in metrics.evaluated(result or ()):
-            sound = result and all(isinstance(flat(result).get(f"{m.name}.{w}"), float | int) for w in WINDOWS)
-            require(bool(sound), f"{folder.path}/result.json is damaged: {m.name} must have {', '.join(WINDOWS)}")
         return Run(folder, config, result, config.pop("tuned", {}))
     except BadInput as error:
         warnings.warn(f"a run is left out: {error}", stacklevel=3)
@@ -134,10 +131,11 @@ def load(folder: RunFolder) -> Run | None:
 
 def _result(folder: RunFolder) -> dict[str, Any] | None:
     """The result of a finished run; of a damaged one none, and a warning."""
-    if not folder.finished and (folder.path / "result.json").exists():
-        what = f"{folder.path}/result.json cannot be read: the run counts as unfinished"
-        warnings.warn(f"{what}, and the command that made it computes it again with --resume", stacklevel=4)
-    return folder.result() if folder.finished else None
+    try:
+        return folder.result() if (folder.path / "result.json").exists() else None
+    except BadInput as error:
+        warnings.warn(f"the run counts as unfinished, and --resume computes it again: {error}", stacklevel=4)
+        return None
 
 
 def setting_of(r: Run) -> dict[str, Any]:
@@ -267,9 +265,20 @@ def readable(folder: RunFolder) -> list[Line]:
         return []
 
 
+def client_values(folder: RunFolder) -> dict[str, list[float | None]]:
+    """What a run says of each client; where that is damaged nothing, and a warning that names it."""
+    try:
+        return folder.clients()
+    except BadInput as error:
+        warnings.warn(f"the values of clients are left out: {error}", stacklevel=2)
+        return {}
+
+
 def curve(seeds: Sequence[Sequence[Line]], name: str) -> tuple[list[int], Floats]:
     """The rounds in which every seed has the number, and its values (seeds, rounds)."""
-    values = [{line["round"]: line[name] for line in lines if line.get(name) is not None} for lines in seeds]
+    values = [
+        {line["round"]: line[name] for line in lines if isinstance(line.get(name), int | float)} for lines in seeds
+    ]
     rounds = sorted(set[int].intersection(*map(set, values))) if values else []
     table = np.array([[of[t] for t in rounds] for of in values], np.float64)
     return rounds, table.reshape(len(values), len(rounds))

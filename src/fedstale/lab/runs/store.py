@@ -5,6 +5,7 @@
     STORE/RUN/environment.json     versions, machine, git state, command
     STORE/RUN/metrics.jsonl        one line per round, append-only, the same bytes however often interrupted
     STORE/RUN/checkpoint.npz       the latest checkpoint, while the run is not finished
+    STORE/RUN/last.npz             the last checkpoint of a finished run, if it is small, for longer runs and forks
     STORE/RUN/params.npy           the final parameters
     STORE/RUN/buffers.npy          the final buffers of a model whose buffers training changes
     STORE/RUN/states.npz           what clients keep at the end, if they keep anything (see client_states)
@@ -12,6 +13,7 @@
     STORE/RUN/clients.json         of each client its weight and how well the final parameters serve it
     STORE/RUN/status.json          how far the run is, replaced about once a second (see runs/status.py)
     STORE/RUN/stop                 another process asks for the run to be stopped, as by Ctrl-C
+    STORE/RUN/checksums.json       of the files of a finished run (see runs/checks.py)
     STORE/RUN/result.json          written last: a run is finished when it is there
     STORE/RUN/diverged.json        why the run cannot be finished, and the version of the code that says so
 
@@ -37,6 +39,7 @@ import numpy as np
 
 from fedstale.core import Array, BadInput, Clients, Floats, require
 from fedstale.core.system import lock
+from fedstale.lab.runs import checks
 from fedstale.lab.runs.codec import pack, unpack
 
 MARKER = "fedstale-store.json"
@@ -61,13 +64,18 @@ def runs(folder: Path) -> list["RunFolder"]:
     """All runs of a store, by name."""
     require(folder.exists(), f"there is no folder {folder}; `fedstale run` stores its runs there, -o names another")
     require((folder / MARKER).exists(), f"{folder} is not a fedstale store: it has no {MARKER}")
-    return [RunFolder(p.parent) for p in sorted(folder.glob("*/config.json"))]
+    found = {p.parent for name in ("config.json", "result.json") for p in folder.glob(f"*/{name}")}
+    return [RunFolder(path) for path in sorted(found)]
 
 
 def run_name(label: str, seed: int, config: dict[str, Any]) -> str:
     """`fedstale-0.5-s1-1f3a9c04b2`: readable, and the same for the same configuration."""
-    digest = hashlib.sha256(canonical(config).encode()).hexdigest()[:10]
-    return f"{re.sub(r'[^A-Za-z0-9.]+', '-', label).strip('-').lower()}-s{seed}-{digest}"
+    return f"{re.sub(r'[^A-Za-z0-9.]+', '-', label).strip('-').lower()}-s{seed}-{digest(config)}"
+
+
+def digest(config: dict[str, Any]) -> str:
+    """The end of a run's name: ten characters that tell a configuration from all others."""
+    return hashlib.sha256(canonical(config).encode()).hexdigest()[:10]
 
 
 def canonical(config: dict[str, Any]) -> str:
@@ -103,21 +111,33 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration, which the name of the run is made of."""
-        return read_json(self.path / "config.json")
+        path = self.path / "config.json"
+        config = read_json(path)
+        checks.require_whole(path)
+        checks.require_named(path, config, digest({k: v for k, v in config.items() if k != "tuned"}))
+        return config
 
     def environment(self) -> dict[str, Any]:
         """Where and how the run was computed; nothing where that is not known."""
         path = self.path / "environment.json"
+        checks.require_whole(path)
         return read_json(path) if path.exists() else {}
 
     def result(self) -> dict[str, Any]:
         """The metrics at the end, and what the run took."""
-        return read_json(self.path / "result.json")
+        path = self.path / "result.json"
+        result = read_json(path)
+        checks.require_result(path, result)
+        checks.require_whole(path)
+        return result
 
     def clients(self) -> dict[str, list[Any]]:
         """Per name one value for each client; nothing where there are too many, or the run is older than this."""
         path = self.path / "clients.json"
-        return read_json(path) if path.exists() else {}
+        found = read_json(path) if path.exists() else {}
+        checks.require_clients(path, found)
+        checks.require_whole(path)
+        return found
 
     def client_name(self, client: int) -> str:
         """The client's own name if it has one, else `client 7`."""
@@ -128,7 +148,9 @@ class RunFolder:
         """The complete lines, one a round; a last line that a kill cut off is left out."""
         path = self.path / "metrics.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        return [metrics_line(path, k, line) for k, line in enumerate(lines, 1)]
+        found = [metrics_line(path, k, line) for k, line in enumerate(lines, 1)]
+        checks.require_whole(path)
+        return found
 
     def diverged(self, code: str) -> str | None:
         """Why the run cannot be finished, if this code has found that out; other code may fare better."""
@@ -141,11 +163,13 @@ class RunFolder:
         (self.path / "result.json").unlink(missing_ok=True)
         self.drop_checkpoint()
         for name in (
+            checks.FILE,
             "clients.json",
             "model.json",
             "params.npy",
             "buffers.npy",
             "states.npz",
+            "last.npz",
             "metrics.jsonl",
             "status.json",
             "diverged.json",
@@ -172,7 +196,7 @@ class RunFolder:
                 if taken := lock(file):  # it ends with the process
                     break
                 time.sleep(PAUSE)
-            require(taken, f"{self.path} is being computed by another process")
+            require(taken, f"{self.path} is being computed by another process{_watch(self.path)}")
             for left in self.path.glob(".*.*"):
                 if left.suffix[1:].isdigit():  # .NAME.PROCESS of `write`, whose process had this lock
                     left.unlink()
@@ -222,18 +246,43 @@ class RunFolder:
         return read_tree(self.path / "checkpoint.npz", like)
 
     def params(self) -> Array:
-        """The final parameters."""
-        return np.asarray(_vector(self.path / "params.npy"), np.float32)
+        """The final parameters, if they are those that the result has the fingerprint of."""
+        path = self.path / "params.npy"
+        checks.require_whole(path)
+        params = np.asarray(_vector(path), np.float32)
+        known = self.result().get("fingerprint") if self.finished else None
+        require(known in (None, fingerprint(params)), f"{path} is damaged: it has not the result's fingerprint")
+        return params
 
     def buffers(self) -> Floats | None:
         """The final buffers of the model; None if training changed none."""
         path = self.path / "buffers.npy"
+        checks.require_whole(path)
         return np.asarray(_vector(path), np.float64) if path.exists() else None
 
     def client_states(self) -> Clients | None:
         """What each client kept at the end; None if clients keep nothing."""
         path = self.path / "states.npz"
+        checks.require_whole(path)
         return cast(Clients, read_tree(path, Clients())) if path.exists() else None
+
+    @property
+    def damage(self) -> str:
+        """What is wrong with a file of a finished run, if anything is; each version of a file is read once."""
+        if (self.path / checks.FILE).exists() or not self.finished:
+            return checks.damage(self.path)
+        try:  # of an earlier version: what can be compared with its fingerprint or has a shape
+            self.clients(), self.metrics(), self.buffers()
+            _ = self.params() if (self.path / "params.npy").exists() else None
+        except BadInput as error:
+            return str(error)
+        return ""
+
+    def save_result(self, result: dict[str, Any]) -> None:
+        """Write the checksums of all files, and then the result, which ends the run."""
+        text = _json(result)
+        write_json(self.path / checks.FILE, checks.taken(self.path, text))
+        write(self.path / "result.json", lambda f: f.write(text))
 
     def save_client_states(self, clients: Clients | None) -> None:
         """Write what each client keeps, if any does."""
@@ -247,9 +296,15 @@ class RunFolder:
             write(self.path / "buffers.npy", lambda f: np.save(f, buffers))
 
 
+def _watch(path: Path) -> str:
+    return f"; `fedstale watch {path.parent}` shows how far it is"
+
+
 def _vector(path: Path) -> Any:
     try:
-        return np.load(path, allow_pickle=False)
+        found = np.load(path, allow_pickle=False)
+        require(found.ndim == 1 and found.dtype.kind == "f", f"it holds {found.dtype}{found.shape}, no vector")
+        return found
     except Exception as error:  # damage shows as any error, as in a checkpoint
         raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
@@ -264,6 +319,9 @@ def write(path: Path, writer: Callable[[IO[bytes]], Any], durable: bool = True) 
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not name the file
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -286,7 +344,11 @@ def read_tree(path: Path, like: Any) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all; what JSON lacks is written as text."""
-    write(path, lambda f: f.write((json.dumps(value, indent=2, default=as_text) + "\n").encode()))
+    write(path, lambda f: f.write(_json(value)))
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, default=as_text) + "\n").encode()
 
 
 def finite(value: Any) -> Any:
@@ -322,7 +384,7 @@ def metrics_line(path: Path, number: int, text: bytes) -> dict[str, Any]:
     """A line of metrics, checked: it is a JSON object that says which round it is."""
     try:
         line = json.loads(text)
-        ok = isinstance(line, dict) and line["round"] == number
+        ok = isinstance(line, dict) and line["round"] == number and checks.sound_line(line)
     except (ValueError, KeyError, RecursionError):
         ok = False
     require(ok, f"{path} is damaged in line {number}")

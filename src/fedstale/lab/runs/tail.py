@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedstale.core import BadInput
+from fedstale.lab.runs.checks import require_whole
 from fedstale.lab.runs.metrics import METRICS
 from fedstale.lab.runs.store import RunFolder, metrics_line
 
@@ -37,6 +38,14 @@ class Tail:
             except BadInput as error:
                 self.damage = str(error)
                 return
+        self._compare()
+
+    def _compare(self) -> None:
+        """Forget the lines of a finished run that are not as it has written them."""
+        try:
+            require_whole(self.folder.path / "metrics.jsonl")
+        except BadInput as error:
+            self.lines, self.damage = [], str(error)
 
     def update(self) -> list[dict[str, Any]]:
         """The lines that are kept, with those that were written since the last call."""
@@ -51,6 +60,7 @@ class Tail:
             for k, (text, mark) in enumerate(zip(new, marks, strict=True), first):
                 if self._kept(k, mark):
                     self.lines.append(metrics_line(self.folder.path / "metrics.jsonl", k, text))
+            self._compare()
         except BadInput as error:
             self.damage = str(error)
         if len(self.lines) > 2 * MOST:

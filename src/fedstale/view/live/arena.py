@@ -46,19 +46,18 @@ class Arena:
 
 def _part(contest: Contest, folder: Path) -> page.Part:
     found, title = standings(contest.cells, contest.full), str(contest.about["title"] or contest.about["suite"])
-    best = {(k, 1) for k, s in enumerate(found) if s.leading}
-    board = markup.table(Table([*table.HEAD], table.rows(found)), table.WORDS, best)
+    board = markup.table(Table([*table.HEAD], table.rows(found)), table.WORDS, {(0, 1)})
     pairs, strong = pair_rows(contest.cells)
     told = Table(["", *(row[0] for row in pairs)], pairs)
     below = f"<h2>Pairs of rules: {escape(title)}</h2>{markup.table(told, PAIR_WORDS, strong)}"
     below += f"<p>Every cell with its curves: {escape(str(folder / 'page.html'))}</p>"
-    return page.Part(title, f"<p>{escape(about(contest))}</p>{board}", [_ranks(found, title)], below)
+    return page.Part(title, f"<p>{escape(about(contest))}</p>{board}", [_missing(found, title)], below)
 
 
-def _ranks(found: Sequence[Standing], title: str) -> Plot:
-    """The mean rank of every rule with its interval, the best at the top."""
+def _missing(found: Sequence[Standing], title: str) -> Plot:
+    """The progress that every rule misses, with its interval, the best at the top."""
     back = found[::-1]
-    mean, low, high = ([s.rank[k] for s in back] for k in range(3))
+    mean, low, high = ([100 * s.missing[k] for s in back] for k in range(3))
     bars = {
         "type": "data", "symmetric": False, "color": look(0).colour,
         "array": plain([h - x for h, x in zip(high, mean, strict=True)]),
@@ -67,12 +66,12 @@ def _ranks(found: Sequence[Standing], title: str) -> Plot:
     trace = {
         "type": "scatter", "mode": "markers", "x": plain(mean), "y": [wrapped(s.rule) for s in back],
         "error_x": bars, "marker": {"color": look(0).colour, "size": 9},
-        "hovertemplate": "%{y}: mean rank %{x:.2f}<extra></extra>",
+        "hovertemplate": "%{y}: misses %{x:.2f} %<extra></extra>",
     }  # fmt: skip
-    told = ", ".join(f"{s.rule} {s.rank.mean:.1f}" for s in found)
-    said = f"Mean rank of {len(found)} rules, from the best: {told}."
-    rows = [[s.rule, *(f"{x:.2f}" for x in s.rank)] for s in found]
-    axes = layout("mean rank", "", yaxis={"type": "category", "ticks": ""})
-    note = "1 is the best rule of a cell; the bar is the 90 % interval."
-    numbers = Table(["rule", "mean rank", "from", "to"], rows)
+    told = ", ".join(f"{s.rule} {100 * s.missing.mean:.1f} %" for s in found)
+    said = f"Missing progress of {len(found)} rules, from the best: {told}."
+    rows = [[s.rule, *(f"{100 * x:.2f}" for x in s.missing)] for s in found]
+    axes = layout("missing progress (%)", "", yaxis={"type": "category", "ticks": ""})
+    note = "0 is the best rule of every cell; the bar is the 90 % interval."
+    numbers = Table(["rule", "missing progress (%)", "from", "to"], rows)
     return Plot(f"Who leads: {title}", [trace], axes, said, numbers, note=note, rows=len(found))

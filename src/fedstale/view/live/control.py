@@ -1,5 +1,6 @@
 """Stop and resume runs from the page, which is allowed by `--control` alone."""
 
+import os
 import secrets
 import shlex
 import subprocess
@@ -61,8 +62,13 @@ class Control:
 
 
 def _command(row: Row) -> Command:
-    where = row.folder.environment()
-    return Command(str(where.get("command", "")), str(where.get("folder", "")), row.folder.path.parent)
+    """What computed a run; refused if another user has written its store: its files say what code is run."""
+    where, store = row.folder.environment(), row.folder.path.parent
+    own = all(path.stat().st_uid == os.getuid() for path in (store, row.folder.path, *row.folder.path.iterdir()))
+    line = f"`{str(where.get('command', ''))[:200]} --resume` in {str(where.get('folder', ''))[:200]}"
+    why = f"{store} was written by another user, and resuming its runs executes the code that its files name"
+    require(own, f"{why}: if you trust it, run {line} yourself")
+    return Command(str(where.get("command", "")), str(where.get("folder", "")), store)
 
 
 def _start(command: Command) -> "subprocess.Popen[bytes]":

@@ -2,7 +2,6 @@
 // One experiment: its tables and plots, drawn again in place when there is news.
 (function () {
   const { make } = Page;
-  const DARK = { "#111": "#eceff2", "#fff": "#14181d", "#ffffff": "#14181d", "#000000": "#f4f4f4", "#3B4A5A": "#b8c9da", "#e5e5e5": "#2c333a", "#444": "#a9b3bd", "#0072B2": "#3fa0e0", "#888": "#999", "rgba(0,0,0,0.14)": "rgba(255,255,255,0.16)" };
   let library = null; // plotly is large: it is loaded when the first plot is looked at
 
   function plotly() {
@@ -133,7 +132,7 @@
   }
 
   document.addEventListener("theme", (event) => {
-    Figures.theme = event.detail === "dark" ? DARK : null;
+    Figures.theme = event.detail === "dark" ? Figures.dark : null;
     Object.keys(Figures.plots).filter((name) => (document.getElementById(name) || {}).data).forEach((name) => Figures.draw(name));
   });
   Page.views.experiment = experiment;

@@ -84,6 +84,7 @@ class Experiments:
         }
         shown = {row.folder.path for row in rows} | {self.index.federations.get(key)}
         damage = [tail.damage for path, tail in self.tails.items() if tail.damage and path in shown]
+        damage += [row.folder.damage for row in rows if row.state == "finished" and row.folder.damage]
         return {
             "title": part.title,
             "states": sorted({row.state for row in rows}),

@@ -162,6 +162,6 @@ def _sign(path: Path) -> tuple[Any, ...] | None:
             stamps.append((path / name).stat().st_mtime_ns)
         except OSError:
             stamps.append(0)
-    if not stamps[0]:
+    if not any(stamps[:2]):
         return None
     return (*stamps, not stamps[1] and RunFolder(path).busy)

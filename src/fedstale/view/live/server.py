@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from fedstale.core import BadInput, known
+from fedstale.core import BadInput, known, require
 from fedstale.lab.runs.store import finite
 from fedstale.view.live import arena, axes
 from fedstale.view.live.control import Control
@@ -34,6 +34,7 @@ STATIC = {  # address → where the file is
     **dict.fromkeys(("page.css", "page.js", "control.js", "lists.js", "experiment.js"), "fedstale.view.live"),
     **dict.fromkeys(("report.css", "figures.js"), "fedstale.view.page"),
 }
+STRANGE = "the files of these runs have another shape than this version writes"
 STRANGER = "the token is not that of this server: open the address that `fedstale ui --control` has printed"
 SHARE = 100 / min(os.cpu_count() or 1, 4)  # times what a page or a look took is waited: 1 % of the machine for each
 LONGEST = 15.0  # seconds that it waits
@@ -99,6 +100,8 @@ class Page:
                 return Response(text, media_type="application/json")
             except BadInput as error:
                 return JSONResponse({"error": str(error)}, status_code=404)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                return JSONResponse({"error": f"{STRANGE} ({type(error).__name__}: {error})"}, status_code=404)
 
         return answer
 
@@ -164,8 +167,9 @@ class Page:
             text = await run_in_threadpool(
                 self.experiments.numbers, request.path_params["key"], figure, self._view(request)
             )
-        except BadInput as error:
-            return PlainTextResponse(str(error), status_code=404)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            told = str(error) if isinstance(error, BadInput) else f"{STRANGE} ({type(error).__name__}: {error})"
+            return PlainTextResponse(told, status_code=404)
         kept = {"content-disposition": f'attachment; filename="figure-{figure + 1}.csv"'}
         return Response(text, media_type="text/csv", headers=kept)
 
@@ -173,6 +177,7 @@ class Page:
         """The files of one run that the index knows; no other path is ever opened."""
         row = self._row(request)
         result = row.folder.result() if row.state == "finished" else None
+        require(not row.folder.damage, row.folder.damage)
         parts = {"config": row.folder.config(), "environment": row.folder.environment(), "result": result}
         note = "; ".join(filter(None, [row.note, *(self.control.trouble([row]) if self.control else [])]))
         return {"name": row.name, "state": row.state, "key": row.key, "note": note, "parts": parts}

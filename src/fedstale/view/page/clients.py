@@ -99,7 +99,10 @@ def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     keys = [Key(label, looks[label], line=False) for label in ratios]
     note = "What each client's updates, fresh and remembered, counted on average; 1 is what the objective asks for."
     often = ["–"] * n if share is None else [f"{x:.1%}" for x in share]
-    rows = [[called[i], often[i], *(f"{r[i]:.3g}" for r in ratios.values())] for i in order[thinned(n, CLIENTS)]]
+    rows = [
+        [called[i].removeprefix("client "), often[i], *(f"{r[i]:.3g}" for r in ratios.values())]
+        for i in order[thinned(n, CLIENTS)]
+    ]
     table = Table(["client", "heard from", *ratios], rows)
     return Plot("Realised weights", data, axes | {"shapes": [FAIR]}, said, table, keys, note)
 
@@ -124,7 +127,9 @@ def visited(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
         trace = dots(label, looks[label], values[order], who, "%{text}, in %{x:.1%} of the rounds: %{y:.1%}")
         data.append(trace | {"x": plain(often[order])})
         some = [order[k] for k in thinned(len(order), CLIENTS)]
-        rows += [[label, called[i], f"{often[i]:.1%}", ACCURACY.text(values[i])] for i in some]
+        rows += [
+            [label, called[i].removeprefix("client "), f"{often[i]:.1%}", ACCURACY.text(values[i])] for i in some
+        ]
     rare = {label: v[often <= np.median(often)] for label, (v, often) in found.items()}
     told = ", ".join(
         f"{label} {ACCURACY.text(float(np.nanmean(v)))}" for label, v in rare.items() if np.isfinite(v).any()

@@ -6,7 +6,8 @@ const Figures = (function () {
   const touch = matchMedia("(pointer: coarse)").matches; // a finger that drags wants to scroll
   const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]]; // none that uploads
   const options = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover", modeBarButtons: buttons, showSendToCloud: false, plotlyServerURL: "" };
-  const self = { plots: plots, theme: null };
+  const dark = { "#111": "#eceff2", "#fff": "#14181d", "#ffffff": "#14181d", "#000000": "#f4f4f4", "#3B4A5A": "#b8c9da", "#e5e5e5": "#2c333a", "#444": "#a9b3bd", "#0072B2": "#3fa0e0", "#888": "#999", "rgba(0,0,0,0.14)": "rgba(255,255,255,0.16)" };
+  const self = { plots: plots, theme: null, dark: dark };
 
   function coloured(value) {
     if (!self.theme) return value;

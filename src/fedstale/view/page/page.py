@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from fedstale.core import BadInput
 from fedstale.lab.runs import metrics
+from fedstale.lab.runs.halves import halves
 from fedstale.lab.runs.metrics import LISTED, TRACED, metric
-from fedstale.lab.runs.query import Setting, clients, tuned
+from fedstale.lab.runs.query import Setting, client_values, clients, tuned
+from fedstale.lab.runs.verdict import verdict
 from fedstale.view.page import beta_map, markup, tables
 from fedstale.view.page.clients import alike, heard_weight, realised, served, staleness, visited
 from fedstale.view.page.plots import BETA, KEYS, Plot, curves
@@ -73,6 +75,7 @@ def setting_part(s: Setting, name: str, shown: Sequence[Lines], running: Collect
     if any(g.runs for g in s.groups):
         table, best = tables.final(s.groups)
         above = markup.table(table, tables.FINAL, best) if table.rows else ""
+        above = _verdict(s, shown) + above
     names = dict.fromkeys(key for group in shown for lines in group.seeds for key in lines[-1])
     found = [curves(shown, m, drawn) for m in metrics.shown(names)]
     found += [served(shown, drawn), visited(shown, drawn), realised(shown, drawn), curves(shown, BETA, drawn)]
@@ -81,6 +84,14 @@ def setting_part(s: Setting, name: str, shown: Sequence[Lines], running: Collect
     plots = [p for p in found if p]
     notes = missing(s, shown, plots, len(ways), running)
     return Part(name, above, plots, _notes(notes) + _origin(s))
+
+
+def _verdict(s: Setting, shown: Sequence[Lines]) -> str:
+    """The sentence on top of a setting: what its runs show."""
+    pairs = {g.group.label: list(zip((r.folder for r in g.group.runs), g.seeds, strict=True)) for g in shown}
+    rare = clients(shown[0].group.config, shown[0].seeds[0]) // 2 if shown else 0
+    text = verdict(s.groups, {label: halves(of) for label, of in pairs.items()}, rare)
+    return f'<p class="verdict">{escape(text)}</p>' if text else ""
 
 
 def missing(
@@ -118,7 +129,7 @@ def _not_drawn(s: Setting, running: Collection[Path]) -> list[str]:
 
 
 def _not_served(lines: Lines, n: int) -> str:
-    known = lines.group.runs[0].folder.clients()
+    known = client_values(lines.group.runs[0].folder)
     if n > LISTED:
         return f"that is done up to {LISTED} clients, and here there are {n}."
     again = "run it again with `fedstale run FILE --again`."
@@ -160,9 +171,10 @@ def document(title: str, parts: Sequence[Part]) -> str:
         inside = f'{part.above}<div class="plots">{"".join(figures)}</div>{part.below}'
         body.append(f'<section id="s{k}"><h2>{escape(part.title)}</h2>{inside}</section>')
     links = "".join(f'<li><a href="#s{k}">{escape(part.title)}</a></li>' for k, part in enumerate(parts, 1))
+    style = "".join((here / name).read_text() for name in ("report.css", "dark.css"))
     script = "".join((here / name).read_text() for name in ("figures.js", "report.js"))
     filled = {
-        "TITLE": escape(title), "STYLE": (here / "report.css").read_text(), "BODY": "".join(body),
+        "TITLE": escape(title), "STYLE": style, "BODY": "".join(body),
         "NAV": f'<nav aria-label="Contents"><ol>{links}</ol></nav>' if len(parts) > 1 else "",
         "DATA": markup.data(plots), "LIBRARY": library(), "SCRIPT": script,
     }  # fmt: skip

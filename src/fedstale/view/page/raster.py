@@ -38,7 +38,7 @@ def raster(names: str, lines: Lines) -> Plot:
     states = presence(lines.group.config, run)
     n, kept = len(states), thinned(len(states), CLIENTS)
     maps = [kind for kind in KINDS if (states == kind.state).any()]
-    called = client_names(lines, n)
+    called = [name.removeprefix("client ") for name in client_names(lines, n)]
     data = [_map(states[kept] == kind.state, [called[i] for i in kept], run, kind) for kind in maps]
     share, *others = ((states == kind.state).mean(axis=1) for kind in KINDS)
     said = (
@@ -59,7 +59,7 @@ def _map(cells: Mask, called: Sequence[str], run: Sequence[Line], kind: Kind) ->
     starts, means = block_means(cells, POINTS)
     return {
         "type": "heatmap", "x": [run[k]["round"] for k in starts],
-        "y": [name.removeprefix("client ") for name in called],
+        "y": [int(name) if name.isdecimal() else name for name in called],
         "z": [[round(float(v), 2) or None for v in row] for row in means], "zmin": 0, "zmax": 1,
         "colorscale": [[0, "#ffffff"], [1, kind.colour]], "showscale": False, "hoverongaps": False,
         "hovertemplate": f"client %{{y}}, round %{{x}}: {kind.what}<extra></extra>",

@@ -45,7 +45,7 @@ def series(lines: Lines, name: str) -> Series | None:
 
 def per_client(lines: Lines, name: str) -> Floats | None:
     """(n,) mean over seeds of what the final parameters do for each client; nan where nobody knows."""
-    found = [np.array(r.folder.clients().get(name, []), np.float64) for r in lines.group.runs]
+    found = [np.array(query.client_values(r.folder).get(name, []), np.float64) for r in lines.group.runs]
     if not found or any(len(f) == 0 or len(f) != len(found[0]) for f in found):
         return None
     return np.asarray(np.ma.masked_invalid(found).mean(axis=0).filled(np.nan))

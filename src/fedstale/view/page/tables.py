@@ -1,63 +1,43 @@
 """The tables of the page: how it ended, what the settings are, and how to repeat it."""
 
 import json
-import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import WINDOWS, Metric
 from fedstale.lab.runs.query import Group, Setting, flat, grouped, varying
-from fedstale.lab.runs.statistics import paired_test, spread
+from fedstale.lab.runs.statistics import spread
+from fedstale.lab.runs.verdict import compared, leading
 from fedstale.view.page.plots import Table
 
 MOST = 200  # rows of the overview
-FINAL = "How it ended: mean ± standard deviation over the seeds. Bold: the best of a column and what noise may hide"
+FINAL = "How it ended: mean ± standard deviation over the seeds. Bold: the best of a column; ≈: may be as good"
 Cell = tuple[int, int]  # row and column of a table
 
 
 def final(groups: Sequence[Group]) -> tuple[Table, set[Cell]]:
     """A row for each algorithm, mean ± standard deviation over its seeds; and the cells of those that are best.
 
-    In a column the best mean is marked, and with it every mean that paired tests over the seeds cannot tell from
-    it; none, if that is all of them.
+    In a column the best mean is marked, and every mean that paired tests over the seeds cannot tell from it has
+    a sign; none, if that is all of them.
     """
     done = [g for g in groups if g.runs]
-    found = _shown(done)
+    found = compared(done)
     columns = [(m, which) for m in found[:1] for which in ("last10", "final", "best")]
     columns += [(m, "last10") for m in found[1:]]
     head = ["algorithm", *(f"{m.label}, {WINDOWS[which]}" for m, which in columns), "seeds"]
     rows = [[g.label, *(_spread(g, *c) for c in columns), str(len(g.runs))] for g in done] if found else []
+    best = set[Cell]()
+    for k, c in enumerate(columns, 1):
+        near = leading(done, *c)
+        if 0 < len(near) < len(done):
+            best.add((near[0], k))
+            for row in near[1:]:
+                rows[row][k] += " ≈"
     if any(g.note for g in done):
         head, rows = [*head, "rate"], [[*row, g.note] for row, g in zip(rows, done, strict=False)]
-    best = {(row, k) for k, c in enumerate(columns, 1) for row in _leading(done, *c)}
     return Table(head, rows), best
-
-
-def _shown(done: Sequence[Group]) -> list[Metric]:
-    """The metrics that all of them have; the first is the one that they are compared by."""
-    return metrics.shown(*(g.runs[0].result or {} for g in done))
-
-
-def _leading(done: Sequence[Group], m: Metric, which: str) -> list[int]:
-    """The rows of the best mean and of those within its noise; none if no row is behind it beyond noise."""
-    means = [spread(g.values(m.name, which)).mean for g in done]
-    if not means or not all(map(math.isfinite, means)):
-        return []
-    best = done[means.index(m.best(means))]
-    near = [k for k, g in enumerate(done) if g is best or not _behind(g, best, m, which)]
-    return near if len(near) < len(done) else []
-
-
-def _behind(g: Group, best: Group, m: Metric, which: str) -> bool:
-    """Whether a paired test over the common seeds finds the group worse than the best one."""
-    ours, theirs = (
-        {r.seed: m.score(float(r.result[m.name][which])) for r in x.runs if r.result} for x in (g, best)
-    )
-    common = sorted(ours.keys() & theirs.keys())
-    return len(common) > 1 and paired_test(np.array([ours[s] - theirs[s] for s in common])) < 0
 
 
 def _best(done: Sequence[Group], m: Metric) -> int:
@@ -68,6 +48,16 @@ def _best(done: Sequence[Group], m: Metric) -> int:
 def _spread(group: Group, m: Metric, which: str) -> str:
     mean, std, seeds = spread(group.values(m.name, which))
     return m.text(mean, std if seeds > 1 else None)
+
+
+def heading(settings: Sequence[Setting]) -> str:
+    """The name of the experiment that all runs are of, as their commands have it; else what any page is called."""
+    commands = {command for s in settings for command in origins(s)[0]}
+    found = [
+        re.search(r"run (?:\S*/)?([\w.-]+?)(?:\.toml)?(?: |$)|name='([^']+)'", command) for command in commands
+    ]
+    names = {m[1] or m[2] for m in found if m}
+    return f"Experiment {names.pop()}" if len(names) == 1 and len(settings) == 1 else "Runs of fedstale"
 
 
 def titles(settings: Sequence[Setting]) -> list[str]:
@@ -114,7 +104,7 @@ def overview(settings: Sequence[Setting], names: Sequence[str]) -> Table:
 
 def _winner(s: Setting) -> list[str]:
     done = [g for g in s.groups if g.runs]
-    found = _shown(done)
+    found = compared(done)
     if not found:
         return ["none is finished", "–"]
     best = done[_best(done, found[0])]

@@ -26,11 +26,16 @@ def follow(
     unfinished = [p for p in warmups(planned) if not p.folder.finished]
     total = sum(p.config["rounds"] for p in (*planned, *unfinished))
     status, reused, said = _Status(total, clock), 0, clock()
+    warned = set[tuple[str, str]]()
     note = TextColumn("{task.description}", markup=False)
     with Bars(SpinnerColumn(), BarColumn(24), note, console=to, disable=not to.is_terminal) as bars:
         bar = bars.add_task("", total=total)
         for p in rounds:
             reused += p.reused
+            for kind, sentence in p.metrics.get("warnings", {}).items():
+                if (p.planned.algorithm.label, kind) not in warned:  # once, not for every seed
+                    warned.add((p.planned.algorithm.label, kind))
+                    say(f"warning: {_name(p)}: {sentence}", to)
             line = status.line(p)
             bars.update(bar, completed=total - status.left, description=line)
             if p.result and not p.reused:

@@ -106,7 +106,10 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
         out.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         keys = [f"{m.name}_{which}" for m, which, _ in columns]
-        stds = [row.get(f"{key}_std") if k < 3 and row["seeds"] > 1 else None for k, key in enumerate(keys)]
+        stds = [
+            row.get(f"{key}_std") if (k < 3 or columns[k][0].own) and row["seeds"] > 1 else None
+            for k, key in enumerate(keys)
+        ]
         cells = [m.text(row.get(key), std) for (m, *_), key, std in zip(columns, keys, stds, strict=True)]
         chosen = ["" if row[key] is None else console.in_words(row[key]) for key in settings]
         speed = row["rounds_per_second"]

@@ -2,8 +2,9 @@
 
 Flower serves three interfaces on one port. Clients need the fleet's, where they prove their keys. The other two
 start code on the server: control takes commands from anybody, and runtime hands the server's work to anybody. Here
-both answer this machine only, control only with the federation's token. No request may be larger than MOST, and a
-client proves its key before more than UNPROVEN bytes of its request are read.
+both answer this machine only, control only with the federation's token. Fleet answers keys of the
+roster only: Flower knows all that ever were in it. No request may be larger than MOST, and a client proves its key
+before more than UNPROVEN bytes of its request are read.
 """
 
 import hmac
@@ -63,12 +64,14 @@ class Gate:
     def __init__(
         self, app: App, token: str, limit: Callable[[], int] = lambda: LARGEST,
         proven: Callable[[Headers], bool] = lambda headers: True,
+        member: Callable[[bytes], bool] = lambda key: True,
     ) -> None:  # fmt: skip
         """`limit()` is how many bytes a client may store from one order to the next.
 
-        `proven(headers)` is whether a client of the federation has signed a request.
+        `proven(headers)` is whether a client of the federation has signed a request, `member(key)` whether a public
+        key is in the roster: Flower itself knows all that ever were.
         """
-        self.app, self.token, self.limit, self.proven = app, token, limit, proven
+        self.app, self.token, self.limit, self.proven, self.member = app, token, limit, proven, member
         self.stored: dict[bytes, int] = {}  # public key → bytes since its last order
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +101,10 @@ class Gate:
         size = headers.get(b"content-length", b"0")
         if b"transfer-encoding" in headers or not size.isdigit():
             return 411, "a request must state its length"
-        return self._too_much(path, headers, int(size))
+        if refused := self._too_much(path, headers, int(size)):
+            return refused
+        strange = path.startswith(FLEET) and not self.member(_sender(headers))
+        return (412, "this key is not in the roster of the federation") if strange else None
 
     def _too_much(self, path: str, headers: Headers, size: int) -> tuple[int, str] | None:
         """The refusal of a request for its size; None if it may pass."""

@@ -95,7 +95,8 @@ def _with_executor(s: Settings, name: str, command: Command, address: str, autho
     secret: Command = ["--superexec-auth-secret-file", _secret(s, name)]
     pid = spawn(s, name, [*command, "--isolation", "process", *secret])
     trust: Command = ["--root-certificates", authority] if authority else ["--insecure"]
-    spawn(s, name + EXECUTOR, [BIN / "flower-superexec", "--runtime-api-address", address, *trust, *secret])
+    executor: Command = [sys.executable, "-m", "fedstale.flower.federation.ops.superexec"]
+    spawn(s, name + EXECUTOR, [*executor, "--runtime-api-address", address, *trust, *secret])
     return pid
 
 

@@ -12,7 +12,9 @@ from base64 import b64decode
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from fedstale.core import BadInput
 from fedstale.flower.federation.adapter import bytes_to_public_key, extensions, flower_superlink, verify_signature
 from fedstale.flower.federation.client.trouble import AHEAD, BEHIND
 from fedstale.flower.federation.ops.connections import hurry
@@ -25,15 +27,34 @@ SPARE = 64 << 20  # bytes that deleted messages may leave in the database
 def main() -> None:
     """Run the link; the gate is the outermost middleware of its app (pinned version: an extension's place)."""
     folder = Path(sys.argv.pop(1))
-    known = partial(proven, folder) if "--enable-supernode-auth" in sys.argv else lambda headers: True
-    gate = extensions.Middleware(
-        Gate, token=control_token(folder), limit=partial(reply_limit, folder), proven=known
-    )
+    limits: dict[str, Any] = {"token": control_token(folder), "limit": partial(reply_limit, folder)}
+    if "--enable-supernode-auth" in sys.argv:
+        limits |= {"proven": partial(proven, folder), "member": Members(folder / "roster.json")}
+    gate = extensions.Middleware(Gate, **limits)
     extensions.get_middleware = lambda: (gate,)
     hurry()
     logging.getLogger("uvicorn.access").addFilter(lambda record: False)  # a line per poll of each client
     compact(folder / "link.sqlite")
     flower_superlink()
+
+
+class Members:
+    """Whether a public key is in the roster, which is read again when its file has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.keys = path, frozenset[str]()
+        self.version: tuple[int, ...] = ()
+
+    def __call__(self, key: bytes) -> bool:
+        """Whether the owner of this key is a client now; nobody is while the roster cannot be read."""
+        try:
+            found = self.path.stat()
+            version = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if version != self.version:
+                self.keys, self.version = frozenset(roster.read(self.path).by_key()), version
+        except (OSError, BadInput):
+            return False
+        return roster.key_hash(key) in self.keys
 
 
 def proven(folder: Path, headers: Headers) -> bool:

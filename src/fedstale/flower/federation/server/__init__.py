@@ -1,4 +1,4 @@
 """The server: rounds.py is the round loop, close.py closes a round, diagnostics.py reports on it.
 
-app.py makes a Flower ServerApp of it, strategy.py a Flower strategy for a ServerApp of your own.
+app.py makes a Flower ServerApp of it.
 """

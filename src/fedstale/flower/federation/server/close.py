@@ -1,16 +1,16 @@
-"""How a round of a federation closes: `simulate.close_round`, the counts of each client, and a line of metrics."""
+"""How a round closes: `simulate.close_round`, the counts of each client, and a line of metrics."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Local, Round, Work
-from fedstale.defence import screened
 from fedstale.flower.federation.protocol.exchange import Outcome
 from fedstale.flower.federation.state.server_state import Rules, ServerState
 from fedstale.lab.runs.store import fingerprint
 from fedstale.lab.tracer import Traced
-from fedstale.simulate import close_round
+from fedstale.simulate import close_round, screen
 
 
 class RoundReplies(NamedTuple):
@@ -25,6 +25,29 @@ class RoundReplies(NamedTuple):
     late: tuple[int, ...] = ()  # clients that were still at work when enough others had answered
 
 
+class Closed(NamedTuple):
+    """A round that is closed."""
+
+    state: ServerState
+    round: Round  # without what the defence has refused
+    step: Array
+    refused: dict[int, str]  # position → why
+
+
+def play_out(
+    state: ServerState, rules: Rules, r: Round, weigh: Callable[[Mapping[int, str]], Array] | None = None
+) -> Closed:
+    """Close a round with these updates, after the defence has judged them.
+
+    `weigh(refused)` tells the weights again if the clients whose updates are refused have a say in them.
+    """
+    now, r = screen(rules, state.checkpoint, r)
+    if r.refused and weigh is not None:
+        r = r._replace(weights=weigh(r.refused))
+    step, after = close_round(rules, now, r)
+    return Closed(state._replace(checkpoint=after), r, step, dict(r.refused))
+
+
 def close(
     state: ServerState, rules: Rules, local: Local, replies: RoundReplies
 ) -> tuple[ServerState, dict[str, Any]]:
@@ -35,14 +58,15 @@ def close(
     updates = _gathered([a.update for a in accepted], len(now.params))
     losses = np.array([a.loss for a in accepted], np.float32)
     probs, m = rules.estimator.probs(now.belief), len(accepted)
-    r = Round(t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m))
     buffers = None if now.buffers is None else _stacked([a.buffers for a in accepted], len(now.buffers))
-    now, r, buffers, lies = screened(rules.defence, rules.strategy, now, r, buffers)
+    r = Round(
+        t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m),
+        buffers=buffers, idle=replies.idle,
+    )  # fmt: skip
+    state, r, step, lies = play_out(state, rules, r)
     named = {int(state.ids[k]): why for k, why in lies.items()}
     replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
-    step, after = close_round(rules.strategy, rules.server, rules.estimator, now, r, replies.idle, buffers)
-    state = state._replace(checkpoint=after)
-    _count(state, replies, r.clients)
+    count(state, replies.weights, replies.asked, r.clients, state.positions(replies.outcome.rejected))
     return state, _line(state, replies, r, step)
 
 
@@ -72,14 +96,15 @@ def _stacked(rows: list[Floats | None], b: int) -> Floats:
     return np.array(rows, np.float64).reshape(len(rows), b)
 
 
-def _count(state: ServerState, replies: RoundReplies, heard: Ids) -> None:
+def count(state: ServerState, weights: Array, asked: Ids, heard: Ids, rejected: Ids) -> None:
+    """Count a closed round for each client."""
     counts, now = state.counts, state.checkpoint
     counts.rounds[:] += 1
-    counts.asked[replies.asked] += 1
+    counts.asked[asked] += 1
     counts.heard[heard] += 1
-    counts.rejected[state.positions(replies.outcome.rejected)] += 1
+    counts.rejected[rejected] += 1
     counts.last[heard] = now.t
-    counts.target[:] += replies.weights
+    counts.target[:] += weights
     if isinstance(now.state, Traced):
         counts.realised[:] += now.state.weights
 

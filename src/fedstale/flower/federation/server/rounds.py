@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Availability, EstimatesMixing, Floats, Ids, State, drifts, require, selects
+from fedstale.core import Array, Floats, Ids, State, hooks_of, require
 from fedstale.flower.federation.protocol.exchange import Exchange
 from fedstale.flower.federation.protocol.link import Link, Order, Void
 from fedstale.flower.federation.server.close import RoundReplies, close
@@ -148,17 +148,13 @@ class Server:
         choosing, and the clients whose losses were rejected.
         """
         now, here = state.checkpoint, state.positions(nodes)
-        selecting = selects(self.rules.strategy)
-        if selecting is None:
+        if hooks_of(self.rules.strategy).select is None:
             asked = self._drawn(here, now.t + 1)
             return asked, asked, now.state, {}
         replies = self.exchange(self._orders(state, nodes, here, train=False))
         available = state.positions(replies.accepted)
         losses = np.array([replies.accepted[i].loss for i in state.ids[available].tolist()], np.float32)
-        estimator, none = self.rules.estimator, np.zeros(len(state.ids), np.float32)
-        mixing = estimator.mixing(now.belief) if isinstance(estimator, EstimatesMixing) else none
-        a = Availability(now.t + 1, available, losses, roster.weights, estimator.probs(now.belief), mixing)
-        chosen, remembered = selecting.select(now.state, a)
+        chosen, remembered = self.rules.select(now, available, losses, roster.weights)
         return available, chosen, remembered, replies.rejected
 
     def _drawn(self, here: Ids, t: int) -> Ids:
@@ -187,8 +183,8 @@ class Server:
 
     def _orders(self, state: ServerState, nodes: Mapping[int, int], clients: Ids, train: bool) -> list[Order]:
         now, s = state.checkpoint, self.settings
-        drifting = drifts(self.rules.strategy)
-        added = drifting.drift(now.state, clients) if drifting and train else [None] * len(clients)
+        drift = hooks_of(self.rules.strategy).drift
+        added = drift(now.state, clients) if drift and train else [None] * len(clients)
         return [
             Order(
                 nodes[i], i, now.t + 1, secrets.token_hex(16), self.ledger.run, s.file.seed, s.local, now.params,

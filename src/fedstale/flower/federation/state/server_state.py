@@ -1,4 +1,4 @@
-"""Everything that the next round of a federation depends on."""
+"""Everything that the next round depends on, of a federation and of a Flower strategy alike."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -6,8 +6,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Checkpoint, Estimator, Floats, Ids, Server, Strategy
+from fedstale.core import (
+    Array,
+    Availability,
+    Checkpoint,
+    EstimatesMixing,
+    Estimator,
+    Floats,
+    Ids,
+    Server,
+    State,
+    Strategy,
+    hooks_of,
+)
 from fedstale.defence import Defence
+from fedstale.flower.federation.state.cohorts import Cohorts
 from fedstale.flower.federation.state.resize import resize
 
 Counts = npt.NDArray[np.int64]
@@ -46,12 +59,17 @@ class ServerState(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The algorithm of a federation: its strategy, estimator, server rule, and defence against liars."""
+    """The algorithm: a strategy, an estimator, a server rule, and a defence against liars."""
 
     strategy: Strategy
     estimator: Estimator
     server: Server
     defence: Defence | None = None
+
+    @property
+    def plain(self) -> Estimator:
+        """The estimator of one cohort of clients, as it was chosen."""
+        return self.estimator.estimator if isinstance(self.estimator, Cohorts) else self.estimator
 
     def initial(self, n: int, params: Array, buffers: Floats | None = None) -> ServerState:
         """The state before round 1, with n clients."""
@@ -72,3 +90,13 @@ class Rules(NamedTuple):
                 now = now._replace(defence=watch)
             state = state._replace(counts=resize(state.counts, ClientCounts.empty, old, ids))
         return state._replace(checkpoint=now, ids=ids, roster=version)
+
+    def select(self, now: Checkpoint, available: Ids, losses: Array, weights: Array) -> tuple[Ids, State]:
+        """Which of the available clients train, and the strategy's state after choosing: all, unless it selects."""
+        select = hooks_of(self.strategy).select
+        if select is None:
+            return available, now.state
+        estimator, none = self.estimator, np.zeros(len(weights), np.float32)
+        mixing = estimator.mixing(now.belief) if isinstance(estimator, EstimatesMixing) else none
+        a = Availability(now.t + 1, available, losses, weights, estimator.probs(now.belief), mixing)
+        return select(now.state, a)

@@ -1,0 +1,50 @@
+"""Flower's SuperExec, which starts the server's app: `python -m fedstale.flower.federation.ops.superexec …`.
+
+The arguments are those of `flower-superexec`. Flower gives an app its token on the command line, which every user
+of the machine can read; here the app reads it from a file that only its owner can.
+"""
+
+import os
+import secrets
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fedstale.flower.federation.adapter import flower_superexec, subprocess_executor
+
+
+class Launcher:
+    """Starts processes whose tokens are in files of a folder; a file goes when its process has ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.files = folder, dict[Path, subprocess.Popen[bytes]]()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in folder.glob("*.token"):
+            left.unlink()
+
+    def __call__(self, arguments: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
+        """What Flower calls in the place of Popen."""
+        for path in [path for path, process in self.files.items() if process.poll() is not None]:
+            self.files.pop(path)
+            path.unlink(missing_ok=True)
+        command = list(arguments)
+        at = command.index("--token")
+        path = self.folder / f"{secrets.token_hex(8)}.token"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(command[at + 1])
+        command[at : at + 2] = ["--token-file", str(path)]
+        self.files[path] = process = subprocess.Popen(command, **settings)
+        return process
+
+
+def main() -> None:
+    """Run the SuperExec until it is stopped."""
+    launcher = Launcher(Path(os.environ["FLWR_HOME"]))
+    subprocess_executor.subprocess = SimpleNamespace(Popen=launcher, DEVNULL=subprocess.DEVNULL)
+    flower_superexec()
+
+
+if __name__ == "__main__":
+    main()

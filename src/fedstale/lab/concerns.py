@@ -1,0 +1,97 @@
+"""What the user of a run should know after some rounds: sentences that are stored with it, for commands to print.
+
+A few rounds are looked at (LOOKS). In them the step is compared with FedAvg's, the losses of some clients with
+those after their training, and the p_i that the rule divides by with how often clients were heard. Other rounds
+cost nothing. The sentences depend on the rounds alone, so that a run that is resumed has the same ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedstale.core import Engine, Ids, Job, Reply, Snapshot, Strategy, hooks_of, weighted_sum
+from fedstale.simulate.loop import Play
+
+LOOKS = (10, 40, 160, 640)  # rounds that are looked at
+SHORT = 0.25  # of FedAvg's step
+FEW = 5  # clients whose loss is computed again
+RISEN = 1.1  # times the loss before training
+OFTEN = 3.0  # times as often as p says
+SURE = 5.0  # deviations of a count from what is expected
+ENOUGH = 40  # rounds before p is judged: first estimates are wild
+
+
+class Concerns:
+    """Looks at the rounds of a run; `found` has, by kind, the sentences about the latest round."""
+
+    def __init__(self, engine: Engine, strategy: Strategy, n: int) -> None:
+        self.engine, self.divides, self.n = engine, hooks_of(strategy).inverse_weighting, n
+        self.found: dict[str, str] = {}
+        self.ratio = 1.0  # of the step to FedAvg's, in the latest round that was looked at
+
+    def listening(self, play: Play) -> Play:
+        """The same play; the replies of the rounds that are looked at are seen on their way."""
+        try:
+            while (job := next(play, None)) is not None:
+                reply = yield job
+                done = play.send(reply)
+                self.found = {}
+                if isinstance(done, Snapshot) and done.t in LOOKS and isinstance(job, Job) and reply is not None:
+                    self._look(job, reply, done)
+                yield done
+        finally:
+            play.close()
+
+    def _look(self, job: Job, reply: Reply, s: Snapshot) -> None:
+        rows = np.flatnonzero(np.isin(job.clients, s.clients))
+        if len(rows) == 0:
+            return
+        a = self.engine.task.weights[job.clients[rows]].astype(np.float64)
+        plain = weighted_sum(a / max(float(a.sum()), 1e-300), reply.updates[rows])  # FedAvg's step
+        self.ratio = float(np.linalg.norm(s.step.astype(np.float64)) / max(float(np.linalg.norm(plain)), 1e-300))
+        if risen := _risen(self.engine, job, reply, rows[:FEW]):
+            self.found["rate"] = risen
+
+    def after(self, s: Snapshot, last: Ids, lines: Callable[[], Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+        """By kind what is to be said after this round; `last` has the round in which each client was last heard."""
+        if s.t not in LOOKS:
+            return {}
+        found, never = dict(self.found), int((last == 0).sum())
+        if never and self.ratio < SHORT:
+            far = f"the step of round {s.t} has {self.ratio:.1%} of the length of FedAvg's"
+            found["steps"] = f"{never} of {self.n} clients were never heard; {far}"
+        if self.divides and s.t >= ENOUGH:
+            found |= judged(s, [line["heard"] for line in lines() if "heard" in line])
+        return found
+
+
+def _risen(engine: Engine, job: Job, reply: Reply, rows: Ids) -> str:
+    """Whether the loss of most of these clients' first batch is higher after training than before."""
+    before, after = reply.losses[rows], []
+    for k in rows.tolist():
+        start = job.params if job.starts is None else job.starts[k]
+        one = job._replace(params=start + reply.updates[k], clients=job.clients[k : k + 1], drift=None, starts=None)
+        with np.errstate(over="ignore", invalid="ignore"):
+            after.append(float(engine.losses(one)[0]))
+    worse = int(np.sum(~(np.array(after) <= RISEN * before)))
+    if worse <= len(rows) / 2:
+        return ""
+    many = f"{worse} of {len(rows)} clients"
+    return f"the loss of {many} is higher after training than before: local.lr may be too large"
+
+
+def judged(s: Snapshot, heard: Sequence[Sequence[int]]) -> dict[str, str]:
+    """The client whose p contradicts most how often it was heard, if it is beyond chance and far."""
+    rounds, p = len(heard), s.probs.astype(np.float64)
+    if rounds < s.t - 1:  # there are too many clients to list them
+        return {}
+    visits = np.bincount(np.concatenate([np.asarray(h, np.int64) for h in heard]), minlength=len(p))
+    expected = rounds * p
+    sure = np.abs(visits - expected) > SURE * np.sqrt(np.maximum(expected * (1 - p), 1.0))
+    ratio = (visits + 1) / (expected + 1)
+    far = sure & (visits > 0) & ((ratio > OFTEN) | (ratio < 1 / OFTEN))  # nobody divides by the p of the others
+    if not far.any():
+        return {}
+    i = int(np.argmax(far * np.abs(np.log(ratio))))
+    return {"p": f"client {i} was heard in {visits[i]} of {rounds} rounds, but its p is taken to be {p[i]:.2g}"}

@@ -1,0 +1,140 @@
+"""Runs that begin where others ended: a longer run of the same settings, and a fork from any other run."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstale.core import BadInput, Checkpoint, require
+from fedstale.lab.plan import Planned
+from fedstale.lab.runs import store
+from fedstale.lab.runs.store import RunFolder
+
+LAST = "last.npz"  # the checkpoint of a finished run, where it is small
+SMALL = 2**21  # n · d up to which it is kept without being asked for: 8 MB
+STATES = {
+    "state": "strategy",
+    "belief": "estimator",
+    "server": "server",
+    "channel": "channel",
+    "defence": "defence",
+}
+
+
+class Begun(NamedTuple):
+    """What a run begins with that goes on from another one, and what is said of it."""
+
+    saved: Any  # (checkpoint, tally)
+    note: str
+
+
+def checkpoint_of(folder: RunFolder) -> Path | None:
+    """The file of the latest checkpoint of a run, if it has one."""
+    return next((path for name in ("checkpoint.npz", LAST) if (path := folder.path / name).exists()), None)
+
+
+def shorter(p: Planned) -> RunFolder | None:
+    """The longest finished run in the store that differs from this one in having fewer rounds, if there is one."""
+    found = []
+    for path in p.folder.path.parent.glob(f"{p.folder.path.name.rpartition('-')[0]}-*/config.json"):
+        other = RunFolder(path.parent)
+        config = other.config()
+        rounds = int(config.pop("rounds"))
+        same = store.canonical(config) == store.canonical({k: v for k, v in p.config.items() if k != "rounds"})
+        if same and rounds < p.config["rounds"] and other.finished and "stopped" not in other.result():
+            found.append((rounds, str(other.path)))
+    return RunFolder(Path(max(found)[1])) if found else None
+
+
+def go_on(p: Planned, like: Any) -> Begun | None:
+    """The end of a shorter run of the same settings: this one has the bits of a run that was never stopped."""
+    before = shorter(p)
+    if before is None:
+        return None
+    who, path = f"{p.algorithm.label}, seed {p.seed}", checkpoint_of(before)
+    if path is None:
+        why = f"{before.path.name} kept no checkpoint (--keep-checkpoints does)"
+        return Begun(None, f"{who} begins with round 1: {why}")
+    saved = store.read_tree(path, like)
+    _copy_metrics(before, p.folder, saved[0].t)
+    return Begun(saved, f"{who} goes on from round {saved[0].t} of {before.path.name}")
+
+
+def source(text: str, folder: RunFolder) -> tuple[RunFolder, int]:
+    """The run and the round that `RUN[@ROUND]` names, where `folder` is that of RUN: it has its latest only."""
+    t = _round(folder)
+    asked = text.rpartition("@")[2] if "@" in text else str(t)
+    require(asked == str(t), f"{folder.path.name} can be started from round {t}, its latest, got @{asked}")
+    return folder, t
+
+
+def _round(folder: RunFolder) -> int:
+    path = checkpoint_of(folder)
+    if path is None:
+        require(folder.finished, f"{folder.path} has no checkpoint and is not finished: nothing can start from it")
+        return int(folder.result()["rounds"])
+    return int(_shapes(path)["items"]["0"]["items"]["0"]["value"])
+
+
+def _shapes(path: Path) -> Any:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return json.loads(str(file["structure"]))
+    except Exception as error:  # damage shows as any error, as in the store
+        raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
+
+
+def forked(p: Planned, before: RunFolder, t: int) -> Planned:
+    """The run, to begin where another one is after round t; that is a part of its key."""
+    rounds = p.config["rounds"]
+    require(rounds > t, f"rounds must be above {t}, the round that {before.path.name} is at, got {rounds}")
+    ours, theirs = p.config["data"].get("clients"), before.config()["data"].get("clients")
+    require(ours == theirs, f"a run of {ours} clients cannot start from {before.path.name}, which has {theirs}")
+    config = {k: v for k, v in p.config.items() if k != "warmup"} | {"start": {"run": before.path.name, "round": t}}
+    folder = RunFolder(p.folder.path.parent / store.run_name(p.algorithm.label, p.seed, config))
+    return p._replace(config=config, folder=folder, warmup=None, start=before)
+
+
+def fork(p: Planned, first: Checkpoint, like: Any) -> Begun:
+    """The model of another run with the states of the parts that both share; other parts begin anew."""
+    before = p.start
+    assert before is not None
+    t, config, path = p.config["start"]["round"], before.config(), checkpoint_of(before)
+    fresh = _other_parts(p.config, config) if path else [*STATES.values()][:4]
+    if path:
+        anew: Any = {field: None for field, part in STATES.items() if part in fresh}
+        saved = store.read_tree(path, like._replace(checkpoint=first._replace(**anew)))
+        now = saved.checkpoint._replace(**{field: getattr(first, field) for field in anew})
+        saved = saved._replace(checkpoint=now)
+    else:
+        kept: Any = {"params": before.params(), "buffers": before.buffers(), "clients": before.client_states()}
+        saved = like._replace(checkpoint=first._replace(t=t, **kept))
+    d, got = len(first.params), len(saved.checkpoint.params)
+    require(got == d, f"{before.path.name} has a model of {got} parameters, this run one of {d}")
+    _copy_metrics(before, p.folder, t)
+    told = f"; {' and '.join(fresh)} begin{'s' * (len(fresh) == 1)} anew" if fresh else ""
+    note = f"{p.algorithm.label}, seed {p.seed} starts from round {t} of {before.path.name}{told}"
+    return Begun(saved, note)
+
+
+def _other_parts(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """The parts whose settings differ, so that the state of one says nothing to the other."""
+    pairs = {part: (ours.get(part), theirs.get(part)) for part in STATES.values()}
+    return [part for part, (a, b) in pairs.items() if store.canonical({"": a}) != store.canonical({"": b})]
+
+
+def _copy_metrics(before: RunFolder, folder: RunFolder, t: int) -> None:
+    """The first t rounds of another run, which are this one's too."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(before.path / "metrics.jsonl", folder.path / "metrics.jsonl")
+    folder.open_metrics(t).close()
+
+
+def told(config: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
+    """Where a run comes from, in words; nothing if it began with round 1."""
+    if start := config.get("start"):
+        return f"started from {start['run']}, round {start['round']}"
+    return f"continued from {environment['continued']}" if "continued" in environment else ""

@@ -1,0 +1,149 @@
+"""What is checked before round 1: the kinds of the parts, and whether they go together."""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from fedstale.core import (
+    Channel,
+    Engine,
+    Estimator,
+    Local,
+    Mask,
+    Mixes,
+    Participation,
+    Server,
+    Strategy,
+    Task,
+    WarmsUp,
+    WithTruth,
+    bound,
+    buffered,
+    check_hooks,
+    hooks_of,
+    require,
+    runs_loops,
+)
+from fedstale.core.names import matched, names_of
+from fedstale.defence import Defence, Liars
+from fedstale.privacy.ledger import Privacy, costs
+from fedstale.privacy.noise import Noised
+from fedstale.rng import stream
+from fedstale.simulate.run import Run
+
+
+def checked(run: Run) -> Run:
+    """The run, if it can be played, with its strategy bound to the task and its estimator ready for round 1."""
+    _check_kinds(run)
+    run = run._replace(participation=matched(run.participation, names_of(run.engine.task)))
+    n, d, estimator, process = run.engine.task.n, run.engine.task.d, run.estimator, run.participation
+    arrival, rule = run.channel.probs(n, d), bound(run.strategy, run.engine.task)
+    if (run.local or run.engine.local).train is not None:
+        runs_loops(run.engine.task)
+        own = "the gradients of a training loop of your own (local.train) cannot be changed"
+        require(hooks_of(rule).drift is None, f"{rule} adds a vector to every local gradient; {own}")
+    require(
+        not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
+        f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
+    )
+    marginals, explicit = process.probs(n) * arrival, isinstance(estimator, WithTruth) and not estimator.needs_truth
+    if isinstance(estimator, WithTruth):
+        mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
+        estimator = estimator.with_truth(marginals, mixing)
+    _check_attack(run)
+    if hooks_of(rule).inverse_weighting:  # a client that never comes needs no p_i if all p_i are given
+        zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
+        _refuse_zero(rule, zero)
+    run = run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
+    return run if run.privacy is None else _private(run)
+
+
+def _private(run: Run) -> Run:
+    """The run with noise on its steps, if nothing else of it tells about clients what no noise covers."""
+    task, privacy, rule = run.engine.task, run.privacy, run.strategy
+    require_kind("privacy", privacy)
+    assert privacy is not None
+    require(run.defence is None, "privacy and a defence do not go together: what is refused tells about a client")
+    whole = bool((run.channel.share(task.n, task.d) >= 1).all())
+    require(whole, f"privacy needs whole updates, got a channel that delivers parts of them: {run.channel}")
+    require(buffered(task) is None, 'privacy does not cover averaged buffers: use buffers = "frozen" or "local"')
+    rows = islice(run.participation.rows(task.n, stream(run.seed, "participation")), run.rounds)
+    probs = run.participation.probs(task.n) * run.channel.probs(task.n, task.d)
+    spent = costs(rule, rows, task.weights, probs) if privacy.noise is None else np.zeros(task.n)
+    return run._replace(strategy=Noised(rule, privacy.calibrated(spent), run.seed), privacy=None)
+
+
+def _refuse_zero(rule: Strategy, zero: Mask) -> None:
+    never = np.flatnonzero(zero)
+    require(
+        len(never) == 0,
+        f"{rule} divides by the participation probability, which must be above 0 and is 0 for "
+        f"{len(never)} of {len(zero)} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
+    )
+
+
+def _check_attack(run: Run) -> None:
+    """Refuse liars that are no clients, and a defence that cannot judge the updates of the strategy."""
+    for name in ("defence", "liars"):
+        if getattr(run, name) is not None:
+            require_kind(name, getattr(run, name))
+    if run.liars:
+        most, n = max(run.liars.clients), run.engine.task.n
+        require(most < n, f"liars.clients must be below {n}, the number of clients, got {most}")
+    hooks = hooks_of(run.strategy)
+    ok = run.defence is None or not (hooks.starts or hooks.needs_last_gradient)
+    require(
+        ok, f"a defence compares updates from the same parameters; clients of {run.strategy} send something else"
+    )
+
+
+KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an example
+    "engine": (Engine, "Serial(task, Local(lr=0.05))"),
+    "strategy": (Strategy, "FedAvg()"),
+    "participation": (Participation, "Bernoulli(0.5)"),
+    "server": (Server, "Sgd(1.0)"),
+    "estimator": (Estimator, "Known()"),
+    "channel": (Channel, "Lossless()"),
+    "task": (Task, "Quadratic([[1.0]])"),
+    "local": (Local, "Local(lr=0.05)"),
+    "defence": (Defence, "Defence()"),
+    "liars": (Liars, "Liars((0, 1))"),
+    "privacy": (Privacy, "Privacy(epsilon=4.0)"),
+}
+
+
+def require_kind(name: str, value: object) -> None:
+    """Refuse a class in the place of an instance, a number in the place of a server, a task as the engine, …"""
+    kind, example = KINDS[name]
+    ok = isinstance(value, kind) and not isinstance(value, type)
+    require(ok, f"{name} must be an object such as {example}, got {_named(value)}")
+    if isinstance(value, Strategy):
+        check_hooks(value)
+
+
+def _check_kinds(run: Run) -> None:
+    """Refuse parts that are of another kind, and numbers that are none."""
+    for name in ("engine", "strategy", "participation", "server", "estimator", "channel"):
+        require_kind(name, getattr(run, name))
+    task = run.engine.task
+    require(
+        isinstance(task, Task), f"the engine's task must be a task such as Quadratic([[1.0]]), got {_named(task)}"
+    )
+    for name, number, least in (("rounds", run.rounds, 1), ("seed", run.seed, 0)):
+        ok = isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= least
+        require(ok, f"{name} must be a whole number of at least {least}, got {number!r}")
+
+
+def _named(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return repr(value) if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
+
+
+def warmed_up(estimator: Estimator, participation: Participation, n: int, seed: int) -> Estimator:
+    """The estimator after its warm-up rounds, if it asks for any; they are other draws than those of the run."""
+    if not isinstance(estimator, WarmsUp) or estimator.warmup_rounds == 0:
+        return estimator
+    return estimator.warmed_up(participation.rows(n, stream(seed, "watched")))

@@ -1,0 +1,94 @@
+"""The first half of a simulated round: who is there, who of them is asked, and what they are asked to do."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+
+from fedstale.core import (
+    NOBODY,
+    Availability,
+    BadInput,
+    Checkpoint,
+    Ids,
+    Job,
+    Mask,
+    Reply,
+    Strategy,
+    require,
+    shown,
+)
+from fedstale.rng import stream
+from fedstale.simulate.round import Asked, finite_rows, pair
+from fedstale.simulate.run import Fixed, Run
+
+
+def present(run: Run, after: int) -> Iterator[tuple[int, Ids]]:
+    """The rounds after this one, and the clients that the participation process names in each."""
+    n = run.engine.task.n
+    rows = islice(run.participation.rows(n, stream(run.seed, "participation")), after, None)
+    for t in range(after + 1, run.rounds + 1):
+        row = next(rows, None)
+        require(row is not None, f"participation must give a row for every round, got {t - 1} of them")
+        ok = isinstance(row, np.ndarray) and row.shape == (n,) and row.dtype.kind in "bui"
+        if not ok:  # the sentence is made only then: to print arrays takes longer than a round
+            raise BadInput(f"participation must give rows of {n} booleans, got {shown(row)} in round {t}")
+        yield t, np.flatnonzero(cast(Mask, row))
+
+
+def choose(run: Run, fixed: Fixed, now: Checkpoint, t: int, available: Ids) -> tuple[Asked, Checkpoint]:
+    """All who are there and may be asked, or those that the strategy selects by the losses that they report."""
+    probs, chosen, state = run.estimator.probs(now.belief) * fixed.share, available, now.state
+    admit, select = fixed.hooks.admit, fixed.hooks.select
+    if admit is None and select is None:
+        return Asked(t, available, available, NOBODY, probs), now
+    if admit:
+        chosen, state = pair(run.strategy, "admit", admit(state, chosen, fixed.weights, probs))
+        chosen = _selected(run.strategy, "admit", chosen, available)
+    if select:
+        losses = run.engine.losses(_job(run, fixed, now, chosen))
+        known = Availability(t, chosen, losses, fixed.weights, probs, fixed.mixing(now.belief))
+        there = chosen
+        chosen, state = pair(run.strategy, "select", select(state, known))
+        chosen = _selected(run.strategy, "select", chosen, there)
+    idle = np.setdiff1d(available, chosen, assume_unique=True)
+    return Asked(t, available, chosen, idle, probs), now._replace(state=state)
+
+
+def _selected(strategy: Strategy, method: str, chosen: Any, available: Ids) -> Ids:
+    """The clients that a strategy selects, if it may."""
+    ok = isinstance(chosen, np.ndarray) and chosen.dtype.kind in "iu" and bool((np.diff(chosen) > 0).all())
+    ok = ok and bool(np.isin(chosen, available, assume_unique=True).all())
+    if not ok:
+        what = f"{method} of {type(strategy).__name__} must return an ascending array of available clients"
+        raise BadInput(f"{what}, got {shown(chosen)}")
+    return cast(Ids, chosen)
+
+
+def order(run: Run, fixed: Fixed, now: Checkpoint, trained: Ids) -> Job:
+    """The training of the next round: of these clients, or of all if the strategy's clients train unheard."""
+    hooks = fixed.hooks
+    clients = np.arange(fixed.n) if hooks.unheard else trained
+    job = _job(run, fixed, now, clients)
+    if hooks.drift:
+        job = job._replace(drift=hooks.drift(now.state, clients))
+    if hooks.starts:
+        job = job._replace(starts=hooks.starts(now.state, clients, now.params))
+    return job._replace(last_gradient=True) if hooks.needs_last_gradient else job
+
+
+def _job(run: Run, fixed: Fixed, now: Checkpoint, clients: Ids) -> Job:
+    """The training of these clients from the checkpoint of the round before."""
+    states = None if now.clients is None else now.clients.of(clients)
+    return Job(now.params, clients, run.seed, now.t + 1, fixed.local, None, now.buffers, states)
+
+
+def heard(run: Run, fixed: Fixed, now: Checkpoint, trained: Ids, reply: Reply | None) -> tuple[Reply, Checkpoint]:
+    """What these clients send. The finite updates of all others that have trained go to the hook `unheard`."""
+    assert isinstance(reply, Reply), "a job is answered by its reply"
+    if unheard := fixed.hooks.unheard:
+        others = np.setdiff1d(np.flatnonzero(finite_rows(reply.updates)), trained, assume_unique=True)
+        now = now._replace(state=unheard(now.state, others, reply.updates[others], now.params))
+        reply = reply.of(trained)
+    return (run.liars.sent(reply, trained, now.t + 1) if run.liars else reply), now

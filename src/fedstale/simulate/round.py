@@ -1,0 +1,173 @@
+"""The second half of a round: what is received, what of it is refused, and how the round closes.
+
+A simulation, a strategy of Flower and a federation close their rounds by the same `screen` and `close_round`.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fedstale.core import (
+    Array,
+    BadInput,
+    Checkpoint,
+    Estimator,
+    Floats,
+    Ids,
+    Mask,
+    Reply,
+    Round,
+    Server,
+    Strategy,
+    hooks_of,
+    require,
+    shown,
+    weighted_sum,
+)
+from fedstale.defence import Defence
+from fedstale.simulate.run import Diverged, Fixed
+
+NOT_FINITE = "its update, loss or buffers are not finite"
+STREAK = 10  # refused updates in a row after which a run cannot go on
+SMALL = 1 << 20  # numbers that are looked at in one call; more of them are looked at row by row, which saves memory
+
+
+class Rules(Protocol):
+    """The parts that close a round: a Run has them, and the rules of a federation."""
+
+    @property
+    def strategy(self) -> Strategy: ...
+    @property
+    def server(self) -> Server: ...
+    @property
+    def estimator(self) -> Estimator: ...
+    @property
+    def defence(self) -> Defence | None: ...
+
+
+class Asked(NamedTuple):
+    """Who is there in round t, and who of them is asked to train."""
+
+    t: int
+    available: Ids
+    chosen: Ids
+    idle: Ids  # available and not chosen
+    probs: Array  # (n,) belief that a coordinate of client i's update is here
+
+
+def receive(
+    fixed: Fixed, now: Checkpoint, asked: Asked, trained: Ids, arrived: Mask, reply: Reply
+) -> tuple[Round, Checkpoint]:
+    """The round with the replies that arrived and are finite, and the checkpoint with what clients have kept."""
+    came, finite = arrived.any(axis=1), _finite(reply, len(trained), fixed.d, now.buffers)
+    keep, clients, why = came & finite, trained, dict[int, str]()
+    if now.clients is not None and reply.states:  # also of clients whose update was lost on its way
+        now = now._replace(clients=now.clients.after(reply.states, trained[finite]))
+    if not keep.all():
+        why = dict.fromkeys(trained[came & ~finite].tolist(), NOT_FINITE)
+        losses, clients, arrived, reply = reply.losses, trained[keep], arrived[keep], reply.of(keep)
+        if len(why) > 1 and len(clients) == 0:
+            raise Diverged(f"round {asked.t}: all updates are not finite; {_way_out(asked.t, losses)}")
+    updates, losses, work, buffers, _, gradients = reply
+    given = (updates, arrived, losses, fixed.weights, asked.probs, work, gradients, buffers, asked.idle, why)
+    return Round(asked.t, now.params, clients, *given), now
+
+
+class Refusals:
+    """The updates that a run has refused: it ends with a sentence where nothing is left to train with."""
+
+    def __init__(self, used: bool) -> None:
+        self.streak, self.lost, self.used = 0, 0, used  # since an update was finite; in all; whether one was used
+
+    def after(self, r: Round, last: bool) -> Ids:
+        """The clients that are refused in a round; `last` is whether it is the last one."""
+        broken = sum(why == NOT_FINITE for why in r.refused.values())
+        self.streak = 0 if len(r.clients) or broken < len(r.refused) else self.streak + broken
+        self.used, self.lost = self.used or len(r.clients) > 0, self.lost + len(r.refused)
+        if self.streak >= STREAK:
+            way = "a smaller learning rate may help"
+            raise Diverged(f"round {r.t}: the last {self.streak} updates are not finite; {way}")
+        if last and self.lost and not self.used:
+            what = f"no update was used in any round, {self.lost} were refused"
+            raise Diverged(f"round {r.t}: {what}; see what clients send")
+        return np.array(sorted(r.refused), np.int64)
+
+
+def screen(rules: Rules, now: Checkpoint, r: Round) -> tuple[Checkpoint, Round]:
+    """The round without the updates that the defence refuses, and without what their clients had in the memory."""
+    if rules.defence is None or len(r.clients) == 0:
+        return now, r
+    hooks = hooks_of(rules.strategy)
+    verdict = rules.defence.judge(now.defence, r, hooks.inverse_weighting, descends=not hooks.drift)  # not SCAFFOLD
+    kept: Mask = np.array([not reason for reason in verdict.reasons])
+    lies = {int(i): why for i, why in zip(r.clients, verdict.reasons, strict=True) if why}
+    if lies and hooks.forget:
+        now = now._replace(state=hooks.forget(now.state, r.clients[~kept]))
+    if (verdict.scales < 1).any():
+        r = r._replace(updates=r.updates * verdict.scales[:, None])
+    return now, r.of(kept)._replace(refused={**r.refused, **lies}) if lies else r
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a run that diverges ends with a sentence, without warnings
+def close_round(rules: Rules, now: Checkpoint, r: Round) -> tuple[Array, Checkpoint]:
+    """Close round r.t: the step, and the checkpoint after it.
+
+    `now` is the checkpoint of the round before, with what `select` and the channel have changed since.
+    """
+    strategy = rules.strategy
+    step, state = pair(strategy, "aggregate", strategy.aggregate(now.state, r))
+    ok, got = np.shape(step) == now.params.shape, np.shape(step)
+    require(ok, f"the step of {type(strategy).__name__} must be {now.params.shape}, as the parameters, got {got}")
+    if not np.isfinite(step).all():
+        way = "a smaller learning rate may help" if len(r.clients) else "without updates a strategy returns zeros"
+        raise Diverged(f"round {r.t}: the step is not finite; {way}")
+    step = np.asarray(step, np.float32)  # of a part of one's own, perhaps float64
+    change, momentum = rules.server.apply(now.server, now.params, step)
+    params = (now.params + change).astype(np.float32, copy=False)
+    if not np.isfinite(params).all():
+        raise Diverged(f"round {r.t}: the parameters are not finite any more; a smaller learning rate may help")
+    present = np.zeros(len(r.weights), np.bool_)
+    present[r.clients] = present[r.idle] = True
+    belief = rules.estimator.observe(now.belief, present)
+    buffers = now.buffers if r.buffers is None else mean_buffers(r.weights[r.clients], r.buffers, now.buffers)
+    return step, now._replace(t=r.t, params=params, state=state, belief=belief, server=momentum, buffers=buffers)
+
+
+def _way_out(t: int, losses: Array) -> str:
+    """What may help against updates that are not finite: before any step it is not the learning rate."""
+    if t == 1 and not np.isfinite(losses).any():
+        return "the loss is not finite before the first step: look for nan in the data, log(0) or 0 / 0 in the loss"
+    return "a smaller learning rate may help"
+
+
+def mean_buffers(weights: Array, rows: Floats, before: Floats | None) -> Floats | None:
+    """Σ_S a_i b_i / Σ_S a_i of the clients heard from, whatever their p_i; as before if their weights are all 0."""
+    total = float(weights.astype(np.float64).sum())
+    return weighted_sum(weights, rows) / total if total > 0 else before
+
+
+def pair(strategy: Strategy, method: str, returned: Any) -> Any:
+    """What a method of a strategy returned, if it has two entries, the second of which is the state."""
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+        what = "step" if method == "aggregate" else "clients"
+        raise BadInput(f"{method} of {type(strategy).__name__} must return ({what}, state), got {shown(returned)}")
+    return returned
+
+
+def _finite(reply: Reply, m: int, d: int, sent: Floats | None) -> Mask:
+    """(m,) whose update, loss and buffers are finite; the others are refused and the round goes on without them."""
+    require(reply.updates.shape == (m, d), f"the engine's updates must be ({m}, {d}), got {reply.updates.shape}")
+    require(reply.losses.shape == (m,), f"the engine's losses must be ({m},), got {reply.losses.shape}")
+    finite: Mask = finite_rows(reply.updates) & np.isfinite(reply.losses)
+    if sent is None:
+        return finite
+    shape, buffers = (m, len(sent)), np.zeros(0) if reply.buffers is None else reply.buffers
+    require(buffers.shape == shape, f"the engine's buffers must be {shape}, got {buffers.shape}")
+    return finite & np.isfinite(buffers).all(axis=1)
+
+
+def finite_rows(rows: Array) -> Mask:
+    """(m,) which rows (m, d) are finite, in this thread alone: a product with zeros wakes all threads of BLAS."""
+    if rows.size <= SMALL:
+        return np.asarray(np.isfinite(rows).all(axis=1))
+    return np.array([np.isfinite(row).all() for row in rows], np.bool_)

@@ -1,0 +1,101 @@
+"""A run: its parts and settings, the checkpoint that it begins with, and the ways in which it may end early."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from fedstale.channels import Lossless
+from fedstale.core import (
+    NEW,
+    Array,
+    Belief,
+    Channel,
+    Checkpoint,
+    Clients,
+    Engine,
+    EstimatesMixing,
+    Estimator,
+    Hooks,
+    Local,
+    Participation,
+    Server,
+    Strategy,
+    buffered,
+    hooks_of,
+    keeps_own,
+)
+from fedstale.defence import Defence, Liars
+from fedstale.estimators import Known
+from fedstale.privacy.ledger import Privacy
+from fedstale.rng import stream
+from fedstale.servers import Sgd
+
+
+class Interrupted(Exception):
+    """The runs were asked to stop; `--resume` continues them."""
+
+
+class Diverged(ArithmeticError):
+    """The step, the parameters or all updates of a round, or of the last ones, are not finite: it cannot go on."""
+
+
+class Run(NamedTuple):
+    """The parts and settings of one simulation. `simulate` plays one run, `together` plays several in step."""
+
+    engine: Engine
+    strategy: Strategy
+    participation: Participation
+    rounds: int
+    seed: int = 0
+    server: Server = Sgd(1.0)
+    estimator: Estimator = Known()
+    channel: Channel = Lossless()
+    local: Local | None = None  # instead of the engine's
+    defence: Defence | None = None
+    liars: Liars | None = None
+    privacy: Privacy | None = None
+
+
+class Fixed(NamedTuple):
+    """What stays the same in all rounds of a run, asked for once."""
+
+    n: int
+    d: int
+    weights: Array  # (n,) a_i
+    share: Array  # (n,) chance that a coordinate is there, given that anything is
+    local: Local
+    hooks: Hooks
+    mixing: Callable[[Belief], Array]  # (n,) belief about λ_i
+
+    @classmethod
+    def of(cls, run: Run) -> "Fixed":
+        """That of a run which was checked."""
+        task, none = run.engine.task, np.zeros(run.engine.task.n, np.float32)
+        mixing = run.estimator.mixing if isinstance(run.estimator, EstimatesMixing) else lambda _: none
+        n, d, local = task.n, task.d, run.local or run.engine.local
+        return cls(n, d, task.weights, run.channel.share(n, d), local, hooks_of(run.strategy), mixing)
+
+
+def first(run: Run) -> Checkpoint:
+    """The checkpoint of round 0, where the run begins."""
+    task, keeper = run.engine.task, buffered(run.engine.task)
+    return Checkpoint(
+        t=0,
+        params=task.init(run.seed),
+        state=run.strategy.init(task.n, task.d),
+        belief=run.estimator.init(task.n),
+        server=run.server.init(task.d),
+        channel=run.channel.init(task.n, partial(stream, run.seed, "channel", 0)),
+        buffers=keeper.initial_buffers if keeper else None,
+        clients=_clients(run),
+        defence=run.defence.init(task.n, task.d) if run.defence else None,
+    )
+
+
+def _clients(run: Run) -> Clients | None:
+    """What clients have before round 1; None if they keep nothing."""
+    if own := keeps_own(run.engine.task):
+        return Clients({NEW: own.initial_state(run.seed)})
+    return None if (run.local or run.engine.local).train is None else Clients()

@@ -1,0 +1,46 @@
+"""A new folder runs at once."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedstale.cli.new import Kind
+from fedstale.lab import schema
+from fedstale.lab.plan import plan
+from tests.cli.commands import fedstale
+
+
+@pytest.mark.parametrize("kind", [*Kind])
+def test_a_folder_has_a_readme_of_about_ten_lines_and_its_code_can_be_read(tmp_path: Path, kind: Kind) -> None:
+    done = fedstale("new", str(tmp_path / "mine"), "--kind", kind.value)
+    assert "next: cd" in done.stdout
+    assert 8 <= len((tmp_path / "mine" / "README.md").read_text().splitlines()) <= 13
+    for path in (tmp_path / "mine").rglob("*.py"):
+        ast.parse(path.read_text())
+    assert not [*(tmp_path / "mine").rglob("*.txt")]
+
+
+def test_the_tables_can_be_planned_and_name_their_hospitals(tmp_path: Path) -> None:
+    fedstale("new", str(tmp_path / "mine"))
+    experiment = schema.read(tmp_path / "mine" / "experiment.toml")
+    assert experiment.data["clients"] == 12
+    assert plan(experiment, tmp_path / "runs")[0].participation.names[0] == "Aachen"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["images", "text", "own-model"])
+def test_it_runs(tmp_path: Path, kind: str) -> None:
+    fedstale("new", str(tmp_path / "mine"), "--kind", kind)
+    command = [sys.executable, "-m", "fedstale", "run", "experiment.toml", "-c", "rounds=1", "--seeds", "1"]
+    command += ["-c", 'algorithms=["fedavg"]']
+    done = subprocess.run(command, cwd=tmp_path / "mine", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "fedavg" in done.stdout
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    done = fedstale("new", str(tmp_path))
+    assert "must be a new or an empty folder" in done.stderr
