@@ -17,6 +17,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "F3AST": {"clients": 2}, "PowerOfChoice": {"clients": 2, "candidates": 3}, "Wait": {"period": 3},
     "CAFed": {"kappa2": 0.05}, "Clipped": {"strategy": fs.Scaffold(), "bound": 0.05},
     "Extrapolated": {"strategy": fs.FedPBC()}, "FedSteer": {"core": 2},
+    "PrivateFedAvg": {"clip": 1.0}, "PrivateFedStale": {"clip": 1.0},
 }  # fmt: skip
 RULES = [getattr(strategies, name)(**SETTINGS.get(name, {})) for name in strategies.__all__]
 

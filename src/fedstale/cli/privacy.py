@@ -48,9 +48,7 @@ def privacy(
     print_table(
         rows, f"{trace.name}: {n} clients, {len(here)} rounds, ε ≤ {epsilon:g} for everybody, δ = {delta:g}"
     )
-    print(
-        "noise: deviation on every coordinate of a step · ε of a client: what the run tells about it with that noise"
-    )
+    print("noise: deviation on every coordinate of a step; ε: what the run tells about a client with that noise")
 
 
 def row(name: str, rule: Any, here: Mask, weights: Array, wanted: Privacy) -> dict[str, Any]:
