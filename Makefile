@@ -2,6 +2,7 @@
 # make federation | test-flower, test-ray                        with Flower or Ray, each in an environment of its own
 # make test-browser, test-wheel, test-trackers, test-examples    in .venv: the pages in Chromium; the built package; trackers;
 #                                                                examples that need other packages
+# make test-pythons                                              without torch, in .venv-3.12 and so on: other Pythons
 # make test-all                                                  every test there is
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +17,7 @@ LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
 INSTALL = pip install --quiet --constraint constraints.txt --editable
 
 .PHONY: setup demo test check format bench docs federation test-flower test-ray test-browser test-trackers test-wheel \
-        test-examples test-others test-all chromium clean
+        test-examples test-pythons test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
 
@@ -100,9 +101,12 @@ $(VENV)/.examples-$(LOCK): $(VENV)/.ready-$(LOCK)
 test-examples: $(VENV)/.examples-$(LOCK)
 	$(BIN)/pytest tests/test_examples.py tests/data/test_hugging_face.py -rs $(TESTS)
 
-test-others: test-wheel test-examples docs test-browser test-trackers test-ray test-flower
+test-pythons:
+	.ci/pythons $(TESTS)
+
+test-others: test-pythons test-wheel test-examples docs test-browser test-trackers test-ray test-flower
 
 test-all: test test-others
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(RAY) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) $(RAY) .venv-3.* runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis
