@@ -140,8 +140,8 @@ def test_what_a_refused_client_left_in_the_memory_is_forgotten():
     assert r.refused == {}
     _, state = strategy.aggregate(now.state, r)
     loud = r._replace(t=2, updates=r.updates * np.array([[1], [1], [1], [100]], np.float32))
-    now, kept = screen(rules, now._replace(state=state), loud)
-    assert [*kept.refused] == [3]
+    now, kept = screen(rules, now._replace(state=state), loud._replace(refused={8: "it is not finite"}))
+    assert [*kept.refused] == [8, 3]
     assert kept.clients.tolist() == [0, 1, 2]
     assert kept.buffers.tolist() == np.eye(4)[:3].tolist()
     assert now.state.rows.tolist() == [[1, 1]] * 3 + [[0, 0]]

@@ -84,6 +84,7 @@ def algorithm(
     for key in settings:
         known(key, dict.fromkeys([*settings_of(entry, where), *own]), f"{where} setting")
     strategy = make(rule, {**recipe.settings, **settings}, where)
+    core.check_hooks(strategy)
     changed = ", ".join(f"{key}={value}" for key, value in settings.items())
     label = entry.get("label", entry["kind"] + (f" {changed}" if changed else ""))
     require(isinstance(label, str), f"{where}.label must be a text, got {shown(label)}")
