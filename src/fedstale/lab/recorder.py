@@ -33,6 +33,7 @@ from fedstale.evaluation import evaluate, per_client
 from fedstale.lab.cadence import LAST, cadence, evaluation_task
 from fedstale.lab.plan import Planned
 from fedstale.lab.runs import status
+from fedstale.lab.runs.checks import FILE as CHECKSUMS
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
 from fedstale.lab.runs.store import fingerprint, write_json
@@ -72,6 +73,7 @@ class Recorder:
         saved = self._load() if resume and p.folder.started else None
         if saved is None:
             p.folder.clear()
+        (p.folder.path / CHECKSUMS).unlink(missing_ok=True)  # of a run that was killed before its result
         write_json(p.folder.path / "config.json", p.config)
         write_json(p.folder.path / "environment.json", where)
         self.cadence = cadence(run, p.config)
