@@ -1,5 +1,7 @@
 """Computing planned runs: what is reused, recomputed, resumed, refused, and what a finished run leaves."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import torch
 
 from fedstale.core import BadInput
 from fedstale.engines import auto
-from fedstale.lab.execute import Progress, execute
+from fedstale.lab.execute import Progress, Stop, execute
 from fedstale.lab.plan import Planned, plan
 from fedstale.lab.runs import status
 from fedstale.lab.runs.store import open_store
@@ -228,3 +230,17 @@ def test_evaluations_take_no_more_threads_than_training(
     finally:
         torch.set_num_threads(before)
     assert used == threads
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_asks_for_a_stop_and_a_hang_up_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
+    with Stop() as stop:
+        assert not stop()
+        os.kill(os.getpid(), number)
+        assert stop()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with Stop():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -42,6 +42,8 @@ def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "
 def _quadratic(data: Mapping[str, Any]) -> Task:
     n = data["clients"]
     if data["centers"] is None:
+        whole = n * data["dimension"]
+        require(whole <= 10**9, f"data.clients · data.dimension must be at most 1e9 numbers, got {whole:.0e}")
         size = {"seed": data["seed"], "spread": data["spread"], "noise": data["noise"]}
         return Quadratic.random(n, data["dimension"], **size)
     for key in ("centers", "curvature"):

@@ -36,6 +36,7 @@ from fedstale.lab.cadence import LAST, cadence, evaluation_task
 from fedstale.lab.concerns import Concerns
 from fedstale.lab.plan import Planned
 from fedstale.lab.runs import status
+from fedstale.lab.runs.checks import FILE as CHECKSUMS
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
 from fedstale.lab.runs.store import fingerprint, write_json, write_tree
@@ -77,6 +78,7 @@ class Recorder:
         if saved is None:
             p.folder.clear()
             saved, where = self._begun(resume, where)
+        (p.folder.path / CHECKSUMS).unlink(missing_ok=True)  # of a run that was killed before its result
         write_json(p.folder.path / "config.json", p.config)
         write_json(p.folder.path / "environment.json", where)
         if (names := names_of(self.task)) and self.task.n <= LISTED:

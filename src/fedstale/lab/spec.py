@@ -94,10 +94,10 @@ def algorithm(
     return Algorithm(label, strategy, **built, local=training)
 
 
-def settings_of(spec: Spec, where: str) -> list[str]:
-    """The settings of the strategy that an entry names."""
+def settings_of(spec: Spec, where: str) -> dict[str, Any]:
+    """The settings of the strategy that an entry names, with their defaults."""
     rule = registry.STRATEGIES.find(_recipe(as_table(spec, where), f"{where}.kind").kind, f"{where}.kind")
-    return [f.name for f in dataclasses.fields(rule) if f.init]
+    return {f.name: f.default for f in dataclasses.fields(rule) if f.init}
 
 
 def _local(local: Table, own: Table, where: str) -> Local:
