@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedstale.clock import Clock
 from fedstale.core import Participation, known, require
-from fedstale.lab.build import division, make_participation
+from fedstale.data.files import roots
+from fedstale.lab.build import division, located_clock, make_participation
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import grouped
 from fedstale.lab.schema import Experiment
-from fedstale.lab.spec import Algorithm, Spec, describe
+from fedstale.lab.spec import Algorithm, Spec, describe, described_clock, make_clock
 from fedstale.lab.spec import algorithm as resolve
 from fedstale.registry import PARTICIPATION, sources
 from fedstale.rng import stream
@@ -31,6 +33,7 @@ class Planned(NamedTuple):
     config: dict[str, Any]
     folder: store.RunFolder
     warmup: "Planned | None" = None  # the run whose end is this one's start
+    clock: Clock | None = None
 
 
 def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
@@ -55,7 +58,8 @@ def plan(experiment: Experiment, folder: Path) -> list[Planned]:
     participation = make_participation(experiment.participation, experiment.data)
     algorithms = [algorithm(spec, experiment, f"algorithms.{k}") for k, spec in enumerate(experiment.algorithms)]
     model = experiment.model.model_dump() if experiment.data["dataset"] != "quadratic" else None
-    return plan_parts(experiment, participation, algorithms, {"model": model}, folder)
+    clock = make_clock(located_clock(experiment.clock, roots()))
+    return plan_parts(experiment, participation, algorithms, {"model": model}, folder, clock=clock)
 
 
 def plan_parts(
@@ -65,6 +69,7 @@ def plan_parts(
     more: dict[str, Any],
     folder: Path,
     own: Mapping[str, dict[str, str]] = {},
+    clock: Clock | None = None,
 ) -> list[Planned]:
     """The runs of parts that are made already; `more` belongs to the configuration of each.
 
@@ -85,9 +90,9 @@ def plan_parts(
         before = {"warmup": warmup.folder.path.name} if warmup else {}
         for chosen in algorithms:
             code = {"algorithm_sources": own[chosen.label]} if own.get(chosen.label) else {}
-            config = _keyed(shared | chosen.described() | {"seed": seed} | before | code)
+            config = _keyed(shared | described_clock(clock) | chosen.described() | {"seed": seed} | before | code)
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
-            planned.append(Planned(chosen, participation, seed, config, run, warmup))
+            planned.append(Planned(chosen, participation, seed, config, run, warmup, clock))
     return planned
 
 

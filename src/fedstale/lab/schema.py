@@ -16,8 +16,8 @@ from pydantic import (
 )  # fmt: skip
 
 from fedstale.core import BadInput, Local, known, require, shown
-from fedstale.lab.build import located
-from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_defence, make_liars, override
+from fedstale.lab.build import located, located_clock
+from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_clock, make_defence, make_liars, override
 from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
 
 S = TypeVar("S", bound="Section")
@@ -174,6 +174,7 @@ class Experiment(Section):
     channel: Spec = "lossless"  # which messages get through
     server: Spec = "sgd"  # what is done with a step
     defence: bool | Table = False  # true, or a table of settings: updates are judged before they count
+    clock: Table | None = None  # how long clients take and when the server steps; rounds have no time if left out
     liars: Table | None = None  # clients that send a multiple of their update, to try a defence
     algorithms: Annotated[list[Spec], Field(min_length=1)]  # recipes, with settings beside kind
     grid: Table = {}  # key of the file → list of values: every combination is an experiment of its own
@@ -194,6 +195,8 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
         override(raw, change)
     if "participation" in raw:
         raw["participation"] = located(raw["participation"], path.parent)
+    if "clock" in raw:
+        raw["clock"] = located_clock(raw["clock"], [path.parent])
     return raw
 
 
@@ -225,6 +228,7 @@ def check(raw: Table) -> Experiment:
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     make_defence(experiment.defence)
     make_liars(experiment.liars)
+    make_clock(experiment.clock)
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     return experiment.model_copy(update={"data": validated(kind, data, "data").model_dump()})

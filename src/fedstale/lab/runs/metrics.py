@@ -75,10 +75,11 @@ METRICS = (
 )
 ROUND_KEYS = (  # of a line, not evaluated
     "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
-    "heard", "not_selected", "lost", "excluded", "beta", "weights",
+    "heard", "not_selected", "lost", "excluded", "beta", "weights", "bytes_up", "bytes_down", "seconds", "ages",
+    "lost_work", "idle",
 )  # fmt: skip
 RESULT_KEYS = ("rounds", "refused", "stopped", "evaluated_clients", "fingerprint", "seconds",
-               "rounds_per_second")  # of a result  # fmt: skip
+               "rounds_per_second", "bytes_up", "bytes_down", "clock")  # of a result  # fmt: skip
 
 
 def metric(name: str) -> Metric:
