@@ -175,6 +175,17 @@ def located(spec: Any, folder: Path) -> Any:
     return {**spec, **found}
 
 
+def located_clock(spec: Any, folders: Sequence[Path]) -> Any:
+    """A clock whose table of devices and whose timeline are also looked for in these folders."""
+    if not isinstance(spec, Mapping):
+        return spec
+    latency = spec.get("latency")
+    found: Table = {"replay": found_in(spec["replay"], folders)} if isinstance(spec.get("replay"), str) else {}
+    if isinstance(latency, Mapping) and isinstance(latency.get("table"), str):
+        found["latency"] = {**latency, "table": found_in(latency["table"], folders)}
+    return {**spec, **found}
+
+
 def found_in(name: str, folders: Sequence[Path]) -> str:
     """A file where its name says, or in one of the folders."""
     places = [Path(name), *(folder / name for folder in folders)]

@@ -248,7 +248,17 @@ def _run(p: Planned, engine: Engine) -> Run:
     strategy = Tracer(strategy) if engine.task.n <= TRACED and traceable(strategy) else strategy
     against = make_defence(p.config.get("defence", False)), make_liars(p.config.get("liars"))
     return Run(
-        engine, strategy, p.participation, rounds, p.seed, a.server, a.estimator, a.channel, a.local, *against
+        engine,
+        strategy,
+        p.participation,
+        rounds,
+        p.seed,
+        a.server,
+        a.estimator,
+        a.channel,
+        a.local,
+        *against,
+        p.clock,
     )
 
 

@@ -174,7 +174,11 @@ class Recorder:
             "train_loss": float(a @ s.losses / a.sum()) if a.sum() > 0 else None,
             "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
             "staleness": [float(q) for q in stale],
+            "bytes_up": s.bytes_up,
+            "bytes_down": s.bytes_down,
         }
+        if s.seconds is not None:
+            line |= {"seconds": round(s.seconds, 3), "lost_work": s.lost, "idle": round(s.idle or 0.0, 4)}
         state = s.checkpoint.state
         while isinstance(state, HasInner):
             state = state.inner
@@ -182,6 +186,8 @@ class Recorder:
             line["beta"] = state.beta
         if self.task.n <= LISTED:
             line["heard"] = s.clients.tolist()
+            if s.ages is not None:
+                line["ages"] = s.ages.tolist()
             if len(s.chosen) < len(s.available):
                 line["not_selected"] = np.setdiff1d(s.available, s.chosen).tolist()
             if len(s.clients) < len(s.chosen):
@@ -230,6 +236,9 @@ class Recorder:
             **({"stopped": self.stopping.why} if self.stopping.why else {}),
             "fingerprint": fingerprint(checkpoint.params),
             **({"evaluated_clients": self.cadence.clients} if self.cadence.clients else {}),
+            "bytes_up": sum(line.get("bytes_up", 0) for line in lines),
+            "bytes_down": sum(line.get("bytes_down", 0) for line in lines),
+            **self._clock(lines),
             "seconds": round(seconds, 3),
             "rounds_per_second": round((checkpoint.t - self.start.t) / max(seconds, 1e-9), 2),
         }
@@ -240,6 +249,14 @@ class Recorder:
         if not self.keep:
             self.folder.drop_checkpoint()
         return result
+
+    def _clock(self, lines: list[dict[str, Any]]) -> dict[str, Any]:
+        """Of a run with a clock: when it ended, the work in vain, and who was never heard."""
+        if self.run.clock is None:
+            return {}
+        found = {"seconds": lines[-1]["seconds"], "lost_work": sum(line["lost_work"] for line in lines)}
+        idle = float(np.mean([line["idle"] for line in lines]))
+        return {"clock": found | {"idle": round(idle, 4), "never_heard": int((self.tally.last == 0).sum())}}
 
     def close(self) -> None:
         """Close the file of metrics."""

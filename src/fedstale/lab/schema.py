@@ -17,8 +17,8 @@ from pydantic import (
 
 from fedstale.core import BadInput, Local, arguments_checked, known, require, shown
 from fedstale.core.own_modules import import_from
-from fedstale.lab.build import counted, found_in, located
-from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_defence, make_liars, override
+from fedstale.lab.build import counted, found_in, located, located_clock
+from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_clock, make_defence, make_liars, override
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
 S = TypeVar("S", bound="Section")
@@ -200,6 +200,7 @@ class Experiment(Section):
     channel: Spec = "lossless"  # which messages get through
     server: Spec = "sgd"  # what is done with a step
     defence: bool | Table = False  # true, or a table of settings: updates are judged before they count
+    clock: Table | None = None  # how long clients take and when the server steps; rounds have no time if left out
     liars: Table | None = None  # clients that send a multiple of their update, to try a defence
     algorithms: Annotated[list[Spec], Field(min_length=1)]  # recipes, with settings beside kind
     grid: Table = {}  # key of the file → list of values: every combination is an experiment of its own
@@ -223,6 +224,8 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
         raw["participation"] = located(raw["participation"], path.parent)
     if isinstance(data := raw.get("data"), dict) and isinstance(data.get("csv"), str):
         data["csv"] = found_in(data["csv"], [path.parent])
+    if "clock" in raw:
+        raw["clock"] = located_clock(raw["clock"], [path.parent])
     return raw
 
 
@@ -255,6 +258,7 @@ def check(raw: Table) -> Experiment:
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     make_defence(experiment.defence)
     make_liars(experiment.liars)
+    make_clock(experiment.clock)
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     checked = validated(kind, data, "data").model_dump()

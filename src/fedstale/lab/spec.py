@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale import core, registry
+from fedstale.clock import Clock, Latency, Pace
 from fedstale.core import BadInput, Local, check_types, known, require, shown
 from fedstale.core.hints import alternatives, opened
 from fedstale.core.local import OURS
@@ -23,7 +24,7 @@ Spec = str | Table  # a part: its name, or a table with `kind` and the part's se
 NESTED: Mapping[Any, registry.Names] = {
     core.Strategy: registry.STRATEGIES, core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS,
     Coding: registry.MEMORIES, core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS,
-    Profile: registry.PROFILES,
+    Profile: registry.PROFILES, Pace: registry.PACES, Latency: registry.LATENCIES,
 }  # by type hint  # fmt: skip
 LOCAL_ALWAYS = ("lr", "steps", "batch", "decay", "prox")  # in every run's key
 AMOUNTS = {"steps", "epochs", "work"}  # one of them says how much a client trains
@@ -184,6 +185,21 @@ def make_liars(given: Table | None) -> Liars | None:
     """The liars that a table with their settings describes."""
     made: Liars | None = None if given is None else make(Liars, given, "liars")
     return made
+
+
+def make_clock(given: Table | None) -> Clock | None:
+    """The clock that a table with its settings describes."""
+    made: Clock | None = None if given is None else make(Clock, given, "clock")
+    return made
+
+
+def described_clock(clock: Clock | None) -> Table:
+    """The clock as a part of a run's configuration; nothing without one."""
+    return (
+        {}
+        if clock is None
+        else {"clock": {f.name: _plain(getattr(clock, f.name)) for f in dataclasses.fields(clock)}}
+    )
 
 
 def settings_in(part: Any) -> Table:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedstale.clock import Clock
 from fedstale.core import (
     Channel,
     Engine,
@@ -28,6 +29,7 @@ from fedstale.core.names import matched, names_of
 from fedstale.defence import Defence, Liars
 from fedstale.rng import stream
 from fedstale.simulate.run import Run
+from fedstale.simulate.timing import arrival_shares, check_clock
 
 
 def checked(run: Run) -> Run:
@@ -44,12 +46,17 @@ def checked(run: Run) -> Run:
         not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
-    marginals, explicit = process.probs(n) * arrival, isinstance(estimator, WithTruth) and not estimator.needs_truth
+    check_clock(run._replace(strategy=rule))
+    explicit = isinstance(estimator, WithTruth) and not estimator.needs_truth
+    timed = isinstance(estimator, WithTruth) and run.clock is not None and not explicit  # p_i are its shares
+    marginals = (arrival_shares(run._replace(strategy=rule)) if timed else process.probs(n)) * arrival
     if isinstance(estimator, WithTruth):
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
     _check_attack(run)
-    if hooks_of(rule).inverse_weighting:  # a client that never comes needs no p_i if all p_i are given
+    if (
+        hooks_of(rule).inverse_weighting and run.clock is None
+    ):  # a client that never comes needs no p_i if all p_i are given
         zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
         _refuse_zero(rule, zero)
     return run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
@@ -90,6 +97,7 @@ KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an exa
     "local": (Local, "Local(lr=0.05)"),
     "defence": (Defence, "Defence()"),
     "liars": (Liars, "Liars((0, 1))"),
+    "clock": (Clock, "Clock(Buffer(10, 40), round_seconds=600.0)"),
 }
 
 
@@ -106,6 +114,8 @@ def _check_kinds(run: Run) -> None:
     """Refuse parts that are of another kind, and numbers that are none."""
     for name in ("engine", "strategy", "participation", "server", "estimator", "channel"):
         require_kind(name, getattr(run, name))
+    if run.clock is not None:
+        require_kind("clock", run.clock)
     task = run.engine.task
     require(
         isinstance(task, Task), f"the engine's task must be a task such as Quadratic([[1.0]]), got {_named(task)}"
