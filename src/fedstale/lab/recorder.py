@@ -91,7 +91,7 @@ class Recorder:
             self.start = self.start._replace(params=before.params(), buffers=before.buffers())
             if self.start.clients is not None and (kept := before.client_states()):
                 self.start = self.start._replace(clients=kept)
-        self.concerns = Concerns(run.engine, run.strategy, self.task.n)
+        self.concerns = Concerns(run)
         self.stopping = Stopping(p.config)
         if self.stopping.asked:
             for line in p.folder.metrics()[: self.start.t]:
