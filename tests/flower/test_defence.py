@@ -28,10 +28,10 @@ def lying(there, factor):
 @pytest.mark.parametrize("factor", [0.0, -1.0, -15.0, 1e4])
 @pytest.mark.parametrize("rule", ["fedavg", "fedstale", "auto"])
 def test_a_liar_is_refused_as_in_a_simulation(rule, factor):
-    there, strategy = table(20, 0.7), FedStale(rule, fraction_evaluate=0.0)
-    found = strategy.start(Direct(N, lying(there, factor)), start(), num_rounds=20).arrays["w"].numpy()
+    there, strategy = table(25, 0.7), FedStale(rule, fraction_evaluate=0.0)
+    found = strategy.start(Direct(N, lying(there, factor)), start(), num_rounds=25).arrays["w"].numpy()
     *_, last = fs.simulate(
-        Serial(TASK, LOCAL), strategy.rules.strategy, fs.Trace(there), rounds=20, estimator=fs.Intervals(),
+        Serial(TASK, LOCAL), strategy.rules.strategy, fs.Trace(there), rounds=25, estimator=fs.Intervals(),
         defence=fs.Defence(), liars=fs.Liars((0,), factor),
     )  # fmt: skip
     np.testing.assert_allclose(found, last.params, atol=1e-4)
