@@ -10,6 +10,7 @@ from fedstale.lab import sweep
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import query
+from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.store import open_store, write_json
 from fedstale.lab.schema import check
 from fedstale.view.terminal import sweeps
@@ -103,7 +104,7 @@ def test_a_metric_that_stored_runs_do_not_have_is_refused_too(tmp_path: Path) ->
     for p in cell.runs:
         p.folder.path.mkdir()
         write_json(p.folder.path / "config.json", p.config)
-        write_json(p.folder.path / "result.json", {"objective": {"last10": 1.0}, "rounds": 3})
+        write_json(p.folder.path / "result.json", {"objective": dict.fromkeys(WINDOWS, 1.0), "rounds": 3})
     with pytest.raises(BadInput, match=r"tune_by 'auc' is unknown; known: objective$"):
         sweep.scores(cell)
 

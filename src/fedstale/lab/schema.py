@@ -1,5 +1,6 @@
 """The sections of an experiment: every key is checked, and an unknown one is answered with the nearest known."""
 
+import errno
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -233,10 +234,12 @@ def load(path: Path, what: str) -> Table:
     """The table in a TOML file, which may name parts of modules that lie beside it."""
     try:
         raw = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise BadInput(f"there is no {what} file {path}") from None
     except IsADirectoryError:
         raise BadInput(f"{path} is a folder; a file in TOML describes the {what}") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+            raise
+        raise BadInput(f"there is no {what} file {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not a TOML file: {error}") from None
     import_from(path.parent)
