@@ -3,6 +3,7 @@
 # make test-flower-newest                                        the same with the newest Flower that is supported
 # make test-browser, test-wheel, test-trackers, test-examples    in .venv: the pages in Chromium; the built package; trackers;
 #                                                                examples that need other packages
+# make test-pythons                                              without torch, in .venv-3.12 and so on: other Pythons
 # make test-all                                                  every test there is
 PYTHON ?= python3
 VENV := .venv
@@ -18,7 +19,7 @@ LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
 INSTALL = pip install --quiet --constraint constraints.txt --editable
 
 .PHONY: setup demo test check format bench docs federation test-flower test-flower-newest test-ray test-browser test-trackers test-wheel \
-        test-examples test-others test-all chromium clean
+        test-examples test-pythons test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
 
@@ -112,9 +113,12 @@ $(VENV)/.examples-$(LOCK): $(VENV)/.ready-$(LOCK)
 test-examples: $(VENV)/.examples-$(LOCK)
 	$(BIN)/pytest tests/test_examples.py tests/data/test_hugging_face.py -rs $(TESTS)
 
-test-others: test-wheel test-examples docs test-browser test-trackers test-ray test-flower
+test-pythons:
+	.ci/pythons $(TESTS)
+
+test-others: test-pythons test-wheel test-examples docs test-browser test-trackers test-ray test-flower
 
 test-all: test test-others
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(NEWEST) $(RAY) runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) $(NEWEST) $(RAY) .venv-3.* runs build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -41,6 +41,8 @@ from fedstale.tasks.quadratic import Quadratic
 
 TASK = Quadratic.random(5, 3, seed=1, noise=0.1)
 ENGINE = Serial(TASK, Local(0.05, steps=2, decay=0.01))
+TASKLESS = Serial(TASK, ENGINE.local)
+object.__setattr__(TASKLESS, "task", object())
 
 
 @part
@@ -480,7 +482,7 @@ def test_rounds_are_checked(rounds: int) -> None:
         ({"participation": Bernoulli}, r"participation must be an object such as Bernoulli\(0.5\), got the class"),
         ({"strategy": FedAvg}, r"strategy must be an object such as FedAvg\(\), got the class FedAvg"),
         ({"engine": TASK}, r"engine must be an object such as Serial\(task, Local\(lr=0.05\)\), got a Quadratic"),
-        ({"engine": Serial(object(), ENGINE.local)}, "the engine's task must be a task such as .*, got a object"),
+        ({"engine": TASKLESS}, "the engine's task must be a task such as .*, got a object"),
         ({"estimator": Known}, r"estimator must be an object such as Known\(\), got the class Known"),
         ({"channel": 0.5}, r"channel must be an object such as Lossless\(\), got 0.5"),
         ({"seed": 1.5}, "seed must be a whole number of at least 0, got 1.5"),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, Mask, normalised, part, require
+from fedstale.core import Floats, Mask, arguments_checked, normalised, part, require
 
 
 class Spread(NamedTuple):
@@ -22,6 +22,7 @@ class Spread(NamedTuple):
     p_min: float
 
 
+@arguments_checked
 def spread(p: npt.ArrayLike) -> Spread:
     """How unequal these participation probabilities are."""
     q = _probabilities(p)
@@ -61,6 +62,7 @@ class Bound(NamedTuple):
         return sum(self)
 
 
+@arguments_checked
 def bound(
     problem: Problem,
     p: npt.ArrayLike,
@@ -91,6 +93,7 @@ def bound(
     )
 
 
+@arguments_checked
 def best_beta(problem: Problem, p: npt.ArrayLike) -> float:
     """β* of eq. (14) of [S], where the bound of a long run is least: a_1 = 2 (1 + 2 drift) and a_2 = 16.
 
@@ -110,6 +113,7 @@ class Limits(NamedTuple):
     product: float  # η_s η_c K, which the proof needs, (121) and (122), and the statement leaves out
 
 
+@arguments_checked
 def limits(p: npt.ArrayLike, beta: float, *, smoothness: float, steps: int) -> Limits:
     """η_c ≤ 1 / (8 L K) and η_s ≤ min{n p_var / (12 (1 - β)²), p_var p_min / (3 β² p_avg)}.
 
@@ -123,12 +127,14 @@ def limits(p: npt.ArrayLike, beta: float, *, smoothness: float, steps: int) -> L
     return Limits(1 / (8 * smoothness * steps), min(fresh, stale), product)
 
 
+@arguments_checked
 def lower_bound(p_min: float, rounds: float, *, smoothness: float = 1.0, excess: float = 1.0) -> float:
     """Theorem 4 of [S], constants of eq. (157): some objective keeps min_t E‖∇F(w_t)‖² above this."""
     x = p_min * rounds
     return 3 * smoothness * excess / ((x + 2) * (4 * x + 9) ** 2)
 
 
+@arguments_checked
 def least_rounds(p_min: float, target: float, *, smoothness: float = 1.0, excess: float = 1.0) -> float:
     """The rounds after which `lower_bound` is down to `target`: a constant over p_min, so Ω(1 / p_min)."""
     require(target > 0, f"target must be above 0, got {target}")
@@ -138,11 +144,13 @@ def least_rounds(p_min: float, target: float, *, smoothness: float = 1.0, excess
     return _over(max(0.0, float(real.max(initial=0.0))), p_min)
 
 
+@arguments_checked
 def total_variation(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     """½ Σ |a_i - b_i| of two distributions, Theorem 2.3.4 of [T]."""
     return 0.5 * float(np.abs(np.subtract(a, b, dtype=np.float64)).sum())
 
 
+@arguments_checked
 def chi_square(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     """Σ (a_i - b_i)² / b_i, Theorem 2.3.2 of [T]; inf if b leaves out a client of a."""
     pairs = zip(np.asarray(a, np.float64).tolist(), np.asarray(b, np.float64).tolist(), strict=True)
@@ -156,6 +164,7 @@ class BiasBound(NamedTuple):
     by_variation: float  # 4 κ² TV(a, b)² Γ', eq. (2.20)
 
 
+@arguments_checked
 def bias_bound(a: npt.ArrayLike, b: npt.ArrayLike, *, condition: float, gap: float, gap_b: float) -> BiasBound:
     """Theorems 2.3.2 and 2.3.4 of [T], for strongly convex F_i with condition number κ = L / μ.
 
@@ -165,6 +174,7 @@ def bias_bound(a: npt.ArrayLike, b: npt.ArrayLike, *, condition: float, gap: flo
     return BiasBound(κ2 * chi_square(a, b) * gap, 4 * κ2 * total_variation(a, b) ** 2 * gap_b)
 
 
+@arguments_checked
 def biased_weights(p: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Floats:
     """b_i = a_i p_i / Σ a_j p_j, eq. (2.4) of [T] and (4) of [S]: what the average of who comes minimises.
 
@@ -176,6 +186,7 @@ def biased_weights(p: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Fl
     return np.asarray(b / b.sum())
 
 
+@arguments_checked
 def plain_weights(matrix: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Floats:
     """(n,) mean of a_i 1{i here} / Σ_here a_j over the rounds with anybody there: how FedAvg weighs clients."""
     here = _matrix(matrix)
@@ -185,6 +196,7 @@ def plain_weights(matrix: npt.ArrayLike, weights: npt.ArrayLike | None = None) -
     return np.asarray((q / q.sum(axis=1, keepdims=True)).mean(axis=0))
 
 
+@arguments_checked
 def delta2(matrix: npt.ArrayLike, period: int, *, divergence: float = 1.0) -> float:
     """δ̃²(P) of [A], as eq. (15) bounds it: the most, over windows of P rounds, of n Σ_i (q̄_i - μ)² d².
 
@@ -225,6 +237,7 @@ class Summary(NamedTuple):
     least_rounds: float  # 1 / p_min: no rule can use everybody in fewer, on average
 
 
+@arguments_checked
 def summary(matrix: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Summary:
     """Of a 0/1 matrix, rounds × clients; `weights` are the a_i, uniform if left out."""
     here = _matrix(matrix)

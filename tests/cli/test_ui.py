@@ -1,5 +1,7 @@
 """`fedstale ui`: which folders it shows and which it refuses."""
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from fedstale.cli.ui import store_of
 from fedstale.core import BadInput
 from fedstale.lab.runs.store import MARKER, open_store
+from tests.cli.commands import COMMAND
 
 
 def test_a_store_the_output_of_a_figure_or_what_becomes_one_is_shown(tmp_path: Path) -> None:
@@ -22,3 +25,14 @@ def test_another_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "letter.txt"):
         with pytest.raises(BadInput, match=f"is not a fedstale store: it has no {MARKER}"):
             store_of(place)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_page_with_the_code_of_an_interrupt(number: signal.Signals, tmp_path: Path) -> None:
+    words = [*COMMAND, "ui", str(tmp_path / "runs"), "--port", "0"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline().startswith("http://127.0.0.1:")
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 130

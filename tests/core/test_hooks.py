@@ -9,6 +9,7 @@ import pytest
 import fedstale as fs
 from fedstale import strategies
 from fedstale.core import BadInput, Checkpoint, forgotten, hooks, layers
+from fedstale.lab.spec import algorithm
 from fedstale.lab.tracer import Tracer
 
 ENGINE = fs.Serial(fs.Quadratic.random(n=6, d=4, noise=0.1), fs.Local(lr=0.02, steps=3))
@@ -89,6 +90,14 @@ def test_a_wrapper_that_forgets_a_hook_is_refused_by_name(strategy: fs.Strategy)
         fs.play(fs.Run(ENGINE, Same(Forgetful(strategy)), fs.TwoGroups(0.5), 3))
     with pytest.raises(AssertionError, match=said):
         fs.testing.check_strategy(Forgetful(strategy))
+
+
+def test_a_wrapper_in_a_file_that_forgets_a_hook_is_refused_with_the_file() -> None:
+    entry = {"kind": f"{__name__}:Forgetful", "strategy": "scaffold"}
+    with pytest.raises(BadInput, match=r"^Forgetful must pass on every hook of Scaffold inside it"):
+        algorithm(entry, "algorithms.0", local={"lr": 0.1}, estimator="known")
+    made = algorithm({**entry, "kind": f"{__name__}:Same"}, "algorithms.0", local={"lr": 0.1}, estimator="known")
+    assert made.strategy == Same(fs.Scaffold())
 
 
 def test_a_plain_class_that_forgets_is_refused_and_one_around_a_plain_rule_is_not() -> None:

@@ -9,6 +9,7 @@ import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.defence import Defence
 from fedstale.defence.judge import SKETCH, sketch
+from fedstale.engines import Serial
 from fedstale.simulate import screen
 
 N, D = 10, 20
@@ -60,6 +61,17 @@ def test_without_liars_it_changes_nothing_here():
         plain, defended = runs(None, None, strategy), runs(None, Defence(influence=30.0), strategy)
         assert all(len(s.refused) == 0 for s in defended)
         assert np.linalg.norm(plain[-1].params - defended[-1].params) < 0.2
+
+
+@pytest.mark.parametrize("d", [4, 15, 60])
+def test_without_liars_noisy_clients_of_a_small_model_are_not_refused(d):
+    """Of so few numbers, cosines are large by chance."""
+    task = fs.Quadratic.random(10, d, seed=11, noise=1.0)
+    run = fs.simulate(
+        Serial(task, fs.Local(lr=0.05, steps=3)), fs.recipe("auto").strategy, fs.Bernoulli([1.0] * 5 + [0.3] * 5),
+        rounds=60, estimator=fs.Intervals(), defence=fs.Defence(), seed=11,
+    )  # fmt: skip
+    assert sum(len(s.refused) for s in run) == 0
 
 
 def test_the_direction_is_not_judged_where_clients_do_not_go_down_their_own_loss():
@@ -140,8 +152,8 @@ def test_what_a_refused_client_left_in_the_memory_is_forgotten():
     assert r.refused == {}
     _, state = strategy.aggregate(now.state, r)
     loud = r._replace(t=2, updates=r.updates * np.array([[1], [1], [1], [100]], np.float32))
-    now, kept = screen(rules, now._replace(state=state), loud)
-    assert [*kept.refused] == [3]
+    now, kept = screen(rules, now._replace(state=state), loud._replace(refused={8: "it is not finite"}))
+    assert [*kept.refused] == [8, 3]
     assert kept.clients.tolist() == [0, 1, 2]
     assert kept.buffers.tolist() == np.eye(4)[:3].tolist()
     assert now.state.rows.tolist() == [[1, 1]] * 3 + [[0, 0]]

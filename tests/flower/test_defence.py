@@ -28,17 +28,17 @@ def lying(there, factor):
 @pytest.mark.parametrize("factor", [0.0, -1.0, -15.0, 1e4])
 @pytest.mark.parametrize("rule", ["fedavg", "fedstale", "auto"])
 def test_a_liar_is_refused_as_in_a_simulation(rule, factor):
-    there, strategy = table(20, 0.7), FedStale(rule, fraction_evaluate=0.0)
-    found = strategy.start(Direct(N, lying(there, factor)), start(), num_rounds=20).arrays["w"].numpy()
+    there, strategy = table(25, 0.7), FedStale(rule, fraction_evaluate=0.0)
+    found = strategy.start(Direct(N, lying(there, factor)), start(), num_rounds=25).arrays["w"].numpy()
     *_, last = fs.simulate(
-        Serial(TASK, LOCAL), strategy.rules.strategy, fs.Trace(there), rounds=20, estimator=fs.Intervals(),
+        Serial(TASK, LOCAL), strategy.rules.strategy, fs.Trace(there), rounds=25, estimator=fs.Intervals(),
         defence=fs.Defence(), liars=fs.Liars((0,), factor),
     )  # fmt: skip
     np.testing.assert_allclose(found, last.params, atol=1e-4)
     assert last.checkpoint.defence.doubt[0] > 0.4 or factor >= 0
 
 
-def one_round(lie, metrics, defence=fs.Defence()):
+def one_round(lie, metrics, defence=fs.Defence(), rule="fedavg"):
     """The strategy after a round in which client 3 answers with this update and these metrics."""
 
     def answer(message, context):
@@ -48,7 +48,7 @@ def one_round(lie, metrics, defence=fs.Defence()):
         arrays = {"w": w + np.float32(update), "bn.running_mean": np.full(1, 9.0 if mine else 1.0)}
         return reply(message, arrays, told)
 
-    strategy = FedStale("fedavg", defence=defence)
+    strategy = FedStale(rule, defence=defence)
     arrays = ArrayRecord({"w": Array(np.zeros(2, np.float32)), "bn.running_mean": Array(np.zeros(1))})
     grid = Direct(6, answer)
     sent = strategy.configure_train(1, arrays, ConfigRecord(), grid)
@@ -88,3 +88,8 @@ def test_the_defence_is_in_the_state():
         FedStale("fedstale", defence=None).load_state_dict(half.state_dict())
     with pytest.raises(BadInput, match=r"defence must be an object such as Defence\(\), got True"):
         FedStale("auto", defence=True)
+
+
+def test_what_a_refused_client_says_of_its_weight_does_not_move_the_step():
+    modest, bold = (one_round(1e5, {"num-examples": told}, rule="unbiased")[1]["w"].numpy() for told in (2, 50))
+    np.testing.assert_array_equal(modest, bold)

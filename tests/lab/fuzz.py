@@ -1,7 +1,8 @@
 """Hostile settings by the thousand: `python -m tests.lab.fuzz --cases 5000 --seed 7`.
 
 Every case puts hostile values into some keys of an experiment, into the settings of a part that the registry
-lists, or into an override. What must hold: the result is a valid object, or BadInput with a sentence of one line.
+lists, into the arguments of a public function, or into an override. What must hold: the result is a valid object,
+or BadInput with a sentence of one line.
 Without --seed a fresh one is drawn and printed, so that a failure can be repeated.
 """
 
@@ -9,6 +10,7 @@ import argparse
 import copy
 import dataclasses
 import datetime
+import inspect
 import math
 import random
 import secrets
@@ -20,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fedstale as fs
 from fedstale.core import BadInput, Local
 from fedstale.lab import schema
 from fedstale.lab.plan import plan
@@ -173,7 +176,32 @@ def an_override(draw: Draw) -> Callable[[], Any]:
     return run
 
 
-KINDS = [an_experiment, an_experiment, a_part, a_part, a_constructor, an_override]
+THEORY = [
+    f
+    for name, f in vars(fs.theory).items()
+    if inspect.isfunction(f) and name[0] != "_" and f.__module__ == fs.theory.__name__
+]
+FUNCTIONS: list[Callable[..., Any]] = [
+    *THEORY,
+    fs.runs,
+    fs.metrics,
+    fs.read_experiment,
+    fs.Quadratic,
+    fs.Quadratic.random,
+]
+
+
+def a_function(draw: Draw) -> Callable[[], Any]:
+    """A call of a public function: some arguments are hostile, some are left out."""
+    function = draw.choice(FUNCTIONS)
+    settings = {}
+    for name, given in inspect.signature(function).parameters.items():
+        if (given.default is inspect.Parameter.empty and draw.random() < 0.95) or draw.random() < 0.4:
+            settings[name] = draw.hostile() if draw.random() < 0.5 else draw.sensible(given.annotation)
+    return lambda: repr(function(**settings))
+
+
+KINDS = [an_experiment, an_experiment, a_part, a_part, a_constructor, an_override, a_function, a_function]
 
 
 def cases(seed: int, count: int) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -70,17 +70,21 @@ def test_a_p_that_contradicts_who_was_heard(tmp_path: Path) -> None:
     run = played(tmp_path, algorithms=["unbiased"], estimator=told, **rest)
     visits = sum(3 in line["heard"] for line in run.metrics()[:39])
     assert said(run)["p"] == f"client 3 was heard in {visits} of 39 rounds, but its p is taken to be 0.9"
-    never = rest | {"participation": {"kind": "bernoulli", "p": [0.9, 0.9, 0.9, 1e-9]}}
-    learnt = played(tmp_path, algorithms=["unbiased"], estimator="intervals", **never)
-    assert said(learnt) == {}, "before the first visit p̂ is 1, and nothing is divided by it"
+    learnt = {"kind": "intervals", "cutoff": 1000}  # p̂ is the mean interval between visits, and 1 before the first
+    assert said(played(tmp_path, algorithms=["unbiased"], estimator=learnt, **rest)) == {}, "nobody gave these p"
+    never = rest | {"participation": {"kind": "bernoulli", "p": [0.9, 0.9, 0.05, 1e-9]}}
+    assert said(played(tmp_path, algorithms=["unbiased"], estimator=told, **never)) == {}, (
+        "nothing is divided by it"
+    )
     assert said(played(tmp_path, algorithms=["fedavg"], estimator=told, **rest)) == {}, "FedAvg divides by nothing"
 
 
 @pytest.mark.parametrize("stop", [9, 10, 39])
 def test_a_run_that_was_resumed_says_the_same(stop: int, tmp_path: Path) -> None:
-    p = np.full(200, 0.02)
-    p[0] = 0.9
-    changes = {"algorithms": ["mifa", "unbiased"], "rounds": 45, "estimator": {"kind": "known", "p": p.tolist()}}
+    p, told = np.full((2, 200), 0.02)
+    p[0], told[0] = 0.1, 0.9
+    coins = {"kind": "bernoulli", "p": p.tolist()}
+    changes = {"rounds": 45, "estimator": {"kind": "known", "p": told.tolist()}, "participation": coins}
     for name in ("mifa", "unbiased"):
         one = changes | {"algorithms": [name]}
         whole, cut = played(tmp_path / "a", **one), played(tmp_path / "b", stop, **one)

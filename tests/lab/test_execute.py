@@ -1,5 +1,7 @@
 """Computing planned runs: what is reused, recomputed, resumed, refused, and what a finished run leaves."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import torch
 
 from fedstale.core import BadInput
 from fedstale.engines import auto
-from fedstale.lab.execute import Progress, execute
+from fedstale.lab.execute import Progress, Stop, execute
 from fedstale.lab.plan import Planned, plan
 from fedstale.lab.runs import status
 from fedstale.lab.runs.store import open_store
@@ -119,6 +121,25 @@ def test_a_finished_run_keeps_its_checkpoint_only_if_asked(
     assert reused(execute(experiment, planned)) == [True, True]
 
 
+def test_a_rule_inside_another_has_its_rows_its_estimator_and_its_metrics(tmp_path: Path) -> None:
+    """Also after an interruption: the fingerprint is that of a run which was never stopped."""
+    remembering = {"kind": "fedstale", "beta": 0.8, "memory": {"kind": "int8", "folder": "rows"}}
+    wrapped = {"kind": "extrapolated", "strategy": {"kind": "clipped", "bound": 0.1, "strategy": remembering}}
+    entries = [wrapped, {"kind": "clipped", "bound": 1e6, "strategy": "fedau"}, "fedau"]
+    entries += [{"kind": "extrapolated", "strategy": "auto"}]
+    experiment = check(RAW | {"algorithms": entries})
+    never, stopped = (plan(experiment, open_store(tmp_path / name)) for name in ("never", "stopped"))
+    list(execute(experiment, never, checkpoint_seconds=0.0, keep_checkpoints=True))
+    assert list((never[0].folder.path / "rows").rglob("memory-*.rows"))
+    results = [p.folder.result() for p in never]
+    assert results[1]["fingerprint"] == results[2]["fingerprint"] != results[0]["fingerprint"]
+    assert "own_objective" in [*never[0].folder.metrics()][-1]
+    assert [*never[3].folder.metrics()][-1]["beta"] != 0.5
+    interrupted(experiment, stopped, after=3)
+    list(execute(experiment, stopped, resume=True))
+    assert [p.folder.result()["fingerprint"] for p in stopped] == [result["fingerprint"] for result in results]
+
+
 @pytest.mark.parametrize("place", ["..", "rows/../../..", "/nowhere/rows"])
 def test_rows_outside_the_run_are_refused_before_any_work(place: str, tmp_path: Path) -> None:
     """The run could not find and remove them when it is computed again."""
@@ -209,3 +230,17 @@ def test_evaluations_take_no_more_threads_than_training(
     finally:
         torch.set_num_threads(before)
     assert used == threads
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_asks_for_a_stop_and_a_hang_up_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
+    with Stop() as stop:
+        assert not stop()
+        os.kill(os.getpid(), number)
+        assert stop()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with Stop():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.lab import schema
+from fedstale.lab.build import make_task
 from fedstale.lab.plan import by_label, digest, find, packaged, plan
 
 RAW: dict[str, Any] = {
@@ -55,3 +57,21 @@ def test_runs_are_grouped_by_label_and_an_overridden_experiment_has_another_dige
     }
     assert digest(planned) == digest(plan(schema.check(RAW), tmp_path / "elsewhere"))
     assert digest(planned) != digest(plan(schema.check(RAW | {"rounds": 4}), tmp_path))
+
+
+@pytest.mark.parametrize("key", ["clients", "dimension"])
+@pytest.mark.parametrize("number", [2**63, 2**64 + 1, 10**11])
+def test_numbers_that_no_memory_holds_are_refused_at_once(key: str, number: int) -> None:
+    for dataset in ("quadratic", "synthetic", "digits") if key == "clients" else ("quadratic",):
+        with pytest.raises(BadInput, match=rf"data\.{key} should be less than or equal to 10000000, got"):
+            schema.check(RAW | {"data": {"dataset": dataset, key: number}})
+    with pytest.raises(BadInput, match="must be at most 1e9 numbers"):
+        make_task(
+            schema.check(RAW | {"data": {"dataset": "quadratic", "clients": 10**7, "dimension": 10**7}}).data, {}
+        )
+    with pytest.raises(BadInput, match=r"model\.ridge should be less than or equal to 10000"):
+        schema.check(RAW | {"model": {"ridge": 1e39}})
+    with pytest.raises(BadInput, match="groups must be from 1 to 10000000, got"):
+        fs.Cyclic(groups=min(number, 2**63 - 1))
+    with pytest.raises(BadInput, match="clusters must be from 1 to 10000000, got"):
+        fs.ClusteredMarkov(clusters=10**11, availability=0.5, eigenvalue=0.5)

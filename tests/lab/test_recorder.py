@@ -12,7 +12,7 @@ import pytest
 import fedstale as fs
 from fedstale.core import Array, Local, Snapshot
 from fedstale.lab.plan import plan
-from fedstale.lab.recorder import Recorder
+from fedstale.lab.recorder import Recorder, summary
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import check
 from fedstale.lab.tracer import Tracer
@@ -95,3 +95,9 @@ def test_the_lines_of_a_checkpoint_are_on_the_disk_before_it(
         for s in snapshots()[:3]:
             r.record(s)
     assert lines == [1, 2, 3]
+
+
+def test_a_summary_has_the_last_round_the_mean_of_ten_and_the_best() -> None:
+    lines = [{"round": t, "objective": float(30 - t) if t < 25 else 20.0 + t} for t in range(1, 31)]
+    found = summary(lines)["objective"]
+    assert found == {"final": 50.0, "last10": np.mean([9, 8, 7, 6, 45, 46, 47, 48, 49, 50]), "best": 6.0}

@@ -91,3 +91,11 @@ def test_a_comparison_in_python_stops_early_too(tmp_path: Path) -> None:
         out=tmp_path / "runs", target=1, monitor="distance",
     )  # fmt: skip
     assert found.runs[0].result()["rounds"] < 40
+
+
+def test_a_negative_metric_is_told_with_its_sign() -> None:
+    for name, values in (("r2", (-0.5, -0.6, -0.7)), ("objective", (-0.7, -0.6, -0.5))):
+        stopping = Stopping({"patience": 2, "monitor": name})
+        for t, value in enumerate(values, 1):
+            stopping.see({"round": t, name: value})
+        assert stopping.why == f"{name} did not improve on {values[0]} of round 1 until round 3"

@@ -10,8 +10,10 @@ from fedstale.lab import sweep
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import query
+from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.store import open_store, write_json
 from fedstale.lab.schema import check
+from fedstale.view.terminal import sweeps
 
 RAW: dict[str, Any] = {
     "name": "try", "rounds": 4, "algorithms": ["fedavg", {"kind": "fedstale", "beta": 0.3}],
@@ -44,6 +46,18 @@ def test_what_is_tuned_applies_to_the_algorithms_that_have_it() -> None:
         {"lr": lr, "beta": beta, "server.lr": 0.5} for lr in (0.1, 0.2) for beta in (0, 1)
     ]  # fmt: skip
     assert {c.algorithm for c in cell.choices} == {"fedavg", "fedstale"}
+
+
+def test_what_an_algorithm_sets_itself_is_not_tuned_unless_its_entry_has_it() -> None:
+    rules = ["auto", "fedstale", {"kind": "auto", "beta": 0.5, "label": "fixed"}]
+    (cell,) = sweep.cells(RAW | {"algorithms": rules, "tune": {"beta": [0, 1]}})
+    assert [(c.algorithm, c.tuned) for c in cell.choices] == [
+        ("auto", {}), ("fedstale", {"beta": 0}), ("fedstale", {"beta": 1}), ("fixed", {"beta": 0}),
+        ("fixed", {"beta": 1}),
+    ]  # fmt: skip
+    assert sweeps.applied(cell.choices) == [
+        "beta is tuned for fedstale, fixed; auto has it from itself or not at all"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +104,7 @@ def test_a_metric_that_stored_runs_do_not_have_is_refused_too(tmp_path: Path) ->
     for p in cell.runs:
         p.folder.path.mkdir()
         write_json(p.folder.path / "config.json", p.config)
-        write_json(p.folder.path / "result.json", {"objective": {"last10": 1.0}, "rounds": 3})
+        write_json(p.folder.path / "result.json", {"objective": dict.fromkeys(WINDOWS, 1.0), "rounds": 3})
     with pytest.raises(BadInput, match=r"tune_by 'auc' is unknown; known: objective$"):
         sweep.scores(cell)
 

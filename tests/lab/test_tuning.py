@@ -22,8 +22,8 @@ def test_inside_the_list_the_next_rate_lies_towards_the_better_neighbour() -> No
 
 
 def test_the_next_rate_has_the_best_rate_of_the_server() -> None:
-    scores = at({0.01: 3.0, 0.1: 2.0, 1.0: 4.0}) | at({0.01: 1.0, 0.1: 1.5}, 4.0)
-    assert next_setting(scores, 10.0) == pytest.approx((0.001, 4.0)), "0.01 is the end of what the server had at 4"
+    scores = at({0.01: 3.0, 0.1: 2.0, 1.0: 4.0}) | at({0.1: 1.0, 1.0: 1.5}, 4.0)
+    assert next_setting(scores, 10.0) == pytest.approx((0.01, 4.0)), "0.1 is the end of what the server had at 4"
 
 
 def test_the_two_best_rates_are_tried_with_every_rate_of_the_server() -> None:

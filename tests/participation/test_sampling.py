@@ -199,3 +199,14 @@ def test_settings_are_checked(sampling: type) -> None:
         sampling(Bernoulli([0.5, 0.5]), 1).probs(3)
     assert sampling(Bernoulli([0.5, 1]), 1) == sampling(Bernoulli([0.5, 1]), 1)
     assert sampling(Bernoulli([0.5, 1]), 1) != sampling(Bernoulli([0.5, 0]), 1)
+
+
+def test_where_just_enough_are_there_nothing_is_drawn() -> None:
+    rng = np.random.default_rng(1)
+    spent = np.random.default_rng(1)
+    rows = Sampling(Trace(np.array([[1, 1, 0], [1, 1, 1]] * 3)), 2).rows(3, rng)
+    seen = [next(rows).tolist() for _ in range(6)]
+    other = Sampling(Trace(np.array([[1, 0, 0], [1, 1, 1]] * 3)), 2).rows(3, spent)
+    fewer = [next(other).tolist() for _ in range(6)]
+    assert seen[0::2] == [[True, True, False]] * 3
+    assert seen[1::2] == fewer[1::2], "the draws of the other rounds are the same whoever is there in between"

@@ -320,3 +320,22 @@ def test_unbiased_with_a_fixed_beta_it_is_fedstale(seed: int, beta: float) -> No
         r = random_round(rng, t, n, d, p, weights)
         (x, states[0]), (y, states[1]) = (rule.aggregate(s, r) for rule, s in zip(rules, states, strict=True))
         np.testing.assert_array_equal(x, y)
+
+
+def test_a_client_that_was_forgotten_is_remembered_anew_as_a_newcomer_is() -> None:
+    """Its next update counts whole, not as one more of many."""
+    strategy, half = fs.SelfTuning(0.25, None, 0.0), np.full(2, 0.5, np.float32)
+    state, along = strategy.init(2, 2), np.eye(2, dtype=np.float32)
+
+    def heard(t: int, clients: list[int], rows: object) -> fs.Round:
+        updates, m = np.asarray(rows, np.float32).reshape(len(clients), 2), len(clients)
+        return fs.Round(t, np.zeros(2, np.float32), np.array(clients, np.int64), updates,
+                        np.ones((m, 1), bool), np.zeros(m, np.float32), half, half)  # fmt: skip
+
+    for t in range(1, 4):
+        _, state = strategy.aggregate(state, heard(t, [0, 1], [[5, 0], along[1]]))
+    state = strategy.forget(state, np.array([0]))
+    _, state = strategy.aggregate(state, heard(4, [0], along[:1]))
+    step, _ = strategy.aggregate(state, heard(5, [], []))
+    assert step[1] > 0
+    assert step[0] == pytest.approx(step[1])

@@ -343,3 +343,11 @@ def test_a_state_that_cannot_be_stored_is_refused_in_the_first_round() -> None:
         BadInput, match=r"numbers, texts, tuples, lists and dicts, got TextIOWrapper in context\.sta"
     ):
         last(task_of(), Local(0.1, train=logging))
+
+
+def test_what_a_client_keeps_of_a_round_whose_update_is_not_finite_is_dropped() -> None:
+    *_, end = simulate(Serial(task_of(), Local(0.1, train=counting)), FedAvg(), Bernoulli(1.0), rounds=3)
+    assert end.checkpoint.clients is not None
+    assert {i: kept["loop"]["rounds"] for i, kept in end.checkpoint.clients.items()} == {
+        0: [1, 2, 3], 1: [1, 2, 3], 2: [1, 3],
+    }  # fmt: skip

@@ -77,7 +77,7 @@ def _items_fit(origin: Any, inner: tuple[Any, ...], value: Any) -> bool:
 
 def _has_members(protocol: type, value: Any) -> bool:
     """Whether a part has what a protocol asks for; its properties are not computed, which may take long."""
-    if value is None or isinstance(value, type | str | bytes | int | float | list | tuple | dict | np.ndarray):
+    if isinstance(value, type | np.ndarray | np.generic) or type(value).__module__ == "builtins":
         return False
     if not dataclasses.is_dataclass(value):
         return True  # a task, say, which may have its attributes from anywhere

@@ -7,10 +7,11 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import inspect
 import reprlib
 import typing
-from collections.abc import Mapping
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,12 @@ import numpy.typing as npt
 from fedstale.core.hints import fits, words
 
 __all__ = [
-    "LATER", "BadInput", "check_types", "imported", "keep", "known", "normalised", "part", "per_client",
-    "require", "shown",
+    "LATER", "BadInput", "arguments_checked", "check_types", "imported", "keep", "known", "normalised", "part",
+    "per_client", "require", "shown",
 ]  # fmt: skip
 
 T = TypeVar("T")
+P = ParamSpec("P")
 LATER = {"later": True}  # metadata of a field that came later: runs that have its default are known without it
 
 
@@ -138,6 +140,29 @@ def _same(x: object, y: object) -> bool:
     if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
         return np.array_equal(np.asarray(x), np.asarray(y))
     return bool(x == y)
+
+
+def arguments_checked(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose arguments of a foreign type are one sentence instead of an error from somewhere inside.
+
+    They are looked at after a failure only: what a function can use is not refused for its type.
+    """
+    name = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def checked(*values: P.args, **settings: P.kwargs) -> T:
+        try:
+            return function(*values, **settings)
+        except BadInput:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+            given = dict(zip(inspect.signature(function).parameters, values, strict=False)) | settings
+            hinted = typing.get_type_hints(function)
+            check_types(cast(Any, function), {key: value for key, value in given.items() if key in hinted})
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise BadInput(f"{name} cannot use these arguments ({text})") from error
+
+    return checked
 
 
 def check_types(cls: type, settings: Mapping[str, Any]) -> None:

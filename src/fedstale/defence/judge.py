@@ -25,6 +25,7 @@ SKETCH = 512  # numbers that are kept of an update: cosines are right within abo
 SLACK = 2  # so many more liars than their share may be among the first clients that are heard
 FADING = 0.97  # a client's longest norm, with each of its updates: norms fall as training goes on
 ALLOWANCE = 0.1  # a cosine that raises no alarm: losses are not convex everywhere
+CHANCE = 0.9  # so many 1 / √k are none either: cosines of k numbers are about 1 / √k by chance, in small models
 MOST = 10  # alarms: an honest client that was refused by mistake is accepted again after some rounds
 LARGEST = 0.5  # a cosine that counts
 PACE = 0.5  # of the running means that an update and its parameters are compared with
@@ -122,7 +123,8 @@ class Defence:
         told = np.sort(w.cosines[(w.counts > 1) & (w.norms > 0)])
         k = min((len(told) + 1) // 2, self._rank(w, len(told)))
         common = max(0.0, told[k - 1]) if k > 0 else 0.0  # where the loss is not convex, it is so for most
-        allowed = np.where(w.doubt[at] > self.alarm, 0, ALLOWANCE + common)
+        least = max(ALLOWANCE, CHANCE / math.sqrt(w.updates.shape[1]))
+        allowed = np.where(w.doubt[at] > self.alarm, 0, least + common)
         step = np.clip(cosines, -LARGEST, LARGEST) - allowed
         w.doubt[at] = np.clip(w.doubt[at] + np.where(known, step, 0), 0, MOST * self.alarm)
         pace = np.maximum(1 / w.counts[at], PACE)[:, None]

@@ -42,6 +42,8 @@ def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "
 def _quadratic(data: Mapping[str, Any]) -> Task:
     n = data["clients"]
     if data["centers"] is None:
+        whole = n * data["dimension"]
+        require(whole <= 10**9, f"data.clients · data.dimension must be at most 1e9 numbers, got {whole:.0e}")
         size = {"seed": data["seed"], "spread": data["spread"], "noise": data["noise"]}
         return Quadratic.random(n, data["dimension"], **size)
     for key in ("centers", "curvature"):
@@ -170,6 +172,17 @@ def located(spec: Any, folder: Path) -> Any:
     setting = RECORDINGS.get(str(spec.get("kind")), "")
     found = {"base": located(spec["base"], folder)} if "base" in spec else {}
     found |= {setting: found_in(spec[setting], [folder])} if isinstance(spec.get(setting), str) else {}
+    return {**spec, **found}
+
+
+def located_clock(spec: Any, folders: Sequence[Path]) -> Any:
+    """A clock whose table of devices and whose timeline are also looked for in these folders."""
+    if not isinstance(spec, Mapping):
+        return spec
+    latency = spec.get("latency")
+    found: Table = {"replay": found_in(spec["replay"], folders)} if isinstance(spec.get("replay"), str) else {}
+    if isinstance(latency, Mapping) and isinstance(latency.get("table"), str):
+        found["latency"] = {**latency, "table": found_in(latency["table"], folders)}
     return {**spec, **found}
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedstale.clock import Clock
 from fedstale.core import Engine, Local, Participation, Strategy, Task, known, require, shown
 from fedstale.defence import Defence, Liars
 from fedstale.engines import MODULES
@@ -61,6 +62,7 @@ def compare(
     defence: Defence | None = None,
     liars: Liars | None = None,
     privacy: Privacy | None = None,
+    clock: Clock | None = None,
     evaluate_every: int | None = None,
     evaluate_clients: int | None = None,
     evaluate: str = "all",
@@ -84,10 +86,11 @@ def compare(
     A run stops early when the metric `monitor` has not improved for `patience` rounds, or has reached `target`.
     `evaluate_every`, `evaluate_clients` and `evaluate="test"` say how much is evaluated, as in a TOML file.
     `version` is a text that stands for the data, where they are too large to be read or not all in the task.
-    A `defence` judges the updates of all runs, `liars` lie in all of them; `privacy` adds noise.
+    A `defence` judges the updates of all runs, `liars` lie in all of them, `privacy` adds noise. With a `clock`, all
+    algorithms live through the same timeline of each seed.
     """
     require_kind("task", task)
-    for kind, part in (("defence", defence), ("liars", liars), ("privacy", privacy)):
+    for kind, part in (("defence", defence), ("liars", liars), ("privacy", privacy), ("clock", clock)):
         if part is not None:
             require_kind(kind, part)
     require_kind("local", local)
@@ -101,7 +104,7 @@ def compare(
         "evaluate_clients": evaluate_clients, "patience": patience, "target": target, "monitor": monitor,
         "defence": _told(defence, False), "liars": _told(liars, None), "privacy": _told(privacy, None),
     }  # fmt: skip
-    experiment, planned = _plan(data, code, process, chosen, settings, Path(out))
+    experiment, planned = _plan(data, code, process, chosen, settings, Path(out), clock)
     _compute(partial(execute, experiment, planned, task=task, resume=resume, again=again,
                      command=f"fs.compare(…, name={name!r})",
                      checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
@@ -147,7 +150,7 @@ def record(
         "defence": _told(run.defence, False), "liars": _told(run.liars, None), "privacy": _told(run.privacy, None),
     }  # fmt: skip
     chosen = [Algorithm(label or _label(run.strategy), *parts)]
-    experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder))
+    experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder), run.clock)
     if start is not None:
         before = start if isinstance(start, store.RunFolder) else store.RunFolder(Path(start))
         planned = [lineage.forked(p, *lineage.source("", before)) for p in planned]
@@ -185,6 +188,7 @@ def _plan(
     chosen: Sequence[Algorithm],
     settings: Table,
     out: Path,
+    clock: Clock | None,
 ) -> tuple[schema.Experiment, list[Planned]]:
     """The arguments as an experiment, checked as a file is, and its runs."""
     _check("participation", process)
@@ -200,7 +204,7 @@ def _plan(
     code = code | Content([process]).code
     more = {"model": None} | ({"sources": code} if code else {})
     own = {a.label: Content([a]).code for a in chosen}
-    return experiment, plan_parts(experiment, process, chosen, more, store.open_store(out), own)
+    return experiment, plan_parts(experiment, process, chosen, more, store.open_store(out), own, clock)
 
 
 def _labelled(algorithms: Sequence[Entry] | Mapping[str, Entry]) -> list[tuple[str, Entry]]:

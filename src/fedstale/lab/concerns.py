@@ -1,7 +1,7 @@
 """What the user of a run should know after some rounds: sentences that are stored with it, for commands to print.
 
 A few rounds are looked at (LOOKS). In them the step is compared with FedAvg's, the losses of some clients with
-those after their training, and the p_i that the rule divides by with how often clients were heard. Other rounds
+those after their training, and given p_i that the rule divides by with how often clients were heard. Other rounds
 cost nothing. The sentences depend on the rounds alone, so that a run that is resumed has the same ones.
 """
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import Engine, Ids, Job, Reply, Snapshot, Strategy, hooks_of, weighted_sum
-from fedstale.simulate.loop import Play
+from fedstale.core import Engine, Ids, Job, Reply, Snapshot, WithTruth, hooks_of, weighted_sum
+from fedstale.simulate import Play, Run
 
 LOOKS = (10, 40, 160, 640)  # rounds that are looked at
 SHORT = 0.25  # of FedAvg's step
@@ -19,14 +19,16 @@ FEW = 5  # clients whose loss is computed again
 RISEN = 1.1  # times the loss before training
 OFTEN = 3.0  # times as often as p says
 SURE = 5.0  # deviations of a count from what is expected
-ENOUGH = 40  # rounds before p is judged: first estimates are wild
+ENOUGH = 40  # rounds before p is judged
 
 
 class Concerns:
     """Looks at the rounds of a run; `found` has, by kind, the sentences about the latest round."""
 
-    def __init__(self, engine: Engine, strategy: Strategy, n: int) -> None:
-        self.engine, self.divides, self.n = engine, hooks_of(strategy).inverse_weighting, n
+    def __init__(self, run: Run) -> None:
+        self.engine, self.n = run.engine, run.engine.task.n
+        given = isinstance(run.estimator, WithTruth)
+        self.divides = given and hooks_of(run.strategy).inverse_weighting  # by given p_i
         self.found: dict[str, str] = {}
         self.ratio = 1.0  # of the step to FedAvg's, in the latest round that was looked at
 

@@ -1,5 +1,6 @@
 """What a rule costs besides its score: memory at the server and at a client, messages, and arithmetic."""
 
+import sys
 import time
 from operator import attrgetter
 from typing import Any
@@ -53,6 +54,8 @@ def _bytes(tree: Any) -> int:
 
 def _flops(rule: Algorithm, task: Task) -> float | None:
     """Multiplications and additions of a client in a round, where the task has a torch model."""
+    if "torch" not in sys.modules:  # it takes a second to load, and no task without it has such a model
+        return None
     from fedstale.tasks.flops import gradient_flops
 
     per_sample, local = gradient_flops(task), rule.local

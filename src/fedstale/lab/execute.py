@@ -1,7 +1,7 @@
 """Compute the planned runs of an experiment: finished ones are reused, interrupted ones continue.
 
-Ctrl-C, SIGTERM and a file `stop` in the folder of one of them stop the runs that are computed together after the
-round at hand, with a checkpoint.
+Ctrl-C, SIGTERM, SIGHUP and a file `stop` in the folder of one of them stop the runs that are computed together
+after the round at hand, with a checkpoint.
 """
 
 import dataclasses
@@ -45,7 +45,9 @@ class Stop:
 
     def __init__(self, parent: int | None = None) -> None:
         self.asked, self.parent = False, parent
-        self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # not under nohup
+        numbers = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else []))
+        self.before = {number: signal.signal(number, self._ask) for number in numbers}
 
     def __enter__(self) -> "Stop":
         return self
@@ -243,7 +245,7 @@ def _run(p: Planned, engine: Engine) -> Run:
     return Run(
         engine, strategy, p.participation, config["rounds"], p.seed, a.server, a.estimator, a.channel, a.local,
         defence=make_defence(config.get("defence", False)), liars=make_liars(config.get("liars")),
-        privacy=make_privacy(config.get("privacy")),
+        privacy=make_privacy(config.get("privacy")), clock=p.clock,
     )  # fmt: skip
 
 

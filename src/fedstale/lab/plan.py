@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedstale.clock import Clock
 from fedstale.core import Participation, known, require
-from fedstale.lab.build import division, make_participation
+from fedstale.data.files import roots
+from fedstale.lab.build import division, located_clock, make_participation
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import grouped
 from fedstale.lab.schema import Experiment
-from fedstale.lab.spec import Algorithm, Spec, describe
+from fedstale.lab.spec import Algorithm, Spec, describe, described_clock, make_clock
 from fedstale.lab.spec import algorithm as resolve
 from fedstale.registry import PARTICIPATION, dataset_source, sources
 from fedstale.rng import stream
@@ -33,6 +35,7 @@ class Planned(NamedTuple):
     folder: store.RunFolder
     warmup: "Planned | None" = None  # the run whose end is this one's start
     start: store.RunFolder | None = None  # another run that this one goes on from; see lineage
+    clock: Clock | None = None
 
 
 def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
@@ -64,7 +67,8 @@ def plan(experiment: Experiment, folder: Path, loaded: dict[str, dict[str, str]]
     if name not in loaded:
         loaded[name] = dataset_source(name)
     more = {"model": model} | ({"sources": loaded[name]} if loaded[name] else {})
-    return plan_parts(experiment, participation, algorithms, more, folder)
+    clock = make_clock(located_clock(experiment.clock, roots()))
+    return plan_parts(experiment, participation, algorithms, more, folder, clock=clock)
 
 
 def plan_parts(
@@ -74,6 +78,7 @@ def plan_parts(
     more: dict[str, Any],
     folder: Path,
     own: Mapping[str, dict[str, str]] = {},
+    clock: Clock | None = None,
 ) -> list[Planned]:
     """The runs of parts that are made already; `more` belongs to the configuration of each.
 
@@ -94,9 +99,9 @@ def plan_parts(
         before = {"warmup": warmup.folder.path.name} if warmup else {}
         for chosen in algorithms:
             code = {"algorithm_sources": own[chosen.label]} if own.get(chosen.label) else {}
-            config = _keyed(shared | chosen.described() | {"seed": seed} | before | code)
+            config = _keyed(shared | described_clock(clock) | chosen.described() | {"seed": seed} | before | code)
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
-            planned.append(Planned(chosen, participation, seed, config, run, warmup))
+            planned.append(Planned(chosen, participation, seed, config, run, warmup, clock=clock))
     return planned
 
 

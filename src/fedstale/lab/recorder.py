@@ -37,6 +37,7 @@ from fedstale.lab.cadence import LAST, cadence, evaluation_task
 from fedstale.lab.concerns import Concerns
 from fedstale.lab.plan import Planned
 from fedstale.lab.runs import status
+from fedstale.lab.runs.checks import FILE as CHECKSUMS
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
 from fedstale.lab.runs.store import fingerprint, write_json, write_tree
@@ -80,6 +81,7 @@ class Recorder:
         if saved is None:
             p.folder.clear()
             saved, where = self._begun(resume, where)
+        (p.folder.path / CHECKSUMS).unlink(missing_ok=True)  # of a run that was killed before its result
         write_json(p.folder.path / "config.json", p.config)
         write_json(p.folder.path / "environment.json", where)
         if (names := names_of(self.task)) and self.task.n <= LISTED:
@@ -92,7 +94,7 @@ class Recorder:
             self.start = self.start._replace(params=before.params(), buffers=before.buffers())
             if self.start.clients is not None and (kept := before.client_states()):
                 self.start = self.start._replace(clients=kept)
-        self.concerns = Concerns(run.engine, run.strategy, self.task.n)
+        self.concerns = Concerns(run)
         self.stopping = Stopping(p.config)
         if self.stopping.asked:
             for line in p.folder.metrics()[: self.start.t]:
@@ -175,7 +177,11 @@ class Recorder:
             "train_loss": float(a @ s.losses / a.sum()) if a.sum() > 0 else None,
             "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
             "staleness": [float(q) for q in stale],
+            "bytes_up": s.bytes_up,
+            "bytes_down": s.bytes_down,
         }
+        if s.seconds is not None:
+            line |= {"seconds": round(s.seconds, 3), "lost_work": s.lost, "idle": round(s.idle or 0.0, 4)}
         state = s.checkpoint.state
         if isinstance(state, Accounted):
             line["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
@@ -185,6 +191,8 @@ class Recorder:
             line["beta"] = state.beta
         if self.task.n <= LISTED:
             line["heard"] = s.clients.tolist()
+            if s.ages is not None:
+                line["ages"] = s.ages.tolist()
             if len(s.chosen) < len(s.available):
                 line["not_selected"] = np.setdiff1d(s.available, s.chosen).tolist()
             if len(s.clients) < len(s.chosen):
@@ -233,6 +241,9 @@ class Recorder:
             **({"stopped": self.stopping.why} if self.stopping.why else {}),
             "fingerprint": fingerprint(checkpoint.params),
             **({"evaluated_clients": self.cadence.clients} if self.cadence.clients else {}),
+            "bytes_up": sum(line.get("bytes_up", 0) for line in lines),
+            "bytes_down": sum(line.get("bytes_down", 0) for line in lines),
+            **self._clock(lines),
             "seconds": round(seconds, 3),
             "rounds_per_second": round((checkpoint.t - self.start.t) / max(seconds, 1e-9), 2),
         }
@@ -243,6 +254,14 @@ class Recorder:
         if not self.keep:
             self.folder.drop_checkpoint()
         return result
+
+    def _clock(self, lines: list[dict[str, Any]]) -> dict[str, Any]:
+        """Of a run with a clock: when it ended, the work in vain, and who was never heard."""
+        if self.run.clock is None:
+            return {}
+        found = {"seconds": lines[-1]["seconds"], "lost_work": sum(line["lost_work"] for line in lines)}
+        idle = float(np.mean([line["idle"] for line in lines]))
+        return {"clock": found | {"idle": round(idle, 4), "never_heard": int((self.tally.last == 0).sum())}}
 
     def close(self) -> None:
         """Close the file of metrics."""

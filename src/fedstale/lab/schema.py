@@ -1,5 +1,6 @@
 """The sections of an experiment: every key is checked, and an unknown one is answered with the nearest known."""
 
+import errno
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,13 +16,26 @@ from pydantic import (
     model_validator,
 )  # fmt: skip
 
-from fedstale.core import BadInput, Local, known, require, shown
+from fedstale.core import BadInput, Local, arguments_checked, known, require, shown
 from fedstale.core.own_modules import import_from
-from fedstale.lab.build import counted, found_in, located
-from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_defence, make_liars, make_privacy, override
+from fedstale.lab.build import counted, found_in, located, located_clock
+from fedstale.lab.spec import (
+    PARTS,
+    Spec,
+    Table,
+    build,
+    make,
+    make_clock,
+    make_defence,
+    make_liars,
+    make_privacy,
+    override,
+)
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
 S = TypeVar("S", bound="Section")
+MOST = 10**7  # clients, or parameters of a quadratic, so that a wrong number does not fill the memory
+LARGEST = 1e38  # that float32 holds
 Share = Annotated[float, Field(ge=0, lt=1)]
 KINDS = (
     "str",
@@ -67,7 +81,7 @@ class Images(Section):
 
     later = ("cis", "test", "validation", "held_out", "drop_empty", "mean", "std", "resolution")
     dataset: str  # name of an image dataset
-    clients: Annotated[int, Field(ge=1)] = 24  # number of clients
+    clients: Annotated[int, Field(ge=1, le=MOST)] = 24  # number of clients
     seed: int = 0  # seed of the split, the same for all seeds of the experiment
     partition: Spec = "iid"  # which client holds which samples
     swap: Spec | None = None  # clients that disagree on labels
@@ -107,7 +121,7 @@ class Synthetic(Section):
     """LEAF's Synthetic(γ, δ)."""
 
     dataset: Literal["synthetic"]  # LEAF's Synthetic
-    clients: Annotated[int, Field(ge=1)] = 30  # number of clients
+    clients: Annotated[int, Field(ge=1, le=MOST)] = 30  # number of clients
     seed: int = 0  # seed of the data
     gamma: Annotated[float, Field(ge=0)] = 1.0  # γ: how much the clients' models differ
     delta: Annotated[float, Field(ge=0)] = 1.0  # δ: how much the clients' inputs differ
@@ -121,9 +135,9 @@ class Quadratics(Section):
     """Quadratics with a known optimum: random ones, or those of the given centers and diagonal curvatures."""
 
     dataset: Literal["quadratic"]  # quadratic functions
-    clients: Annotated[int, Field(ge=1)] = 24  # number of clients
+    clients: Annotated[int, Field(ge=1, le=MOST)] = 24  # number of clients
     seed: int = 0  # seed of the problem
-    dimension: Annotated[int, Field(ge=1)] = 10  # number of parameters d
+    dimension: Annotated[int, Field(ge=1, le=MOST)] = 10  # number of parameters d
     spread: Annotated[float, Field(ge=0)] = 1.0  # how far the clients' optima are apart
     noise: Annotated[float, Field(ge=0)] = 0.0  # standard deviation of the noise on every gradient
     centers: list[list[float]] | None = None  # the clients' optima, d numbers each; random if left out
@@ -144,7 +158,7 @@ class Model(Section):
     model_config = ConfigDict(extra="allow", strict=True)  # the rest are the model's own settings
     later = ("loss", "metrics", "buffers", "personal")
     kind: str = "linear"  # name of a model; its settings stand beside it
-    ridge: Annotated[float, Field(ge=0)] = 0.0  # adds ridge · ‖w‖² / 2 to the loss
+    ridge: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0  # adds ridge · ‖w‖² / 2 to the loss
     loss: Spec | None = None  # a loss such as "torch.nn:MSELoss", or of your own; cross entropy if left out
     metrics: dict[str, str] = {}  # more scores of the test samples: name = "module:function"
     buffers: Literal["average", "local", "frozen"] = "average"  # of BatchNorm: what becomes of running statistics
@@ -198,6 +212,7 @@ class Experiment(Section):
     channel: Spec = "lossless"  # which messages get through
     server: Spec = "sgd"  # what is done with a step
     defence: bool | Table = False  # true, or a table of settings: updates are judged before they count
+    clock: Table | None = None  # how long clients take and when the server steps; rounds have no time if left out
     liars: Table | None = None  # clients that send a multiple of their update, to try a defence
     privacy: Table | None = None  # noise or epsilon, and delta: differential privacy of every client
     algorithms: Annotated[list[Spec], Field(min_length=1)]  # recipes, with settings beside kind
@@ -206,9 +221,10 @@ class Experiment(Section):
     tune_by: str = "objective"  # the metric by which it is chosen: the mean of the last 10 rounds and all seeds
 
 
-def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+@arguments_checked
+def read(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, with `key=value` overrides."""
-    return check(read_table(path, overrides))
+    return check(read_table(Path(path), overrides))
 
 
 def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
@@ -221,6 +237,8 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
         raw["participation"] = located(raw["participation"], path.parent)
     if isinstance(data := raw.get("data"), dict) and isinstance(data.get("csv"), str):
         data["csv"] = found_in(data["csv"], [path.parent])
+    if "clock" in raw:
+        raw["clock"] = located_clock(raw["clock"], [path.parent])
     return raw
 
 
@@ -228,10 +246,12 @@ def load(path: Path, what: str) -> Table:
     """The table in a TOML file, which may name parts of modules that lie beside it."""
     try:
         raw = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise BadInput(f"there is no {what} file {path}") from None
     except IsADirectoryError:
         raise BadInput(f"{path} is a folder; a file in TOML describes the {what}") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+            raise
+        raise BadInput(f"there is no {what} file {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not a TOML file: {error}") from None
     import_from(path.parent)
@@ -254,6 +274,7 @@ def check(raw: Table) -> Experiment:
     make_defence(experiment.defence)
     make_liars(experiment.liars)
     make_privacy(experiment.privacy)
+    make_clock(experiment.clock)
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     checked = validated(kind, data, "data").model_dump()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale import core, registry
+from fedstale.clock import Clock, Latency, Pace
 from fedstale.core import BadInput, Local, check_types, known, require, shown
 from fedstale.core.hints import alternatives, opened
 from fedstale.core.local import OURS
@@ -24,7 +25,7 @@ Spec = str | Table  # a part: its name, or a table with `kind` and the part's se
 NESTED: Mapping[Any, registry.Names] = {
     core.Strategy: registry.STRATEGIES, core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS,
     Coding: registry.MEMORIES, core.Schedule: registry.SCHEDULES, core.Workload: registry.WORKLOADS,
-    Profile: registry.PROFILES,
+    Profile: registry.PROFILES, Pace: registry.PACES, Latency: registry.LATENCIES,
 }  # by type hint  # fmt: skip
 LOCAL_ALWAYS = ("lr", "steps", "batch", "decay", "prox")  # in every run's key
 AMOUNTS = {"steps", "epochs", "work"}  # one of them says how much a client trains
@@ -85,6 +86,7 @@ def algorithm(
     for key in settings:
         known(key, dict.fromkeys([*settings_of(entry, where), *own]), f"{where} setting")
     strategy = make(rule, {**recipe.settings, **settings}, where)
+    core.check_hooks(strategy)
     changed = ", ".join(f"{key}={value}" for key, value in settings.items())
     label = entry.get("label", entry["kind"] + (f" {changed}" if changed else ""))
     require(isinstance(label, str), f"{where}.label must be a text, got {shown(label)}")
@@ -94,10 +96,10 @@ def algorithm(
     return Algorithm(label, strategy, **built, local=training)
 
 
-def settings_of(spec: Spec, where: str) -> list[str]:
-    """The settings of the strategy that an entry names."""
+def settings_of(spec: Spec, where: str) -> dict[str, Any]:
+    """The settings of the strategy that an entry names, with their defaults."""
     rule = registry.STRATEGIES.find(_recipe(as_table(spec, where), f"{where}.kind").kind, f"{where}.kind")
-    return [f.name for f in dataclasses.fields(rule) if f.init]
+    return {f.name: f.default for f in dataclasses.fields(rule) if f.init}
 
 
 def _local(local: Table, own: Table, where: str) -> Local:
@@ -190,6 +192,21 @@ def make_privacy(given: Table | None) -> Privacy | None:
     """The privacy that a table with its settings asks for."""
     made: Privacy | None = None if given is None else make(Privacy, given, "privacy")
     return made
+
+
+def make_clock(given: Table | None) -> Clock | None:
+    """The clock that a table with its settings describes."""
+    made: Clock | None = None if given is None else make(Clock, given, "clock")
+    return made
+
+
+def described_clock(clock: Clock | None) -> Table:
+    """The clock as a part of a run's configuration; nothing without one."""
+    return (
+        {}
+        if clock is None
+        else {"clock": {f.name: _plain(getattr(clock, f.name)) for f in dataclasses.fields(clock)}}
+    )
 
 
 def settings_in(part: Any) -> Table:

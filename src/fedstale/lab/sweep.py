@@ -98,7 +98,8 @@ def at(raw: Table, point: Table) -> Table:
 def entries(spec: Spec, tune: Mapping[str, Sequence[Any]], raw: Table, name: str) -> Iterator[tuple[Choice, Table]]:
     """An algorithm at every combination of what is tuned, as entries of the experiment.
 
-    A key that is a setting of other strategies only is left out; `name` is that of the algorithm at all settings.
+    A key that is a setting of other strategies only, or that the strategy sets itself (β of `auto`), is left out;
+    `name` is that of the algorithm at all settings.
     """
     entry = as_table(spec, "algorithms")
     own = {k: v for k, v in entry.items() if k not in ("kind", "label") and isinstance(v, int | float)}
@@ -114,7 +115,9 @@ def entries(spec: Spec, tune: Mapping[str, Sequence[Any]], raw: Table, name: str
 
 
 def _applies(entry: Table, key: str) -> bool:
-    return "." in key or key in LOCAL_KEYS or key in settings_of(entry, "algorithms")
+    """Whether an algorithm has a setting, and does not set it itself where the entry leaves it out."""
+    own = settings_of(entry, "algorithms")
+    return "." in key or key in LOCAL_KEYS or (key in own and (key in entry or own[key] is not None))
 
 
 def _short(value: Any) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Mask, keep, part, require
-from fedstale.participation.groups import Kind, checked_members, group_of
+from fedstale.participation.groups import MOST, Kind, checked_members, group_of
 
 
 @part
@@ -28,7 +28,10 @@ class Cyclic:
     members: npt.ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        require(self.groups >= 1, f"groups must be at least 1, got {self.groups}")
+        require(1 <= self.groups <= MOST, f"groups must be from 1 to {MOST}, got {self.groups}")
+        require(
+            self.on + self.off < 2**62, f"on and off must be below 2**62 together, got {self.on} and {self.off}"
+        )
         require(self.on >= 1, f"on must be at least 1 round, got {self.on}")
         require(self.off >= 0, f"off must be at least 0 rounds, got {self.off}")
         require(self.offset >= 0, f"offset must be at least 0 rounds, got {self.offset}")

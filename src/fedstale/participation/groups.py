@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 from fedstale.core import Floats, Ids, require
 
+MOST = 10**7  # groups, so that a wrong number does not fill the memory
+
 
 class Kind(NamedTuple):
     """One kind of round: in `share` of all rounds, clients of group c are there with chance p[c].

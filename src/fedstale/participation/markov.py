@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, BadInput, Floats, Mask, keep, part, per_client, require
-from fedstale.participation.groups import Kind, checked_members, group_of, independent
+from fedstale.participation.groups import MOST, Kind, checked_members, group_of, independent
 from fedstale.rng import stream
 
 
@@ -106,7 +106,7 @@ class ClusteredMarkov:
     members: npt.ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        require(self.clusters >= 1, f"clusters must be at least 1, got {self.clusters}")
+        require(1 <= self.clusters <= MOST, f"clusters must be from 1 to {MOST}, got {self.clusters}")
         π, λ = _checked(self.availability, self.eigenvalue, "cluster")
         for name, value in (("availability", π), ("eigenvalue", λ)):
             ok = value.ndim == 0 or len(value) == self.clusters

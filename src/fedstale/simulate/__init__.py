@@ -7,12 +7,13 @@ checks   what is checked before round 1
 run      the parts and settings of a run, and its first checkpoint
 """
 
+from fedstale.core import bound
 from fedstale.simulate.checks import checked, require_kind, warmed_up
 from fedstale.simulate.loop import Play, play, simulate, together
 from fedstale.simulate.round import Rules, close_round, screen
 from fedstale.simulate.run import Diverged, Interrupted, Run, first
 
 __all__ = [
-    "Diverged", "Interrupted", "Play", "Rules", "Run", "checked", "close_round", "first", "play", "require_kind",
-    "screen", "simulate", "together", "warmed_up",
+    "Diverged", "Interrupted", "Play", "Rules", "Run", "bound", "checked", "close_round", "first", "play",
+    "require_kind", "screen", "simulate", "together", "warmed_up",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedstale.clock import Clock
 from fedstale.core import (
     Channel,
     Engine,
@@ -32,6 +33,7 @@ from fedstale.privacy.ledger import Privacy, costs
 from fedstale.privacy.noise import Noised
 from fedstale.rng import stream
 from fedstale.simulate.run import Run
+from fedstale.simulate.timing import arrival_shares, check_clock
 
 
 def checked(run: Run) -> Run:
@@ -48,12 +50,15 @@ def checked(run: Run) -> Run:
         not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
-    marginals, explicit = process.probs(n) * arrival, isinstance(estimator, WithTruth) and not estimator.needs_truth
+    check_clock(run._replace(strategy=rule))
+    explicit = isinstance(estimator, WithTruth) and not estimator.needs_truth
+    timed = isinstance(estimator, WithTruth) and run.clock is not None and not explicit  # p_i are its shares
+    marginals = (arrival_shares(run._replace(strategy=rule)) if timed else process.probs(n)) * arrival
     if isinstance(estimator, WithTruth):
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
     _check_attack(run)
-    if hooks_of(rule).inverse_weighting:  # a client that never comes needs no p_i if all p_i are given
+    if hooks_of(rule).inverse_weighting and run.clock is None:  # who never comes needs no p_i if all are given
         zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
         _refuse_zero(rule, zero)
     run = run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
@@ -69,6 +74,8 @@ def _private(run: Run) -> Run:
     whole = bool((run.channel.share(task.n, task.d) >= 1).all())
     require(whole, f"privacy needs whole updates, got a channel that delivers parts of them: {run.channel}")
     require(buffered(task) is None, 'privacy does not cover averaged buffers: use buffers = "frozen" or "local"')
+    ok = privacy.noise is not None or run.clock is None
+    require(ok, "with a clock privacy needs noise, got epsilon alone: who arrives when is not known before the run")
     rows = islice(run.participation.rows(task.n, stream(run.seed, "participation")), run.rounds)
     probs = run.participation.probs(task.n) * run.channel.probs(task.n, task.d)
     spent = costs(rule, rows, task.weights, probs) if privacy.noise is None else np.zeros(task.n)
@@ -111,6 +118,7 @@ KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an exa
     "defence": (Defence, "Defence()"),
     "liars": (Liars, "Liars((0, 1))"),
     "privacy": (Privacy, "Privacy(epsilon=4.0)"),
+    "clock": (Clock, "Clock(Buffer(10, 40), round_seconds=600.0)"),
 }
 
 
@@ -127,6 +135,8 @@ def _check_kinds(run: Run) -> None:
     """Refuse parts that are of another kind, and numbers that are none."""
     for name in ("engine", "strategy", "participation", "server", "estimator", "channel"):
         require_kind(name, getattr(run, name))
+    if run.clock is not None:
+        require_kind("clock", run.clock)
     task = run.engine.task
     require(
         isinstance(task, Task), f"the engine's task must be a task such as Quadratic([[1.0]]), got {_named(task)}"

@@ -5,6 +5,7 @@ from functools import partial
 from typing import cast
 
 from fedstale.channels import Lossless
+from fedstale.clock import Clock
 from fedstale.core import (
     Channel,
     Checkpoint,
@@ -29,6 +30,7 @@ from fedstale.simulate.checks import checked
 from fedstale.simulate.orders import choose, heard, order, present
 from fedstale.simulate.round import Refusals, close_round, receive, screen
 from fedstale.simulate.run import Diverged, Fixed, Run, first
+from fedstale.simulate.timing import aged, in_flight, load_of, timed
 
 Play = Generator[Job | Snapshot, Reply | None, None]  # yields a job, is sent its reply, yields a snapshot, …
 
@@ -36,19 +38,24 @@ Play = Generator[Job | Snapshot, Reply | None, None]  # yields a job, is sent it
 def _play(run: Run, now: Checkpoint) -> Play:
     """The rounds after this checkpoint: Algorithm 2 of FedStale, for any strategy and any network."""
     fixed, channel, refusals = Fixed.of(run), run.channel, Refusals(now.t > 0)
-    for t, available in present(run, now.t):
+    load = load_of(run, fixed.hooks)
+    for t, available, row in present(run, load, now.t):
         streams = partial(stream, run.seed, "channel", t)
         asked, now = choose(run, fixed, now, t, available)
         reached, link = channel.downlink(now.channel, asked.chosen, streams)
         trained = asked.chosen[reached]
-        reply = yield order(run, fixed, now, trained)
+        job = order(run, fixed, now, trained, row)
+        reply = yield job
         reply, now = heard(run, fixed, now, trained, reply)
         arrived, link = channel.uplink(link, trained, fixed.d, streams)
         r, now = receive(fixed, now._replace(channel=link), asked, trained, arrived, reply)
+        r = r if row is None else aged(r, row, job)
         now, r = screen(run, now, r)
-        step, now = close_round(run, now, r)
+        kept = None if row is None else in_flight(now, row)
+        step, now = close_round(run, now._replace(sent=kept), r)
         refused = refusals.after(r, last=t == run.rounds)
-        yield Snapshot(t, now.params, step, available, asked.chosen, r.clients, refused, r.losses, r.probs, now)
+        s = Snapshot(t, now.params, step, available, asked.chosen, r.clients, refused, r.losses, r.probs, now)
+        yield timed(s, load, fixed.hooks, trained, r, row)
 
 
 def simulate(
@@ -64,15 +71,17 @@ def simulate(
     defence: Defence | None = None,
     liars: Liars | None = None,
     privacy: Privacy | None = None,
+    clock: Clock | None = None,
     start: Checkpoint | None = None,
 ) -> Iterator[Snapshot]:
     """Play rounds 1 … `rounds` and yield a snapshot after each; with `start`, the rounds after that checkpoint.
 
     A `defence` judges every update before the strategy sees it; `liars` are clients that lie, to try it out.
     `privacy` adds noise to every step, and keeps a ledger of what the steps tell about each client.
+    With a `clock` rounds take time, clients may arrive late, and updates may be older than the parameters.
     """
     parts = (engine, strategy, participation, rounds, seed, server, estimator, channel)
-    run = Run(*parts, defence=defence, liars=liars, privacy=privacy)
+    run = Run(*parts, defence=defence, liars=liars, privacy=privacy, clock=clock)
     return _alone(engine, play(run, start))
 
 

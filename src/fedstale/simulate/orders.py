@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedstale.clock import Load, Row
 from fedstale.core import (
     NOBODY,
     Availability,
@@ -22,11 +23,16 @@ from fedstale.core import (
 from fedstale.rng import stream
 from fedstale.simulate.round import Asked, finite_rows, pair
 from fedstale.simulate.run import Fixed, Run
+from fedstale.simulate.timing import started, timeline_of
 
 
-def present(run: Run, after: int) -> Iterator[tuple[int, Ids]]:
-    """The rounds after this one, and the clients that the participation process names in each."""
+def present(run: Run, load: Load, after: int) -> Iterator[tuple[int, Ids, Row | None]]:
+    """The rounds after this one, and the clients that the participation process or the clock names in each."""
     n = run.engine.task.n
+    if run.clock is not None:
+        for t, line in enumerate(islice(timeline_of(run, load), after, run.rounds), after + 1):
+            yield t, line.clients, line
+        return
     rows = islice(run.participation.rows(n, stream(run.seed, "participation")), after, None)
     for t in range(after + 1, run.rounds + 1):
         row = next(rows, None)
@@ -34,7 +40,7 @@ def present(run: Run, after: int) -> Iterator[tuple[int, Ids]]:
         ok = isinstance(row, np.ndarray) and row.shape == (n,) and row.dtype.kind in "bui"
         if not ok:  # the sentence is made only then: to print arrays takes longer than a round
             raise BadInput(f"participation must give rows of {n} booleans, got {shown(row)} in round {t}")
-        yield t, np.flatnonzero(cast(Mask, row))
+        yield t, np.flatnonzero(cast(Mask, row)), None
 
 
 def choose(run: Run, fixed: Fixed, now: Checkpoint, t: int, available: Ids) -> tuple[Asked, Checkpoint]:
@@ -66,7 +72,7 @@ def _selected(strategy: Strategy, method: str, chosen: Any, available: Ids) -> I
     return cast(Ids, chosen)
 
 
-def order(run: Run, fixed: Fixed, now: Checkpoint, trained: Ids) -> Job:
+def order(run: Run, fixed: Fixed, now: Checkpoint, trained: Ids, row: Row | None = None) -> Job:
     """The training of the next round: of these clients, or of all if the strategy's clients train unheard."""
     hooks = fixed.hooks
     clients = np.arange(fixed.n) if hooks.unheard else trained
@@ -75,6 +81,8 @@ def order(run: Run, fixed: Fixed, now: Checkpoint, trained: Ids) -> Job:
         job = job._replace(drift=hooks.drift(now.state, clients))
     if hooks.starts:
         job = job._replace(starts=hooks.starts(now.state, clients, now.params))
+    if row is not None and (sent := started(now, row, clients)) is not None:
+        job = job._replace(starts=sent)
     return job._replace(last_gradient=True) if hooks.needs_last_gradient else job
 
 

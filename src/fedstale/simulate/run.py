@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstale.channels import Lossless
+from fedstale.clock import Clock
 from fedstale.core import (
     NEW,
     Array,
@@ -56,6 +57,7 @@ class Run(NamedTuple):
     defence: Defence | None = None
     liars: Liars | None = None
     privacy: Privacy | None = None
+    clock: Clock | None = None  # rounds have no time without one
 
 
 class Fixed(NamedTuple):

@@ -55,7 +55,7 @@ class Content:
         self._hash.update(f";{type(value).__name__} ".encode())
         if isinstance(value, PLAIN):
             self._hash.update(repr(value).encode())
-        elif (torch := sys.modules.get("torch")) and isinstance(value, torch.Tensor):
+        elif (torch := sys.modules.get("torch")) and isinstance(value, torch.Tensor):  # no tensor without it
             self._array(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
             self._hash.update(f"{value.dtype}{tuple(value.shape)}".encode())
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:

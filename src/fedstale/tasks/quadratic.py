@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Local, normalised, require
+from fedstale.core import Array, Floats, Local, arguments_checked, normalised, require
 from fedstale.rng import stream
 
 
@@ -17,6 +17,7 @@ class Quadratic:
     left out; `start` is where runs begin, zero if left out.
     """
 
+    @arguments_checked
     def __init__(
         self,
         centers: npt.ArrayLike,
@@ -96,6 +97,7 @@ class Quadratic:
         return pull
 
     @classmethod
+    @arguments_checked
     def random(cls, n: int, d: int, *, seed: int = 0, spread: float = 1.0, noise: float = 0.0) -> "Quadratic":
         """n different quadratics around the origin, `spread` apart."""
         require(n >= 1 and d >= 1, f"n and d must be at least 1, got {n} and {d}")

@@ -150,3 +150,10 @@ def test_results_have_a_row_for_every_run() -> None:
         "accuracy": "0.5", "objective": "1.1",
     }  # fmt: skip
     assert {row["rule"] for row in table[-6:]} == {"full"}
+
+
+def test_the_interval_is_wide_where_seeds_disagree_too() -> None:
+    split = np.zeros((1, 8, 4))
+    split[0, :, ::2] = 4.0  # every cell says the same
+    mean, low, high = bootstrap(split)[0]
+    assert (mean, low, high) == (2.0, pytest.approx(2 - 1.64, abs=0.7), pytest.approx(2 + 1.64, abs=0.7))

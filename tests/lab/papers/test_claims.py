@@ -203,3 +203,10 @@ def test_a_statement_may_fail_in_a_tenth_of_the_cells(fails: int, told: str) -> 
     found = {(x, name): values for x in range(10) for name, values in (("a", FAR), ("b", NEAR))}
     found |= {(x, name): values for x in range(fails) for name, values in (("a", NEAR), ("b", FAR))}
     assert verdict(rows(found), check="above", first="a", second="b").verdict == told
+
+
+def test_ahead_is_of_the_best_rival_not_of_the_first() -> None:
+    found = rows({(1, "a"): [0.7, 0.71, 0.72], (1, "weak"): NEAR, (1, "strong"): FAR})
+    assert verdict(found, check="ahead", first="a", rivals=["weak", "strong"]).verdict == claims.FAILS
+    assert verdict(found, check="ahead", first="strong", rivals=["weak", "a"]).verdict == claims.HOLDS
+    assert verdict(found, check="not_worse", first="a", rivals=["weak", "strong"]).verdict == claims.FAILS

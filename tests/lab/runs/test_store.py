@@ -206,3 +206,13 @@ def test_a_folder_without_runs_is_refused_with_what_makes_one(tmp_path: Path) ->
         store.runs(tmp_path / "none")
     with pytest.raises(BadInput, match=r"is not a fedstale store: it has no fedstale-store\.json"):
         store.runs(tmp_path)
+
+
+def test_who_reads_a_file_while_it_is_replaced_has_the_whole_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    store.write(path, lambda f: f.write(b"the old one"))
+    with path.open("rb") as opened:
+        store.write(path, lambda f: f.write(b"new"))
+        assert opened.read() == b"the old one"
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

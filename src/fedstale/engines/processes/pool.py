@@ -11,7 +11,7 @@ from multiprocessing.context import SpawnProcess
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Job, Local, Reply, Task, require
+from fedstale.core import Array, BadInput, Job, Local, Reply, Task, arguments_checked, require
 from fedstale.core.system import cores
 from fedstale.engines.machine import runs_that_fit
 from fedstale.engines.processes.shared import Shared, dump
@@ -74,6 +74,7 @@ class Pool:
     models the messages cost more than they save. Starts with the first round, ends with `close`.
     """
 
+    @arguments_checked
     def __init__(self, task: Task, local: Local, workers: int | None = None) -> None:
         require(workers is None or workers >= 1, f"workers must be at least 1, got {workers}")
         self.task, self.local, self.workers = task, local, workers or cores()

@@ -40,9 +40,16 @@ def require_whole(path: Path) -> None:
         require(now == known.get(path.name), f"{path} is damaged: it {what}; {WAY}")
 
 
+def require_result_file(folder: Path) -> None:
+    """Refuse a run that has been finished, as its checksums say, and whose result is gone."""
+    lost = (folder / FILE).exists() and not (folder / RESULT).exists()
+    require(not lost, f"{folder / RESULT} is damaged: it is missing; {WAY}")
+
+
 def damage(folder: Path) -> str:
     """What is wrong with the files of a finished run, if anything is."""
     try:
+        require_result_file(folder)
         for name in (RESULT, *COVERED):
             require_whole(folder / name)
     except BadInput as error:

@@ -5,15 +5,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from fedstale.core import BadInput
+from fedstale.core import BadInput, arguments_checked
 from fedstale.lab.runs import query
 
 
+@arguments_checked
 def runs(folder: str | PathLike[str]) -> Any:
     """A pandas DataFrame, one row per run: label, seed, settings (`local.lr`), results (`accuracy.final`)."""
     return frame(run_rows(Path(folder)))
 
 
+@arguments_checked
 def metrics(folder: str | PathLike[str]) -> Any:
     """A pandas DataFrame in long form: run, label, seed, round, metric, value; one row per number recorded."""
     return frame(metric_rows(Path(folder)))

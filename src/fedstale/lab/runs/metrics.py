@@ -81,7 +81,8 @@ METRICS = (
 )
 ROUND_KEYS = (  # of a line, not evaluated
     "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
-    "heard", "not_selected", "lost", "excluded", "beta", "weights", "warnings",
+    "heard", "not_selected", "lost", "excluded", "beta", "weights", "warnings", "bytes_up", "bytes_down",
+    "seconds", "ages", "lost_work", "idle",
 )  # fmt: skip
 IDS, NUMBERS, NUMBER, COUNT = (
     (list, int),
@@ -96,9 +97,11 @@ NAMES: dict[str, tuple[Any, ...]] = {  # what a value of a line is: a list or no
     **dict.fromkeys(("heard", "not_selected", "lost", "excluded"), IDS),
     **dict.fromkeys(("staleness", "weights"), NUMBERS),
     "warnings": (None, dict),
+    **dict.fromkeys(("bytes_up", "bytes_down", "seconds", "lost_work", "idle"), NUMBER),
+    "ages": (list, int),
 }
 RESULT_KEYS = ("rounds", "refused", "warnings", "stopped", "evaluated_clients", "fingerprint", "seconds",
-               "rounds_per_second")  # of a result  # fmt: skip
+               "rounds_per_second", "bytes_up", "bytes_down", "clock")  # of a result  # fmt: skip
 
 
 def metric(name: str) -> Metric:

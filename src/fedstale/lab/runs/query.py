@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, Floats, require
-from fedstale.lab.runs import metrics, status
+from fedstale.lab.runs import checks, metrics, status
 from fedstale.lab.runs.metrics import OBJECTIVE
 from fedstale.lab.runs.store import MARKER, RunFolder, canonical, runs
 
@@ -132,6 +132,7 @@ def load(folder: RunFolder) -> Run | None:
 def _result(folder: RunFolder) -> dict[str, Any] | None:
     """The result of a finished run; of a damaged one none, and a warning."""
     try:
+        checks.require_result_file(folder.path)
         return folder.result() if (folder.path / "result.json").exists() else None
     except BadInput as error:
         warnings.warn(f"the run counts as unfinished, and --resume computes it again: {error}", stacklevel=4)
@@ -195,7 +196,11 @@ def tuned(setting: Setting) -> Setting:
     for members in families.values():
         by = members[0][2].all[0].tuned.get("by", OBJECTIVE)
         name, rate, best = min(members, key=lambda m: tuning_score([r.result for r in m[2].all], by))
-        note = f"{rate}, of {len(members)} the one of best {metrics.metric(by).label}" if len(members) > 1 else rate
+        note = (
+            f"{rate}, of {len(members)} the one of best {metrics.metric(by).label} on these seeds"
+            if len(members) > 1
+            else rate
+        )
         chosen.append(best._replace(label=name, note=note))
     return setting._replace(groups=_distinct(chosen))
 
@@ -233,6 +238,7 @@ def run_row(folder: RunFolder) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(("name", "algorithm", "seed", "lr", "engine", "state", "round", "rounds"))
     row |= {"name": folder.path.name, "metric": None, "final": None}
     try:
+        checks.require_result_file(folder.path)
         config = folder.config()
         row |= {key: config.get(key) for key in ("seed", "engine", "rounds")}
         row |= {"algorithm": config.get("label"), "lr": flat(config).get("local.lr")}

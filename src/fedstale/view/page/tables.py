@@ -35,9 +35,20 @@ def final(groups: Sequence[Group]) -> tuple[Table, set[Cell]]:
             best.add((near[0], k))
             for row in near[1:]:
                 rows[row][k] += " ≈"
+    if rows and all("clock" in (r.result or {}) for g in done for r in g.runs):
+        head += ["hours", "megabytes", "clients never heard, for whom no rule is unbiased"]
+        rows = [[*row, *_time(g)] for row, g in zip(rows, done, strict=True)]
     if any(g.note for g in done):
         head, rows = [*head, "rate"], [[*row, g.note] for row, g in zip(rows, done, strict=False)]
     return Table(head, rows), best
+
+
+def _time(g: Group) -> list[str]:
+    """Hours and megabytes of the runs of an algorithm, and how many clients were never heard."""
+    results = [r.result or {} for r in g.runs]
+    hours = spread([r["clock"]["seconds"] / 3600 for r in results]).mean
+    sent = spread([(r["bytes_up"] + r["bytes_down"]) / 1e6 for r in results]).mean
+    return [f"{hours:.3g}", f"{sent:.3g}", str(max(r["clock"]["never_heard"] for r in results))]
 
 
 def _best(done: Sequence[Group], m: Metric) -> int:

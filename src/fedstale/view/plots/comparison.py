@@ -107,8 +107,11 @@ def figure(
         for k, m in enumerate(found):
             axes = out.add_subplot(grid[0, k])
             for label, seeds in groups.items():
-                curve(axes, label, *query.curve(seeds, m.name), drawn[label])
+                rounds, values = query.curve(seeds, m.name)
+                curve(axes, label, hours(seeds, rounds) or rounds, values, drawn[label])
             finish(axes, m, log=not m.percent and _wide(axes))
+            if "seconds" in first[-1]:
+                axes.set_xlabel("hours")
             if k == 0:
                 axes.legend()
         if behind:
@@ -118,13 +121,20 @@ def figure(
     return out
 
 
-def curve(axes: Any, label: str, rounds: Sequence[int], values: Floats, look: Look, log: bool = False) -> None:
+def curve(axes: Any, label: str, rounds: Sequence[float], values: Floats, look: Look, log: bool = False) -> None:
     """The mean of (seeds, rounds) and, with several seeds, a band of one standard deviation around it."""
     mean, std, seeds = spread(values)
     axes.plot(rounds, mean, label=label, **look.line)
     if seeds > 1:
         low = np.maximum(mean - std, values.min(axis=0)) if log else mean - std  # a logarithm ends above 0
         axes.fill_between(rounds, low, mean + std, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def hours(seeds: Sequence[list[Line]], rounds: Sequence[int]) -> list[float]:
+    """When these rounds ended, the mean over the seeds of runs with a clock; nothing without one."""
+    if not all("seconds" in lines[-1] for lines in seeds):
+        return []
+    return [float(np.mean([lines[t - 1]["seconds"] for lines in seeds])) / 3600 for t in rounds]
 
 
 def served(axes: Any, behind: Mapping[str, Halves]) -> None:

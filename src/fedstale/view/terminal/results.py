@@ -84,8 +84,20 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str,
                 row |= {f"{m.name}_{which}": mean, f"{m.name}_{which}_std": std}
         speeds = [result["rounds_per_second"] for result in results]
         row["rounds_per_second"] = spread(speeds).mean if speeds else None
+        row |= _times(results)
         rows.append(row)
     return rows
+
+
+def _times(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of runs with a clock: hours and megabytes to the end, or to the target that stopped them."""
+    if not results or not all("clock" in result for result in results):
+        return {}
+    sent = [(result["bytes_up"] + result["bytes_down"]) / 1e6 for result in results]
+    hours = [result["clock"]["seconds"] / 3600 for result in results]
+    never = max(result["clock"]["never_heard"] for result in results)
+    told = {"hours": spread(hours).mean, "megabytes": spread(sent).mean, "never_heard": never}
+    return told | {"stopped": sum(result.get("stopped") is not None for result in results)}
 
 
 def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str] = ()) -> Table:
@@ -99,10 +111,14 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
     out.caption = f"final, mean of the last 10 rounds and best {found[0].label}" if found else ""
     if rows[0]["seeds"] > 1:
         out.caption += f"; mean ± standard deviation over {rows[0]['seeds']} seeds"
+    timed = [key for key in ("hours", "megabytes") if all(key in row for row in rows)]
+    if timed and any(row["never_heard"] for row in rows):
+        most = max(row["never_heard"] for row in rows)
+        out.caption += f"; {most} clients were never heard: for them no rule is unbiased"
     out.add_column("algorithm", no_wrap=True)
     for setting in settings:
         out.add_column(setting, justify="right")
-    for heading in [*(heading for *_, heading in columns), "rounds/s"]:
+    for heading in [*(heading for *_, heading in columns), *timed, "rounds/s"]:
         out.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         keys = [f"{m.name}_{which}" for m, which, _ in columns]
@@ -113,5 +129,9 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
         cells = [m.text(row.get(key), std) for (m, *_), key, std in zip(columns, keys, stds, strict=True)]
         chosen = ["" if row[key] is None else console.in_words(row[key]) for key in settings]
         speed = row["rounds_per_second"]
+        late = (
+            ">" * any(0 < r["stopped"] > row["stopped"] for r in rows) if timed else ""
+        )  # did not reach the target
+        cells += [f"{late}{row[key]:.3g}" for key in timed]
         out.add_row(str(row["algorithm"]), *chosen, *cells, "–" if speed is None else f"{speed:.3g}")
     return out

@@ -14,6 +14,7 @@ from fedstale.view.terminal import console
 from fedstale.view.terminal.console import Format, in_words, say
 from fedstale.view.terminal.results import changed, stem, summary, table, title
 
+CHOSEN = "chosen on the seeds that are reported, which flatters them a little"
 PICTURES = 12  # cells that are drawn, at most: a picture takes a second
 Row = dict[str, Any]
 
@@ -41,9 +42,23 @@ def write_and_print(cells: Sequence[Cell], overrides: list[str], out: Path, form
         return
     console.screen().print(table(best, title(cells[0].experiment, len(cells)), keys))
     if any(choice.tuned for choice in cells[0].choices):
-        print(f"of the settings in [tune] those with the best {metric(cells[0].by).label} are shown")
+        print(f"of the settings in [tune] those with the best {metric(cells[0].by).label} are shown, {CHOSEN}")
+        print("".join(f"{sentence}\n" for sentence in applied(cells[0].choices)), end="")
     print(f"pictures: {pictures[0]}{f' and {len(pictures) - 1} more' if len(pictures) > 1 else ''}")
     print(f"numbers:  {files['numbers']} (all settings), {files['all_runs']} (all runs)\nruns:     {out}/")
+
+
+def applied(choices: Sequence[Choice]) -> list[str]:
+    """Of every key that is tuned for some of the algorithms only, which they are."""
+    keys, found = dict.fromkeys(key for c in choices for key in c.tuned), []
+    for key in keys:
+        rules = dict.fromkeys(c.algorithm for c in choices if key in c.tuned)
+        others = dict.fromkeys(c.algorithm for c in choices if c.algorithm not in rules)
+        if others:
+            found.append(
+                f"{key} is tuned for {', '.join(rules)}; {', '.join(others)} has it from itself or not at all"
+            )
+    return found
 
 
 def varied(cells: Sequence[Cell]) -> list[str]:
