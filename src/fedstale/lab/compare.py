@@ -86,8 +86,8 @@ def compare(
     A run stops early when the metric `monitor` has not improved for `patience` rounds, or has reached `target`.
     `evaluate_every`, `evaluate_clients` and `evaluate="test"` say how much is evaluated, as in a TOML file.
     `version` is a text that stands for the data, where they are too large to be read or not all in the task.
-    A `defence` judges the updates of all runs, `liars` lie in all of them, `privacy` adds noise. With a `clock`, all
-    algorithms live through the same timeline of each seed.
+    A `defence` judges the updates of all runs, `liars` lie in all of them, `privacy` adds noise. With a `clock`,
+    all algorithms live through the same timeline of each seed.
     """
     require_kind("task", task)
     for kind, part in (("defence", defence), ("liars", liars), ("privacy", privacy), ("clock", clock)):
