@@ -315,7 +315,7 @@ def test_a_record_of_nonsense_gets_one_sentence(
         ({"participation": 0.5}, "participation must be an object such as Bernoulli"),
         ({"rounds": 0}, "rounds should be greater than or equal to 1, got 0"),
         ({"rounds": 2.5}, "rounds should be a valid integer, got 2.5"),
-        ({"seeds": 3}, "seeds should be a valid list, got 3"),
+        ({"seeds": 3}, "seeds must be a list, such as .3., got 3"),
         ({"seeds": (1, 1)}, "seeds must differ from each other"),
         ({"local": 0.1}, r"local must be an object such as Local\(lr=0.05\), got 0.1"),
         ({"engine": "fast"}, "engine 'fast' is unknown"),
