@@ -42,9 +42,9 @@ class Plain:
         there = dict(zip(S, np.broadcast_to(r.arrived, (len(S), d)), strict=True))
         g = [self.m + self.β * (self.h[i] - self.m) if self.count[i] else self.m for i in range(n)]
         here = sum((a[i] * there[i] for i in S), np.zeros(d))
+        mean = self.rounds / self.heard if self.heard else 2.0  # of 1 / p, from the rounds before
         self.rounds, self.heard = self.rounds + 1, self.heard + here.mean()
-        rate = self.heard / self.rounds
-        odds = {i: (1 / rate + self.count[i] / p[i]) / (1 + self.count[i]) - 1 for i in S if rate}
+        odds = {i: (mean + self.count[i] / p[i]) / (1 + self.count[i]) - 1 for i in S}
         o = {i: a[i] * odds[i] if odds[i] > 1e-6 else 0.0 for i in S}
         out = np.zeros(d)
         for j in np.flatnonzero(here > 0):
@@ -186,10 +186,10 @@ def test_it_needs_sums_over_the_participants_only(seed: int) -> None:
     total, m, β, known = np.zeros(d), np.zeros(d), 0.5, 0.0  # at the server: Σ a_i h_i, …, Σ_seen a_i
     for t in range(1, 12):
         r = random_round(rng, t, n, d, p, weights)
-        rate, messages = (state.rounds + 1) / (state.heard + len(r.clients) / n) if len(r.clients) else 1.0, []
+        mean, messages = state.rounds / state.heard if state.heard else 2.0, []  # known when clients are asked
         for i, Δ in zip(r.clients.tolist(), r.updates.astype(float), strict=True):
             (h, k), a = own[i], weights[i]
-            o = a * ((rate + k / np.float32(p[i])) / (1 + k) - 1)
+            o = a * ((mean + k / np.float32(p[i])) / (1 + k) - 1)
             new, s = h + max(1 / (k + 1), 0.3) * (Δ - h), float(k > 0)
             scalars = [a, o, o * o, s * a, s * o, a * (1 - s)]
             messages.append(np.concatenate([a * (Δ - β * h), o * (Δ - β * h), a * (new - h), scalars]))

@@ -63,7 +63,6 @@ class SelfTuning:
         a, seen = r.weights[r.clients].astype(np.float64), counts[r.clients] > 0  # (m,)
         of = partial(np.einsum, "ij,i->j", r.arrived.astype(np.float64))  # Σ_S where it arrived: (1,) or (d,)
         here, known = of(a), float(r.weights[counts > 0].sum(dtype=np.float64))  # Σ_S a_i, Σ_seen a_i
-        state = state._replace(rounds=state.rounds + 1, heard=state.heard + float(here.mean()))
         c = self._inverse(state, r)
         o = np.where(c > (1 + 1e-6) * a, c - a, 0.0)  # 1 / p_i is at least 1, up to rounding
         f = np.ones(1) if self.unbiased else self._factor(of(o), of(o**2), np.maximum(1 - here, 0), known > 0)
@@ -78,6 +77,7 @@ class SelfTuning:
             left = 1 - β * known - of(a * (1 - β * seen)) - f * of(o * (1 - β * seen))
             step += left.astype(np.float32) * m
         counts[r.clients] += r.arrived.any(axis=1)
+        state = state._replace(rounds=state.rounds + 1, heard=state.heard + float(here.mean()))
         return self._closed(step, here > 0, self._learned(state, o * seen, sums))
 
     def _closed(self, step: Floats, heard: Mask, state: Tuned) -> tuple[Array, Tuned]:
@@ -95,11 +95,12 @@ class SelfTuning:
         return state
 
     def _inverse(self, state: Tuned, r: Round) -> Floats:
-        """(m,) a_i / p_i, with 1 / p_i shrunk towards that of the mean rate, which counts as one visit."""
+        """(m,) a_i / p_i, with 1 / p_i shrunk towards that of the mean rate so far, which counts as one visit."""
         c, visits = r.inverse(), state.counts[r.clients]
-        if self.unbiased or state.heard == 0:
+        if self.unbiased:
             return c
-        return (r.weights[r.clients] * (state.rounds / state.heard) + visits * c) / (1 + visits)
+        mean = state.rounds / state.heard if state.heard > 0 else 2.0  # at first all are alike, whatever it is
+        return (mean * r.weights[r.clients] + visits * c) / (1 + visits)
 
     def _factor(self, total: Floats, squares: Floats, absent: Floats, remembered: bool) -> Floats:
         """f, from Σ_S o_i, Σ_S o_i² and Σ_{i ∉ S} a_i: those who are there never stand for more than is absent.
