@@ -59,8 +59,8 @@ def weighted_sum(weights: npt.NDArray[Any], rows: Array | Floats) -> npt.NDArray
 
 
 def _brief(record: Any) -> str:
-    """`Round(t=3, params=float32[10], …)`: long arrays by their shape, states by their type."""
-    told = (f"{name}={_shown(value)}" for name, value in record._asdict().items())
+    """`Round(t=3, params=float32[10], …)`: long arrays by their shape, states by their type, nothing of None."""
+    told = (f"{name}={_shown(value)}" for name, value in record._asdict().items() if value is not None)
     return f"{type(record).__name__}({', '.join(told)})"
 
 
