@@ -190,4 +190,4 @@ def test_a_timeline_is_inspected_before_anything_is_trained(
         jitter = 0.0
     """)
     inspect(file)
-    assert "3 clients are never heard: their p_i is 0" in capsys.readouterr().out
+    assert "3 clients are not heard in these steps: p_i is 0" in capsys.readouterr().out

@@ -83,7 +83,7 @@ def _inspect_timeline(path: Path, overrides: list[str], format: Format) -> None:
     for key, value in found.items():
         print(f"  {key.replace('_', ' '):12} {value:.4g}")
     if never:
-        print(f"\n{never} clients are never heard: their p_i is 0, and no rule is unbiased for them")
+        print(f"\n{never} clients are not heard in these steps: p_i is 0 there, and no rule is unbiased for them")
 
 
 def per_client(here: Mask, seen: theory.Summary, weights: npt.ArrayLike | None) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from pydantic import (
 )  # fmt: skip
 
 from fedstale.core import BadInput, Local, known, require, shown
+from fedstale.data.files import roots
 from fedstale.lab.build import located, located_clock
 from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_clock, make_defence, make_liars, override
 from fedstale.registry import DATASETS, ENGINES, OWN, import_from, own_dataset
@@ -228,7 +229,7 @@ def check(raw: Table) -> Experiment:
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     make_defence(experiment.defence)
     make_liars(experiment.liars)
-    make_clock(experiment.clock)
+    make_clock(located_clock(experiment.clock, roots()))
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     return experiment.model_copy(update={"data": validated(kind, data, "data").model_dump()})
