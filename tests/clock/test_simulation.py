@@ -166,3 +166,28 @@ def test_a_comparison_knows_hours_bytes_and_who_is_never_heard(tmp_path: Path) -
     line = done.runs[0].metrics()[0]
     assert (line["ages"], line["lost_work"]) == ([0] * 6, 6)
     assert json.dumps(line["seconds"]) == str(round(line["seconds"], 3))
+
+
+def test_a_timeline_is_inspected_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedstale.cli.inspect import inspect
+
+    file = tmp_path / "hours.toml"
+    file.write_text("""
+        rounds = 20
+        algorithms = ["fedavg"]
+        data = { dataset = "quadratic", clients = 12 }
+        local = { lr = 0.05 }
+        participation = { kind = "bernoulli", p = 1.0 }
+        [clock]
+        round_seconds = 1e6
+        pace = { kind = "rounds", ask = 12, need = 9 }
+        [clock.latency]
+        kind = "devices"
+        table = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+        in_order = true
+        jitter = 0.0
+    """)
+    inspect(file)
+    assert "3 clients are not heard in these steps: p_i is 0" in capsys.readouterr().out

@@ -29,7 +29,7 @@ WATCHED = 5
 
 
 def inspect(
-    trace: Annotated[Path, typer.Argument(help="A 0/1 table, on/off events or a grid: .csv, .npy, .npz, .json.")],
+    trace: Annotated[Path, typer.Argument(help="A 0/1 table, on/off events, a grid, or a .toml with a [clock].")],
     weights: Annotated[
         str | None, typer.Option(help="Client weights a_i: 1,2,… or a file of numbers; equal if omitted.")
     ] = None,
@@ -43,8 +43,12 @@ def inspect(
 ) -> None:
     """Measure a recorded participation: how often and for how long clients come, and what that costs training.
 
-    -c sets a setting of the event list or grid, such as variant=2_state.
+    -c sets a setting of the event list or grid, such as variant=2_state. Of an experiment with a clock, a .toml
+    file, the timeline is measured: its hours, how old updates are, and who is never heard.
     """
+    if trace.suffix == ".toml":
+        _inspect_timeline(trace, config or [], format)
+        return
     here, names = read_trace(trace, config or [], clients_first)
     a = None if weights is None else read_numbers(weights, "weights")
     seen = theory.summary(here, a)
@@ -65,6 +69,22 @@ def inspect(
         print_json(found)
     else:
         _print(trace.name, found)
+
+
+def _inspect_timeline(path: Path, overrides: list[str], format: Format) -> None:
+    """Print what the clock of an experiment makes of its clients."""
+    from fedstale.lab import schema, timelines  # torch is slow to load
+
+    found = timelines.describe(schema.read(path, overrides))
+    if format == Format.json:
+        print_json(found)
+        return
+    print(f"{path.name}: {found.pop('clients')} clients, {found.pop('steps')} steps\n")
+    never = found.pop("never_heard")
+    for key, value in found.items():
+        print(f"  {key.replace('_', ' '):12} {value:.4g}")
+    if never:
+        print(f"\n{never} clients are not heard in these steps: p_i is 0 there, and no rule is unbiased for them")
 
 
 def per_client(

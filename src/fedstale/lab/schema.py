@@ -18,6 +18,7 @@ from pydantic import (
 
 from fedstale.core import BadInput, Local, arguments_checked, known, require, shown
 from fedstale.core.own_modules import import_from
+from fedstale.data.files import roots
 from fedstale.lab.build import counted, found_in, located, located_clock
 from fedstale.lab.spec import (
     PARTS,
@@ -274,7 +275,7 @@ def check(raw: Table) -> Experiment:
     make_defence(experiment.defence)
     make_liars(experiment.liars)
     make_privacy(experiment.privacy)
-    make_clock(experiment.clock)
+    make_clock(located_clock(experiment.clock, roots()))
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     checked = validated(kind, data, "data").model_dump()
