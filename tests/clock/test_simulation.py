@@ -191,3 +191,10 @@ def test_a_timeline_is_inspected_before_anything_is_trained(
     """)
     inspect(file)
     assert "3 clients are not heard in these steps: p_i is 0" in capsys.readouterr().out
+
+
+def test_realised_weights_are_recorded_also_of_rules_that_read_the_starts(tmp_path: Path) -> None:
+    done = fs.compare(
+        TASK, ["fedasync"], fs.Bernoulli(1.0), rounds=8, local=ENGINE.local, out=tmp_path, clock=ASYNC
+    )
+    assert len(done.runs[0].metrics()[-1]["weights"]) == N

@@ -45,7 +45,7 @@ class Tracer:
         ones = np.zeros((m, n), np.float32)
         ones[np.arange(m), r.clients] = 1
         heard = r.arrived.any(axis=1).reshape(m, 1)
-        plain = r._replace(params=np.zeros(n, np.float32), updates=ones, arrived=heard)
+        plain = r._replace(params=np.zeros(n, np.float32), updates=ones, arrived=heard, starts=None)
         if r.gradients is not None and r.work:  # whose step makes a one-hot update
             plain = plain._replace(gradients=-ones * (r.work.steps / r.work.rates)[:, None].astype(np.float32))
         weights, shadow = self.strategy.aggregate(state.shadow, plain)
