@@ -44,6 +44,13 @@ def test_a_run_that_learned_nothing_is_last_whatever_its_number(nothing: float) 
     assert _ranks(np.array([2.0, math.nan, 1.0])).tolist() == [2, 3, 1]
 
 
+def test_the_best_rule_misses_nothing_although_a_seed_of_it_is_above_the_start() -> None:
+    wild = cell("a", [1.0, 1.0, 900.0], [3.0, 3.0, 800.0], [9.0, 9.0, 10.0])
+    means = missing([wild], list(wild.entries)).mean(axis=(1, 2))
+    assert means.min() == pytest.approx(0)
+    assert [s.rule for s in standings([wild], FULL)] == ["r0", "r1", "r2"]
+
+
 def test_where_every_rule_diverged_all_miss_everything() -> None:
     lost = cell("a", [math.nan] * 3, [math.inf] * 3, [math.nan] * 3)
     assert (missing([lost], list(lost.entries)) == 1).all()

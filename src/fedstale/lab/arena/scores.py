@@ -73,17 +73,22 @@ class Pair(NamedTuple):
 
 def missing(cells: Sequence[Cell], rules: Sequence[str]) -> Floats:
     """(rules, cells, seeds) the share of the best rule's progress that is missing; at most 1."""
-    table = _table(cells, rules, OBJECTIVE, math.inf)
+    table = _objectives(cells, rules)
     return _missing(table, table.mean(axis=2).min(axis=0), cells)
+
+
+def _objectives(cells: Sequence[Cell], rules: Sequence[str]) -> Floats:
+    """(rules, cells, seeds); one above the start, or none at all, counts as the start."""
+    start = np.array([c.start for c in cells])
+    return np.asarray(np.minimum(_table(cells, rules, OBJECTIVE, math.inf), start[:, None]))
 
 
 def _missing(table: Floats, best: Floats, cells: Sequence[Cell]) -> Floats:
     scale = np.maximum(
         [c.start for c in cells] - best, 1e-12
     )  # (cells,) where nobody learns, all but the best miss 1
-    with np.errstate(invalid="ignore"):
-        found = (table - best[:, None]) / scale[:, None]
-    return np.asarray(np.minimum(np.nan_to_num(found, nan=1.0, posinf=1.0), 1.0))
+    nothing = table >= np.array([c.start for c in cells])[:, None]
+    return np.asarray(np.where(nothing, 1.0, (table - best[:, None]) / scale[:, None]))
 
 
 def _table(cells: Sequence[Cell], rules: Sequence[str], name: str, none: float) -> Floats:
@@ -150,7 +155,7 @@ def _behind_full(rule: str, cells: Sequence[Cell], full: Mapping[str, Entry]) ->
     if not some:
         return math.nan
     best = np.array([full[c.task].scores[OBJECTIVE].mean() for c in some])
-    return float(_missing(_table(some, [rule], OBJECTIVE, math.inf), best, some).mean())
+    return float(_missing(_objectives(some, [rule]), best, some).mean())
 
 
 def _mean(entries: Sequence[Entry], name: str) -> float:
