@@ -121,13 +121,13 @@ def figure(
     return out
 
 
-def curve(axes: Any, label: str, rounds: Sequence[float], values: Floats, look: Look, log: bool = False) -> None:
-    """The mean of (seeds, rounds) and, with several seeds, a band of one standard deviation around it."""
+def curve(axes: Any, label: str, rounds: Sequence[float], values: Floats, look: Look) -> None:
+    """The mean of (seeds, rounds) and, with several seeds, a band of one deviation round it, up to extremes."""
     mean, std, seeds = spread(values)
     axes.plot(rounds, mean, label=label, **look.line)
     if seeds > 1:
-        low = np.maximum(mean - std, values.min(axis=0)) if log else mean - std  # a logarithm ends above 0
-        axes.fill_between(rounds, low, mean + std, color=look.colour, alpha=0.15, linewidth=0)
+        low, high = np.maximum(mean - std, values.min(axis=0)), np.minimum(mean + std, values.max(axis=0))
+        axes.fill_between(rounds, low, high, color=look.colour, alpha=0.15, linewidth=0)
 
 
 def hours(seeds: Sequence[list[Line]], rounds: Sequence[int]) -> list[float]:

@@ -72,7 +72,7 @@ def learning_curves(axes: Any, rows: Sequence[Row], name: str, log: bool = False
     for (label,), group in by(rows, "algorithm").items():
         rounds, values = series(group, name)
         if rounds:
-            curve(axes, label, rounds, values, drawn[label], log)
+            curve(axes, label, rounds, values, drawn[label])
         else:
             axes.plot([], [], label=f"{label} (diverged)", **drawn[label].line)
     finish(axes, metric(name), log)
