@@ -1,11 +1,12 @@
 """The results of the papers as functions, a module for each: bounds, limits of learning rates, and measures."""
 
 from fedstale.core import normalised as normalised
-from fedstale.theory import amplified, amplify, bias, ca_fed, lossy, markov, recordings, stale
+from fedstale.theory import amplified, amplify, bias, ca_fed, exits, lossy, markov, recordings, stale
 from fedstale.theory.amplified import *  # noqa: F403
 from fedstale.theory.amplify import *  # noqa: F403
 from fedstale.theory.bias import *  # noqa: F403
 from fedstale.theory.ca_fed import *  # noqa: F403
+from fedstale.theory.exits import *  # noqa: F403
 from fedstale.theory.lossy import *  # noqa: F403
 from fedstale.theory.markov import *  # noqa: F403
 from fedstale.theory.recordings import *  # noqa: F403
@@ -16,6 +17,7 @@ __all__ += amplified.__all__
 __all__ += amplify.__all__
 __all__ += bias.__all__
 __all__ += ca_fed.__all__
+__all__ += exits.__all__
 __all__ += lossy.__all__
 __all__ += markov.__all__
 __all__ += recordings.__all__
