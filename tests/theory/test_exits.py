@@ -58,9 +58,11 @@ def test_the_bound_solves_the_recursion_of_its_proof(steps: int) -> None:
         assert bound.optimisation * (1 + 1e-12) >= L / 2 * Δ
 
 
-def test_training_an_exit_more_often_costs_less() -> None:
+def test_rates_fall_and_training_an_exit_more_often_costs_less() -> None:
     rare = exit_constant(problem, D, [[1.0, 0.0], [0.2, 0.8], [0.9, 0.1]], Λ)
     assert rare.sampling > exit_constant(problem, D, p, Λ).sampling
+    assert exit_rate(problem, 1, 0) == pytest.approx(2 / (μ * 8 * L / μ))  # γ + 1 = 8 κ
+    assert exit_rate(problem, 2, 1) == pytest.approx(2 / (μ * (8 * L / μ + 4)))
     assert exit_constant(problem, D, np.ones((3, 2)), Λ).sampling == 0
 
 
