@@ -53,6 +53,8 @@ def test_the_product_is_entry_by_entry_and_needs_no_matrix() -> None:
     together = mixing(P)  # eigenvalues 1, .5, .2, .1 are distinct, so U is the product's too
     assert mixing(a, b) == pytest.approx(tuple(together))
     assert mixing(*[a] * 100).states == 2.0**100
+    assert mixing(*[a] * 3000).constant == math.inf
+    assert mixing([[1.0]]).second == 0
 
 
 @given(shares, st.floats(0.05, 0.95), st.floats(0.01, 0.4))
@@ -90,6 +92,7 @@ def test_the_chain_is_that_of_the_participation() -> None:
         (lambda: mixing([[0.5, 0.4], [0.5, 0.5]]), "rows are probabilities"),
         (lambda: mixing(DEFECTIVE), "diagonalisable"),
         (lambda: mixing_time(two_state(0.5, 0.5), 0.0), "eps must be"),
+        (lambda: mixing_time([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]], 1e-30), "rounding"),
         (lambda: product_chain(*[two_state(0.5, 0.5)] * 13), "at most 4096 states"),
     ],
 )

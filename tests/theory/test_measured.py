@@ -75,10 +75,26 @@ def test_all_samples_count_once_in_whatever_batches(monkeypatch: pytest.MonkeyPa
     assert float(np.asarray(task.weights) @ slope**2 - (np.asarray(task.weights) @ slope) ** 2) <= whole.diversity
 
 
+class Buffered(Quadratic):
+    """A quadratic that claims a buffer."""
+
+    initial_buffers = np.zeros(1)
+
+    def load_buffers(self, buffers: Any) -> None: ...
+    def read_buffers(self) -> Any: ...
+    def evaluate(self, params: Any, buffers: Any = None) -> Any: ...
+
+
+def with_buffers() -> Quadratic:
+    return Buffered([[0.0]])
+
+
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        (lambda: heterogeneity(Quadratic([[0.0]]), [0.0, 1.0]), "params must have shape \\(1,\\)"),
+        (lambda: heterogeneity(Quadratic([[0.0]]), [0.0, 1.0]), "have shape \\(1,\\)"),
+        (lambda: heterogeneity(Quadratic([[0.0]]), [1e300]), "params must be finite"),
+        (lambda: heterogeneity(with_buffers(), [0.0]), "without buffers"),
         (lambda: heterogeneity(Quadratic([[0.0]]), [0.0], draws=0), "draws must be"),
         (lambda: heterogeneity(Quadratic([[0.0]]), [0.0], optima=[1.0, 2.0]), "1 clients need 1 optima"),
     ],

@@ -14,6 +14,7 @@ from fedstale.core import Floats, arguments_checked, require
 __all__ = ["Mixing", "mixing", "mixing_time", "mixing_time_bounds", "product_chain", "stationary", "two_state"]
 
 STATES = 4096  # of a product chain that is written out: a matrix of 128 MB
+LONGEST = 2**40  # rounds, after which powers of a chain are rounding errors
 
 
 class Mixing(NamedTuple):
@@ -74,10 +75,10 @@ def mixing(*chains: npt.ArrayLike) -> Mixing:
     """
     require(len(chains) > 0, "mixing needs a chain, got none")
     second, norms, rho_min, states = zip(*(_spectrum(_chain(chain)) for chain in chains), strict=True)
-    slowest, M = max(second), float(np.prod(states, dtype=np.float64))
-    constant = math.sqrt(M - 1) * float(np.prod(norms))
+    slowest, M = max(second), math.prod(map(float, states))
+    constant = math.sqrt(M - 1) * math.prod(norms)
     return Mixing(
-        slowest, (slowest + 1) / 2, constant, 0, 1 / (1 - slowest), float(np.prod(rho_min)), M,
+        slowest, (slowest + 1) / 2, constant, 0, 1 / (1 - slowest), math.prod(rho_min), M,
     )  # fmt: skip
 
 
@@ -95,6 +96,7 @@ def mixing_time(chain: npt.ArrayLike, eps: float = 0.25) -> int:
     high = 1
     while far(high):
         high *= 2
+        require(high < LONGEST, f"eps must be larger than what rounding leaves, got {eps} for this chain")
     low = high // 2 if high > 1 else -1  # the distance never grows with t: bisect in (low, high]
     while high - low > 1:
         middle = (low + high) // 2

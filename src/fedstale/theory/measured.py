@@ -53,8 +53,10 @@ def heterogeneity(
     """
     ok = buffered(task) is None and keeps_own(task) is None
     require(ok, "heterogeneity needs a model without buffers that training changes or parts that clients keep")
-    w = np.asarray(params, np.float32)
-    require(w.shape == (task.d,), f"params must have shape ({task.d},), got {w.shape}")
+    with np.errstate(over="ignore"):
+        w = np.asarray(params, np.float32)
+    ok = w.shape == (task.d,) and bool(np.isfinite(w).all())
+    require(ok, f"params must be finite and have shape ({task.d},), got shape {w.shape}")
     require(draws >= 1, f"draws must be at least 1, got {draws}")
     a, best = normalised(task.weights, task.n), _optima(task, optima)
     losses, mean, seconds = np.zeros(task.n), np.zeros(task.d), 0.0
