@@ -179,7 +179,7 @@ def an_override(draw: Draw) -> Callable[[], Any]:
 THEORY = [
     f
     for name, f in vars(fs.theory).items()
-    if inspect.isfunction(f) and name[0] != "_" and f.__module__ == fs.theory.__name__
+    if inspect.isfunction(f) and name[0] != "_" and f.__module__.startswith(fs.theory.__name__)
 ]
 FUNCTIONS: list[Callable[..., Any]] = [
     *THEORY,

@@ -1,0 +1,29 @@
+"""What several formulas ask of their arguments."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Floats, Mask, require
+
+
+def probabilities(p: npt.ArrayLike) -> Floats:
+    """One probability per client."""
+    q = np.asarray(p, np.float64)
+    ok = q.ndim == 1 and q.size > 0 and bool(((q >= 0) & (q <= 1)).all())
+    require(ok, f"p must be one probability in [0, 1] per client, got {p!r}")
+    return q
+
+
+def matrix_of(matrix: npt.ArrayLike) -> Mask:
+    """A participation matrix, rounds × clients."""
+    m = np.asarray(matrix)
+    ok = m.ndim == 2 and m.size > 0 and bool(((m == 0) | (m == 1)).all())
+    require(ok, f"a participation matrix must be rounds × clients of 0 and 1, got shape {m.shape}")
+    return m.astype(np.bool_)
+
+
+def over(x: float, y: float) -> float:
+    """x / y, infinite if y is 0."""
+    return math.inf if y == 0 else x / y

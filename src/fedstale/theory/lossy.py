@@ -1,0 +1,120 @@
+"""What lost packets cost: averaging updates that are corrected for the loss, and averaging the models that arrive.
+
+[T] Rodio, Client heterogeneity in federated learning systems, thesis, 2024, chapter 4.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import Floats, arguments_checked, normalised, part, per_client, require
+
+__all__ = ["DmaBound", "Lossy", "LossyConstant", "dma_bound", "lossy_constant", "upga_bound", "upga_rate"]
+
+
+@part
+class Lossy:
+    """What Theorem 4.3.1 of [T] assumes of the objective and of local training."""
+
+    smoothness: float  # L
+    convexity: float  # μ
+    noise: npt.ArrayLike  # σ_i²: one for all, or one each
+    gap: float  # Γ = F* - Σ α_i F_i*, Definition 4.3.1
+    stochastic_gradient: float  # G, root of the most E‖∇F_i(w, B)‖²
+    steps: int  # K
+
+    def __post_init__(self) -> None:
+        ok = 0 < self.convexity <= self.smoothness
+        require(ok, f"convexity must be above 0 and at most smoothness, got {self.convexity} and {self.smoothness}")
+        least = min(self.gap, self.stochastic_gradient, float(np.min(np.asarray(self.noise, np.float64))))
+        require(least >= 0 and self.steps >= 1, f"noise, gap and gradient must be at least 0, steps 1, got {self}")
+
+
+class LossyConstant(NamedTuple):
+    """The constant C (4.7), by cause."""
+
+    noise: float  # Σ α_i² σ_i²
+    drift: float  # 2 (K - 1)² G²
+    diversity: float  # 6 L Γ
+    losses: float  # K G² Σ α_i² q_i / (1 - q_i)
+
+    def total(self) -> float:
+        return sum(self)
+
+
+@arguments_checked
+def lossy_constant(problem: Lossy, loss: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> LossyConstant:
+    """C of (4.7) of [T] for clients whose replies are lost with probabilities q_i; `weights` are the α_i."""
+    q, α, _ = _losses(loss, weights)
+    K, G2, σ2 = problem.steps, problem.stochastic_gradient**2, per_client(problem.noise, len(q), "variances")
+    return LossyConstant(
+        noise=float(α**2 @ σ2),
+        drift=2 * (K - 1) ** 2 * G2,
+        diversity=6 * problem.smoothness * problem.gap,
+        losses=K * G2 * float(α**2 @ (q / (1 - q))),
+    )
+
+
+@arguments_checked
+def upga_rate(problem: Lossy, t: int) -> float:
+    """η_t = (2 / μ) / (8 κ + t - 1), the learning rate of round t in Theorem 4.3.1 of [T]; rounds count from 1."""
+    require(t >= 1, f"t must be at least 1, got {t}")
+    return 2 / problem.convexity / (8 * problem.smoothness / problem.convexity + t - 1)
+
+
+@arguments_checked
+def upga_bound(
+    problem: Lossy, loss: npt.ArrayLike, rounds: int, *, distance: float, weights: npt.ArrayLike | None = None
+) -> float:
+    """Theorem 4.3.1 of [T], (4.6), on E F(w) - F* after t = `rounds` of UPGA-PL: it vanishes as 1 / t.
+
+    κ / (8κ + t) · (2 K C / μ + 4 L ‖w_1 - w*‖²), where `distance` is ‖w_1 - w*‖.
+    """
+    require(rounds >= 1 and distance >= 0, f"rounds must be at least 1 and distance 0, got {rounds} and {distance}")
+    L, μ = problem.smoothness, problem.convexity
+    C = lossy_constant(problem, loss, weights).total()
+    return L / μ / (8 * L / μ + rounds) * (2 * problem.steps * C / μ + 4 * L * distance**2)
+
+
+class DmaBound(NamedTuple):
+    """Chen's bound on E F(w) - F* after t rounds of DMA-PL."""
+
+    start: float  # A^t (F(w_1) - F*)
+    residual: float  # what heterogeneity and losses leave
+    contraction: float  # A: the bound says nothing in the long run from 1 on
+    floor: float  # the residual after infinitely many rounds, infinite if A ≥ 1
+
+    def total(self) -> float:
+        return self.start + self.residual
+
+
+@arguments_checked
+def dma_bound(
+    problem: Lossy, loss: npt.ArrayLike, rounds: int, *, zeta1: float, zeta2: float, excess: float,
+    weights: npt.ArrayLike | None = None,
+) -> DmaBound:  # fmt: skip
+    """(4.3) of [T], by M. Chen et al., 2021: full gradients, one local step, and an error that stays.
+
+    A^t (F(w_1) - F*) + (2 ζ_1 / L) Σ α_i q_i (1 - A^t) / (1 - A) with A = 1 - μ/L + (4 μ ζ_2 / L) Σ α_i q_i. ζ_1
+    and ζ_2 say how different the clients' data are, `excess` is F(w_1) - F*. Of `problem`, only L and μ are used.
+    """
+    ok = rounds >= 1 and min(zeta1, zeta2, excess) >= 0
+    require(ok, f"rounds must be at least 1, zeta1, zeta2 and excess 0, got {rounds}, {zeta1}, {zeta2}, {excess}")
+    lost, L, μ = _losses(loss, weights)[2], problem.smoothness, problem.convexity
+    A = 1 - μ / L + 4 * μ * zeta2 / L * lost
+    each = 2 * zeta1 / L * lost
+    with np.errstate(over="ignore"):
+        power = float(np.power(A, rounds, dtype=np.float64))
+    residual = each * (rounds if A == 1 else (1 - power) / (1 - A)) if each else 0.0
+    floor = 0.0 if each == 0 else each / (1 - A) if A < 1 else float("inf")
+    return DmaBound(power * excess, residual, A, floor)
+
+
+def _losses(loss: npt.ArrayLike, weights: npt.ArrayLike | None) -> tuple[Floats, Floats, float]:
+    """q_i, α_i and Σ α_i q_i."""
+    q = np.asarray(loss, np.float64)
+    ok = q.ndim == 1 and q.size > 0 and bool(((q >= 0) & (q < 1)).all())
+    require(ok, f"loss must be one probability in [0, 1) per client, got {loss!r}")
+    α = np.asarray(normalised(weights, len(q)), np.float64)
+    return q, α, float(α @ q)

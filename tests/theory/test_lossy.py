@@ -1,0 +1,74 @@
+"""Theorem 4.3.1 of the thesis and Chen's bound, in plain Python and round by round."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedstale.core import BadInput
+from fedstale.theory import Lossy, dma_bound, lossy_constant, upga_bound, upga_rate
+
+q, α, σ2 = [0.1, 0.9, 0.5], [0.5, 0.2, 0.3], [1.0, 2.0, 0.5]
+problem = Lossy(smoothness=4.0, convexity=0.5, noise=σ2, gap=0.3, stochastic_gradient=1.5, steps=5)
+
+
+def test_theorem_4_3_1_term_by_term() -> None:
+    L, μ, Γ, G, K, t = 4.0, 0.5, 0.3, 1.5, 5, 70
+    noise = sum(a * a * s for a, s in zip(α, σ2, strict=True))
+    losses = K * G**2 * sum(a * a * x / (1 - x) for a, x in zip(α, q, strict=True))
+    found = lossy_constant(problem, q, α)
+    assert tuple(found) == pytest.approx((noise, 2 * 4**2 * G**2, 6 * L * Γ, losses))
+    κ, C = L / μ, noise + 2 * (K - 1) ** 2 * G**2 + 6 * L * Γ + losses
+    expected = κ / (8 * κ + t) * (2 * K * C / μ + 4 * L * 3.0**2)
+    assert upga_bound(problem, q, t, distance=3.0, weights=α) == pytest.approx(expected)
+
+
+def test_the_bound_solves_the_recursion_of_its_proof() -> None:
+    """(C.10): d ← (1 - η μ) d + η² K C, and F - F* ≤ L/2 d."""
+    C, d = lossy_constant(problem, q, α).total(), 9.0
+    for t in range(1, 300):
+        η = upga_rate(problem, t)
+        d = (1 - η * 0.5) * d + η**2 * 5 * C
+        assert 4.0 / 2 * d <= upga_bound(problem, q, t, distance=3.0, weights=α) * (1 + 1e-12)
+    assert upga_rate(problem, 1) == pytest.approx(1 / (4 * 4.0))  # η_1 = 1 / 4L
+
+
+@given(st.floats(0, 3), st.floats(0, 3), st.integers(1, 40), st.floats(0, 5))
+def test_chens_bound_round_by_round(zeta1: float, zeta2: float, t: int, excess: float) -> None:
+    lost = sum(a * x for a, x in zip(α, q, strict=True))
+    A = 1 - 0.5 / 4 + 4 * 0.5 * zeta2 / 4 * lost
+    error = excess
+    for _ in range(t):
+        error = A * error + 2 * zeta1 / 4 * lost
+    found = dma_bound(problem, q, t, zeta1=zeta1, zeta2=zeta2, excess=excess, weights=α)
+    assert found.total() == pytest.approx(error, rel=1e-6, abs=1e-12)
+    assert found.contraction == pytest.approx(A)
+
+
+def test_only_one_of_the_two_errors_vanishes() -> None:
+    dma = dma_bound(problem, q, 10**6, zeta1=1.0, zeta2=0.1, excess=1.0)
+    assert dma.total() == pytest.approx(dma.floor)
+    assert dma.floor > 0.1
+    assert upga_bound(problem, q, 10**8, distance=3.0) < 0.001
+    assert dma_bound(problem, q, 10, zeta1=1.0, zeta2=9.0, excess=1.0).floor == math.inf
+    assert dma_bound(problem, [0.0, 0.0, 0.0], 10**6, zeta1=1.0, zeta2=9.0, excess=1.0).total() < 1e-9
+    even = dma_bound(Lossy(1.0, 1.0, 0.0, 0.0, 1.0, 1), [0.5], 7, zeta1=1.0, zeta2=0.5, excess=2.0)
+    assert (even.contraction, even.start, even.residual) == (1.0, 2.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (lambda: lossy_constant(problem, [1.0, 0.0, 0.0]), "in \\[0, 1\\)"),
+        (lambda: Lossy(1.0, 2.0, 0.0, 0.0, 1.0, 1), "at most smoothness"),
+        (lambda: Lossy(1.0, 1.0, -1.0, 0.0, 1.0, 1), "must be at least 0"),
+        (lambda: upga_bound(problem, q, 0, distance=1.0), "rounds must be at least 1"),
+        (lambda: upga_rate(problem, 0), "t must be at least 1"),
+        (lambda: dma_bound(problem, q, 1, zeta1=-1.0, zeta2=0.0, excess=0.0), "zeta1"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(broken: Any, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        broken()
