@@ -3,7 +3,7 @@
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -195,14 +195,25 @@ def tuned(setting: Setting) -> Setting:
     chosen = []
     for members in families.values():
         by = members[0][2].all[0].tuned.get("by", OBJECTIVE)
-        name, rate, best = min(members, key=lambda m: tuning_score([r.result for r in m[2].all], by))
+        apart = {seed for _, _, g in members for r in g.all for seed in r.tuned.get("seeds", [])}
+        name, rate, best = min(members, key=lambda m: tuning_score([r.result for r in _on(m[2], apart).all], by))
+        seeds = f"seeds {', '.join(map(str, sorted(apart)))}" if apart else "these seeds"
         note = (
-            f"{rate}, of {len(members)} the one of best {metrics.metric(by).label} on these seeds"
+            f"{rate}, of {len(members)} the one of best {metrics.metric(by).label} on {seeds}"
             if len(members) > 1
             else rate
         )
-        chosen.append(best._replace(label=name, note=note))
+        chosen.append(_on(best, apart, other=True)._replace(label=name, note=note))
     return setting._replace(groups=_distinct(chosen))
+
+
+def _on(g: Group, seeds: Collection[int], other: bool = False) -> Group:
+    """The runs of these seeds, or all if there are none; with `other`, those of the other seeds."""
+    found = g._replace(
+        runs=[r for r in g.runs if (r.seed in seeds) is not other],
+        broken=[r for r in g.broken if (r.seed in seeds) is not other],
+    )
+    return found if found.all else g
 
 
 def _local(g: Group) -> Mapping[str, Any]:
