@@ -1,5 +1,6 @@
 """Runs in order: a setting is what several algorithms share, a group is one algorithm over its seeds."""
 
+import errno
 import itertools
 import math
 import warnings
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Floats, require
+from fedstale.core import BadInput, Floats, require, shown
 from fedstale.lab.runs import checks, metrics, status
 from fedstale.lab.runs.metrics import OBJECTIVE
 from fedstale.lab.runs.store import MARKER, RunFolder, canonical, runs
@@ -81,6 +82,7 @@ class Found(NamedTuple):
 
 def find(place: Path) -> Found:
     """What a folder holds: it is a run, a store, the output of `reproduce`, or that of `inspect`."""
+    _require_short(place)
     if (place / "config.json").exists():
         return Found([RunFolder(place)], [])
     for folder in (place, place / "runs"):
@@ -94,6 +96,14 @@ def find(place: Path) -> Found:
         return Found([], traces)
     what = "has no runs in it" if place.is_dir() else "is not there" if not place.exists() else "is not a folder"
     raise BadInput(f"{place} must be a folder of `fedstale run`, `reproduce` or `inspect`, but it {what}")
+
+
+def _require_short(place: Path) -> None:
+    try:
+        place.exists()
+    except OSError as error:
+        require(error.errno != errno.ENAMETOOLONG, f"the name of the folder is too long, got {shown(str(place))}")
+        raise
 
 
 def settings(folders: Iterable[RunFolder]) -> list[Setting]:
