@@ -227,6 +227,11 @@ def test_the_name_of_a_part_finds_its_class_again() -> None:
     assert registry.SERVERS.name_of(registry.SERVERS["adam"]()) == "adam"
 
 
+def test_a_kind_that_is_a_table_has_no_sources(tmp_path: Path) -> None:
+    (tmp_path / "weights.csv").write_text("1")
+    assert registry.sources({"kind": {"kind": "sgd"}, "file": str(tmp_path / "weights.csv")}) == {}
+
+
 def test_an_unknown_name_is_answered_with_the_nearest_of_all_algorithms() -> None:
     raw: dict[str, Any] = {"name": "x", "rounds": 1, "data": {"dataset": "quadratic"}, "local": {"lr": 0.1}}
     raw |= {"participation": {"kind": "two-groups", "p_min": np.float64(0.5)}, "algorithms": ["wiat"]}

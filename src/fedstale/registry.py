@@ -277,7 +277,7 @@ def sources(config: object) -> dict[str, str]:
         found = sources([value for key, value in config.items() if key != "label"])
         kind, texts = config.get("kind"), [value for value in config.values() if isinstance(value, str)]
         files = [Path(text) for text in texts if names_file(text) and Path(text).is_file()]
-        if kind in found and files:
+        if isinstance(kind, str) and kind in found and files:
             told = [found[kind], *(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)]
             found[kind] = hashlib.sha256("".join(told).encode()).hexdigest()[:16]
         return found

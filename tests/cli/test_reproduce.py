@@ -1,5 +1,6 @@
 """The papers' figures as a command: all at scale smoke, and one that is killed again and again."""
 
+import csv
 import random
 import re
 import signal
@@ -142,6 +143,26 @@ def test_every_cell_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(calls) == 3, "three cells"
     configs = [run.config() for run in store.runs(tmp_path / "runs")]
     assert {(c["rounds"], c["seed"]) for c in configs} == {(3, 7)}
+
+
+def test_rates_can_be_chosen_on_seeds_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedstale"])
+    change = ["rounds=10", 'grid={"participation.p_min"=[0.2]}', "tune.seeds=[101,102]"]
+    reproduce(str(small(tmp_path)), Scale.smoke, change, seeds="7", jobs=1, out=tmp_path)
+    assert "rates are chosen on other seeds than those that are reported: 101, 102" in capsys.readouterr().out
+    ((numbers, tuning),) = [
+        (p, p.with_name(f"{p.stem}-tuning.csv")) for p in tmp_path.glob("small-smoke-??????.csv")
+    ]
+    rows = list(csv.DictReader(numbers.read_text().splitlines()))
+    assert [row["seed"] for row in rows] == ["7"] * 3
+    tried = list(csv.DictReader(tuning.read_text().splitlines()))
+    assert [(r["algorithm"], r["lr"]) for r in tried if r["chosen"] == "True"] == [
+        (row["algorithm"], row["lr"]) for row in rows
+    ]
+    assert len(tried) == 6
+    assert len([*store.runs(tmp_path / "runs")]) == 6 * 2 + 3, "what was not chosen is not run on the seed 7"
 
 
 def test_overrides_have_files_of_their_own(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from fedstale.cli.run import run
 from fedstale.lab import plan as planning
+from fedstale.view.terminal.console import Format
 from tests.cli.commands import COMMAND, fedstale
 
 
@@ -270,6 +271,24 @@ def test_an_experiment_is_planned_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "argv", ["fedstale"])
     run("quadratic", ["rounds=2"], tmp_path / "runs", "1")
     assert len(calls) == 1, "a plan describes the participation once"
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of what diverges
+def test_a_sweep_with_tuning_seeds_runs_the_chosen_settings_on_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedstale"])
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    change = ["tune.seeds=[7]", "participation.p_min=0.3", "grid={}"]
+    run(str(tmp_path / "sweep.toml"), change, tmp_path / "runs", format=Format.json)
+    told = capsys.readouterr()
+    assert "3 of 10 runs diverged" in told.err, "1e30 is not tried on the seeds 1 and 2"
+    found = json.loads(told.out)
+    assert [(r["algorithm"], r["lr"], r["seeds"]) for r in found["table"]] == [
+        ("fedavg", 0.1, 2), ("fedstale", 0.1, 2),
+    ]  # fmt: skip
+    assert [r["tuning"] for r in found["settings"] if "tuning" in r] == [True] * 6
+    assert len(found["runs"]) == len([*(tmp_path / "runs").glob("*/config.json")]) == 6 + 2 * 2
 
 
 SWEEP = """

@@ -29,6 +29,7 @@ def test_another_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_page_with_the_code_of_an_interrupt(number: signal.Signals, tmp_path: Path) -> None:
+    pytest.importorskip("starlette", reason="the page needs the extra `ui`")
     words = [*COMMAND, "ui", str(tmp_path / "runs"), "--port", "0"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout

@@ -181,9 +181,9 @@ def _run_again(home: Path, run: Path, kept: Path) -> str:
     kind, found = answered(lambda: _quiet("run", home / "try.toml", "-o", home / "runs"))
     if kind == "exception":
         return str(found)
-    params = [(folder / "params.npy").read_bytes() for folder in (run, kept)]
-    metrics = [(folder / "metrics.jsonl").read_bytes() for folder in (run, kept)]
-    return "same" if params[0] == params[1] and metrics[0] == metrics[1] else "silent"
+    paths = [(run / name, kept / name) for name in ("params.npy", "metrics.jsonl")]
+    same = all(now.exists() and now.read_bytes() == then.read_bytes() for now, then in paths)
+    return "same" if same else "silent"
 
 
 def main() -> None:

@@ -40,6 +40,7 @@ def nested(depth: int) -> list[Any]:
 
 NAMES = [name for table in TABLES.values() for name in table]
 CLASSES = [(table, cls) for table in TABLES.values() for cls in table.values() if dataclasses.is_dataclass(cls)]
+WHOLE = {"clock": fs.Clock, "privacy": fs.Privacy, "defence": fs.Defence, "liars": fs.Liars}  # a section each
 HOSTILE: list[Any] = [
     None, True, False, 0, -1, 1, 2, 3, 10**6, 2**31, 2**63, 2**64, -(2**63) - 1, 10**400, -0.0, 0.1, 0.5, 1.5,
     1e-320, 1e308, math.nan, math.inf, -math.inf, "", " ", "word", "0.5", "1", "nan", "auto", "\0", "a\0b", "../..",
@@ -51,10 +52,12 @@ HOSTILE: list[Any] = [
     datetime.date(2024, 1, 1), datetime.time(1), datetime.datetime(2024, 1, 1), ["a", "b"], [1, 2, 3, 4], (0, 1),
     [["d", "v", 0, "AVL_TRAIN"]], 1e-9, "experiments",
 ]  # fmt: skip
+TABLE = Path(__file__).parent / "patients.csv"
 BASES: list[dict[str, Any]] = [
     {"data": {"dataset": "quadratic", "clients": 4}},
     {"data": {"dataset": "synthetic", "clients": 4}},
     {"data": {"dataset": "digits", "clients": 4}, "model": {"kind": "mlp"}},
+    {"data": {"csv": str(TABLE), "client": "site", "label": "ill"}},
     {"data": {"dataset": "digits", "clients": 7, "cis": {"widths": [4, 2, 1], "mix": [5.0, 15.0, 80.0]}}},
 ]
 REST = {
@@ -94,7 +97,14 @@ class Draw(random.Random):
 
     def sensible(self, hint: Any) -> Any:
         text = str(hint)
-        for name, table in (("Participation", "participation"), ("Server", "servers"), ("Float32", "memories")):
+        for name, table in (
+            ("Participation", "participation"),
+            ("Server", "servers"),
+            ("Float32", "memories"),
+            ("Latency", "latencies"),
+            ("Pace", "paces"),
+            ("Strategy", "strategies"),
+        ):
             if name in text:
                 return self.spec(TABLES[table])
         options: dict[str, list[Any]] = {"int": [1, 2, 4, 5], "float": [0.1, 0.5, 1.0, 2], "bool": [True, False]}
@@ -113,6 +123,9 @@ def an_experiment(draw: Draw) -> Callable[[], Any]:
     for key, table in spots.items():
         if draw.random() < 0.3:
             raw[key] = draw.spec(TABLES[table])
+    for key, cls in WHOLE.items():
+        if draw.random() < 0.15:
+            raw[key] = draw.settings(cls, hurt=0.3)
     if draw.random() < 0.3:
         raw["algorithms"] = [draw.spec(TABLES[draw.choice(["recipes", "strategies"])]) for _ in range(2)]
     for _ in range(draw.choice([0, 1, 1, 2, 3])):
@@ -122,7 +135,9 @@ def an_experiment(draw: Draw) -> Callable[[], Any]:
 
 def _damage(draw: Draw, raw: dict[str, Any]) -> None:
     """A hostile value for a key that an experiment knows, or for one that it does not."""
-    section, model = draw.choice([*SECTIONS.items(), ("data", schema.DATA[draw.choice([*schema.DATA])])])
+    section, model = draw.choice(
+        [*SECTIONS.items(), ("data", schema.Tabular), ("data", schema.DATA[draw.choice([*schema.DATA])])]
+    )
     here: Any = raw
     for name in filter(None, section.split(".")):
         here = here.setdefault(name, {}) if isinstance(here, dict) else {}
@@ -143,7 +158,7 @@ def a_part(draw: Draw) -> Callable[[], Any]:
 
 
 def a_constructor(draw: Draw) -> Callable[[], Any]:
-    _, cls = draw.choice(CLASSES)
+    cls = draw.choice([*(cls for _, cls in CLASSES), *(5 * [*WHOLE.values()])])
     settings = draw.settings(cls)
     return lambda: repr(cls(**settings))
 

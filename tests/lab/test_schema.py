@@ -81,7 +81,7 @@ REFUSED = [
     ({"algorithms": [{"beta": 0.5}]}, "algorithms.0.kind is missing"),
     ({"algorithms": [{"kind": "fedstale", "bta": 0.5}]}, "did you mean 'beta'"),
     ({"algorithms": [{"kind": "fedstale", "beta": "much"}]}, "must be a number"),
-    ({"algorithms": [{"kind": "auto", "residual_decay": True}]}, "residual_decay must be a number"),
+    ({"algorithms": [{"kind": "auto", "gain": True}]}, "gain must be a number"),
     (
         {"algorithms": [{"kind": "fedstale", "beta": "auto"}]},
         'fixed beta; the rule that learns it is kind "auto"',
@@ -151,7 +151,8 @@ def test_a_word_that_a_numeric_setting_knows_is_taken() -> None:
             r"data.centers must be rows of equal length, got .*\[1, 2\]",
         ),
         ({"clients": 3, "centers": [[1.0], [2.0]]}, "data.centers must be one for each of 3 clients, got 2"),
-        ({"clients": 10**15}, "1000000000000000 clients of quadratic do not fit into memory"),
+        ({"clients": 10**15}, "data.clients should be less than or equal to 10000000, got 1000000000000000"),
+        ({"clients": 10**7, "dimension": 10**7}, "data.clients · data.dimension must be at most 1e9 numbers"),
         ({"clients": 2, "centers": [[1.0], [float("nan")]]}, "data.centers.1.0 should be a finite number, got nan"),
     ],
 )

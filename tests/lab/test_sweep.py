@@ -8,7 +8,7 @@ import pytest
 from fedstale.core import BadInput
 from fedstale.lab import sweep
 from fedstale.lab.execute import execute
-from fedstale.lab.plan import plan
+from fedstale.lab.plan import Planned, plan
 from fedstale.lab.runs import query
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.store import open_store, write_json
@@ -69,6 +69,11 @@ def test_what_an_algorithm_sets_itself_is_not_tuned_unless_its_entry_has_it() ->
         ({"grid": {"local.lrr": [1.0]}}, "did you mean 'lr'"),
         ({"tune": {"bbeta": [0.1]}}, "tune.bbeta must be a setting of an algorithm"),
         ({"tune_by": 3}, "tune_by should be a valid string, got 3"),
+        ({"tune": {"lr": [0.1], "seeds": [3, 1]}}, r"other seeds than those that are reported, got \[1\] in both"),
+        ({"tune": {"lr": [0.1], "seeds": [3, 3]}}, "tune.seeds must be different whole numbers of at least 0"),
+        ({"tune": {"lr": [0.1], "seeds": [-3]}}, "tune.seeds must be different whole numbers of at least 0"),
+        ({"tune": {"lr": [0.1], "seeds": 3}}, "tune.seeds must be a list of values that is not empty, got 3"),
+        ({"tune": {"seeds": [3]}}, "tune.seeds needs a setting that is chosen"),
     ],
     ids=str,
 )
@@ -89,6 +94,46 @@ def test_the_best_is_chosen_by_the_objective_or_another_metric(by: str, best: fl
     assert [c.tuned["lr"] for c in sweep.chosen(cell, sweep.scores(cell))] == [best]
     (setting,) = query.settings([p.folder for p in cell.runs])
     assert [g.config["local"]["lr"] for g in query.tuned(setting).groups] == [best]  # as the report does
+
+
+def stored(p: Planned, objective: float) -> None:
+    """A run that has ended with this objective."""
+    p.folder.path.mkdir()
+    write_json(p.folder.path / "config.json", p.config)
+    write_json(p.folder.path / "result.json", {"objective": dict.fromkeys(WINDOWS, objective)})
+
+
+def test_with_seeds_of_its_own_tuning_does_not_see_the_reported_runs(tmp_path: Path) -> None:
+    """On the seeds 7 and 8 the rate 0.2 is the best, on the seed 1 it would be 0.1."""
+    raw = RAW | {"algorithms": ["fedavg", "auto"], "tune": {"lr": [0.1, 0.2], "seeds": [7, 8]}}
+    (before,) = sweep.planned(sweep.cells(raw), open_store(tmp_path / "runs"))
+    tuning = before.tuning
+    assert tuning is not None
+    assert sweep.cost([before]) == (2 * 2 * 2 + 2, 4 * (2 * 2 * 2 + 2))
+    for p in sweep.every_run([before]):
+        stored(p, 1.0 if (p.config["local"]["lr"] == 0.2) is (p.seed > 1) else 2.0)
+    cell = sweep.reported(before)
+    assert [(p.seed, p.config["local"]["lr"]) for p in cell.runs] == [(1, 0.2), (1, 0.2)]
+    assert sweep.cost([cell]) == sweep.cost([before])
+    (setting,) = query.settings([p.folder for p in sweep.every_run([cell])])
+    for group in query.tuned(setting).groups:  # as the report does
+        assert [(r.seed, r.config["local"]["lr"]) for r in group.runs] == [(1, 0.2)]
+        assert group.note == "lr=0.2, of 2 the one of best training objective on seeds 7, 8"
+    assert sweeps.how_chosen(cell) == "chosen on other seeds than those that are reported: 7, 8"
+
+
+def test_tuning_seeds_change_no_key_and_concern_what_has_a_choice(tmp_path: Path) -> None:
+    raw = RAW | {"algorithms": ["auto", "fedstale"]}
+    store = open_store(tmp_path / "runs")
+    (apart,) = sweep.planned(sweep.cells(raw | {"tune": {"beta": [0, 1], "seeds": [7]}}), store)
+    (plain,) = sweep.planned(sweep.cells(raw | {"tune": {"beta": [0, 1]}}), store)
+    assert [p.folder.path for p in apart.runs] == [p.folder.path for p in plain.runs]
+    assert apart.tuning is not None
+    assert {c.algorithm for c in apart.tuning.choices} == {"fedstale"}, "auto sets its beta itself"
+    for k, p in enumerate(apart.tuning.runs):
+        stored(p, float(k))
+    assert [c.label for c in sweep.reported(apart).choices] == ["auto", "fedstale beta=0"]
+    assert sweep.reported(plain) is plain
 
 
 def test_a_metric_that_is_not_evaluated_is_refused_before_training(tmp_path: Path) -> None:

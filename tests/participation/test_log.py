@@ -1,6 +1,7 @@
 """Logs of presence with names and times."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,6 +71,12 @@ def test_rounds_of_a_day_begin_at_midnight_and_those_of_six_hours_at_six() -> No
 def test_what_cannot_be_read_is_told_in_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(fs.BadInput, match=sentence):
         fs.Log(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("log", [0.5, np.array(0.5)], ids=repr)
+def test_a_number_is_no_log(log: Any) -> None:
+    with pytest.raises(fs.BadInput, match=r"log must be a file, or a list of \(client, time\) .*, got .*0\.5"):
+        fs.Log(log)
 
 
 def test_a_round_must_be_a_time_and_not_too_short() -> None:

@@ -3,6 +3,7 @@
 import os
 import time
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from fedstale.lab.executors import Executor, compute
 from fedstale.lab.papers import results
 from fedstale.lab.papers.figure import Scale, cells, figures, read
 from fedstale.lab.runs import store
-from fedstale.lab.sweep import cost, planned
+from fedstale.lab.sweep import cost, every_run, planned, reported
 from fedstale.view.terminal.console import (
     Again,
     Config,
@@ -26,6 +27,7 @@ from fedstale.view.terminal.console import (
 )
 from fedstale.view.terminal.log import Log, logging
 from fedstale.view.terminal.results import command_line
+from fedstale.view.terminal.sweeps import how_chosen
 
 
 class Picture(StrEnum):
@@ -68,12 +70,18 @@ def reproduce(
     count, rounds = cost(found)
     size = f"{len(found)} cell{'s' * (len(found) != 1)}, {count} runs, {rounds} rounds"
     say(f"{figure.name} at scale {figure.scale}: {size}")
-    with logging(log, [p for cell in found for p in cell.runs], out):
-        compute(found, jobs=jobs, resume=resume, command=command, say=say, executor=executor, again=again)
+    train = partial(compute, jobs=jobs, resume=resume, command=command, say=say, executor=executor, again=again)
+    with logging(log, every_run(found), out):
+        if tuning := [cell.tuning for cell in found if cell.tuning]:
+            train(tuning)
+            found = [reported(cell) for cell in found]
+        train(found)
     verdicts = results.write(figure, found, out, figure_format.value)
     seconds = time.monotonic() - start
     results.write_record(figure, found, out, command, seconds)
     print(results.text(figure, verdicts))
+    if any(choice.tuned for choice in found[0].choices):
+        print(f"rates are {how_chosen(found[0])}")
     base = out / results.stem(figure, found)
     print(f"\n{seconds:.0f} s: {base}.{figure_format.value}, .csv, .json, -tuning.csv, -claims.csv, -claims.txt")
 

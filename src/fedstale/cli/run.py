@@ -49,20 +49,28 @@ def run(
     cells = sweep.planned(cells, store.open_store(out))
     if start is not None:
         before = lineage.source(start, find_run(start.rpartition("@")[0] or start, out))
-        cells = [cell._replace(runs=[lineage.forked(p, *before) for p in cell.runs]) for cell in cells]
-    planned = [p for cell in cells for p in cell.runs]
+        cells = [_forked(cell, *before) for cell in cells]
     if not (resume or again):
-        require_resumable([p for p in planned if not ended(p)])
+        require_resumable([p for p in sweep.every_run(cells) if not ended(p)])
     compute = partial(execute, resume=resume, again=again, command=results.command_line(), stop=Stop(), say=say,
                       checkpoint_seconds=checkpoint, keep_checkpoints=keep_checkpoints)  # fmt: skip
-    with logging(log, planned, out):
-        reused = follow(_rounds(cells, compute), planned, console.talk)
+    with logging(log, sweep.every_run(cells), out):
+        tuning = [cell.tuning for cell in cells if cell.tuning]
+        reused = follow(_rounds(tuning, compute), sweep.every_run(tuning), console.talk) if tuning else 0
+        cells = [sweep.reported(cell) for cell in cells]
+        planned = [p for cell in cells for p in cell.runs]
+        reused += follow(_rounds(cells, compute), planned, console.talk)
     if reused:
-        say(f"{reused} of {len(planned)} runs were stored already (--again computes them again).")
+        say(f"{reused} of {len(sweep.every_run(cells))} runs were stored already (--again computes them again).")
     if sweeps.is_sweep(cells):
         sweeps.write_and_print(cells, overrides, out, format)
     else:
         results.write_and_print(cells[0].experiment, planned, overrides, out, format)
+
+
+def _forked(cell: sweep.Cell, before: store.RunFolder, t: int) -> sweep.Cell:
+    tuning = _forked(cell.tuning, before, t) if cell.tuning else None
+    return cell._replace(runs=[lineage.forked(p, before, t) for p in cell.runs], tuning=tuning)
 
 
 def _rounds(cells: Sequence[sweep.Cell], compute: Callable[..., Iterator[Progress]]) -> Iterator[Progress]:

@@ -2,13 +2,16 @@
 
     [grid]                            # dotted key(s, with commas) = list: every combination is a cell
     [tune]                            # key of an algorithm = list: chosen per cell and algorithm
+    seeds = [101, 102]                # in [tune]: seeds to choose on, apart from those that are reported
 
 A cell is one experiment, so that its runs advance together. What is tuned is chosen by the training objective, or
-by the metric `tune_by`: the mean over seeds and the last 10 rounds, from the same list for every algorithm.
+by the metric `tune_by`: the mean over seeds and the last 10 rounds, from the same list for every algorithm. With
+tuning seeds apart all settings are run on these, and what was chosen there is run on the others.
 """
 
 import copy
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,12 +45,13 @@ class Cell(NamedTuple):
     experiment: Experiment
     runs: Sequence[Planned] = ()  # once it is planned: for each seed, all choices
     by: str = OBJECTIVE  # the metric that settings are chosen by
+    tuning: "Cell | None" = None  # what there is to choose, on the tuning seeds, if those are apart
 
 
 def cells(raw: Table) -> list[Cell]:
     """The cells of an experiment file: one, if it has neither [grid] nor [tune]."""
     whole = check(raw)
-    grid, tune, found = _lists(whole.grid, "grid"), _lists(whole.tune, "tune"), list[Cell]()
+    grid, (tune, seeds), found = _lists(whole.grid, "grid"), tuned_on(_lists(whole.tune, "tune")), list[Cell]()
     for point in combinations(grid):
         here = at({key: value for key, value in raw.items() if key not in OWN}, point)
         base = check(here)
@@ -61,8 +65,30 @@ def cells(raw: Table) -> list[Cell]:
                 f"tune.{key} must be a setting of an algorithm, of local training or of a part such as server.lr",
             )
         experiment = check(here | {"algorithms": [entry for _, entry in pairs]}) if tune else base
-        found.append(Cell("", point, [choice for choice, _ in pairs], experiment, by=whole.tune_by))
+        found.append(apart(Cell("", point, [choice for choice, _ in pairs], experiment, by=whole.tune_by), seeds))
     return found
+
+
+def tuned_on(tune: Table) -> tuple[Table, list[int]]:
+    """The settings of a section [tune], and its tuning seeds; none: settings are chosen on the reported ones."""
+    rest, seeds = {key: values for key, values in tune.items() if key != "seeds"}, tune.get("seeds", [])
+    ok = isinstance(seeds, list) and all(type(s) is int and s >= 0 for s in seeds) and len({*seeds}) == len(seeds)
+    require(ok, f"tune.seeds must be different whole numbers of at least 0, such as [101, 102], got {shown(seeds)}")
+    require(bool(rest) or not seeds, "tune.seeds needs a setting that is chosen, such as tune.lr = [0.1, 0.2]")
+    return rest, seeds
+
+
+def apart(cell: Cell, seeds: Sequence[int]) -> Cell:
+    """The cell with tuning seeds, on which the algorithms with several settings are run first."""
+    both = sorted({*seeds} & {*cell.experiment.seeds})
+    require(not both, f"tune.seeds must be other seeds than those that are reported, got {shown(both)} in both")
+    counts = Counter(c.algorithm for c in cell.choices)
+    open_ = [k for k, c in enumerate(cell.choices) if counts[c.algorithm] > 1]
+    if not (seeds and open_):
+        return cell
+    changes = {"seeds": [*seeds], "algorithms": [cell.experiment.algorithms[k] for k in open_]}
+    experiment = cell.experiment.model_copy(update=changes)
+    return cell._replace(tuning=cell._replace(choices=[cell.choices[k] for k in open_], experiment=experiment))
 
 
 def _name(spec: Spec, tune: Mapping[str, Any], base: Experiment, where: str) -> str:
@@ -131,16 +157,36 @@ def planned(found: Sequence[Cell], folder: Path) -> list[Cell]:
     """
     cells, loaded = [], dict[str, dict[str, str]]()
     for cell in found:
-        by = {} if cell.by == OBJECTIVE else {"by": cell.by}
-        names = {
-            c.label: {"tuned": {"algorithm": c.algorithm, "settings": c.tuned, **by}}
-            for c in cell.choices
-            if c.tuned
-        }
-        runs = plan(cell.experiment, folder, loaded)
-        labelled = [p._replace(config=p.config | names.get(p.algorithm.label, {})) for p in runs]
-        cells.append(cell._replace(runs=labelled))
+        how: Table = {} if cell.by == OBJECTIVE else {"by": cell.by}
+        tuning = cell.tuning
+        if tuning:
+            how |= {"seeds": tuning.experiment.seeds}
+            tuning = tuning._replace(runs=_labelled(tuning, how, folder, loaded))
+        cells.append(cell._replace(runs=_labelled(cell, how, folder, loaded), tuning=tuning))
     return cells
+
+
+def _labelled(cell: Cell, how: Table, folder: Path, loaded: dict[str, dict[str, str]]) -> list[Planned]:
+    names = {
+        c.label: {"tuned": {"algorithm": c.algorithm, "settings": c.tuned, **how}} for c in cell.choices if c.tuned
+    }
+    runs = plan(cell.experiment, folder, loaded)
+    return [p._replace(config=p.config | names.get(p.algorithm.label, {})) for p in runs]
+
+
+def reported(cell: Cell) -> Cell:
+    """The cell with the settings that were chosen on its tuning seeds; the same if these are not apart."""
+    if cell.tuning is None:
+        return cell
+    best, open_ = chosen(cell.tuning, scores(cell.tuning)), {c.algorithm for c in cell.tuning.choices}
+    choices = [c for c in cell.choices if c in best or c.algorithm not in open_]
+    labels = {c.label for c in choices}
+    return cell._replace(choices=choices, runs=[p for p in cell.runs if p.algorithm.label in labels])
+
+
+def every_run(found: Sequence[Cell]) -> list[Planned]:
+    """The runs of all cells, those on tuning seeds first."""
+    return [p for cell in found for p in (*(cell.tuning.runs if cell.tuning else ()), *cell.runs)]
 
 
 def scores(cell: Cell) -> dict[str, float]:
@@ -173,5 +219,12 @@ def place(cell: Cell) -> Table:
 
 def cost(found: Sequence[Cell]) -> tuple[int, int]:
     """The number of runs, and of rounds of all runs together."""
-    runs = [len(c.choices) * len(c.experiment.seeds) for c in found]
+    runs = [_count(c) for c in found]
     return sum(runs), sum(r * c.experiment.rounds for r, c in zip(runs, found, strict=True))
+
+
+def _count(cell: Cell) -> int:
+    """Of a cell with tuning seeds apart, one setting of every algorithm is run on the reported ones."""
+    if cell.tuning is None:
+        return len(cell.choices) * len(cell.experiment.seeds)
+    return _count(cell.tuning) + len({c.algorithm for c in cell.choices}) * len(cell.experiment.seeds)

@@ -198,7 +198,8 @@ def _time(cell: str | float, where: str) -> float:
 
 def _given(rows: Any) -> list[tuple[str, float, float]]:
     """The same of a list of (client, time) or (client, from, to)."""
-    found = []
+    found, listed = [], isinstance(rows, Sequence) or (isinstance(rows, np.ndarray) and rows.ndim > 0)
+    require(listed, f"log must be a file, or a list of (client, time) or (client, from, to), got {shown(rows)}")
     for k, row in enumerate(rows, 1):
         ok = isinstance(row, tuple | list | np.ndarray) and len(row) in (2, 3)
         require(ok, f"log: entry {k} must be (client, time) or (client, from, to), got {shown(row)}")

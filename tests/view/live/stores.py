@@ -32,7 +32,8 @@ def computed(folder: Path, **changes: Any) -> list[Planned]:
 
 def unfinish(run: store.RunFolder, rounds: int) -> None:
     """Make a finished run one that was interrupted after so many rounds."""
-    (run.path / "result.json").unlink()
+    for name in ("result.json", "checksums.json"):
+        (run.path / name).unlink()
     lines = (run.path / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (run.path / "metrics.jsonl").write_bytes(b"".join(lines[:rounds]))
     now = json.loads((run.path / "status.json").read_text())

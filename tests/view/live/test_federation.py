@@ -20,7 +20,7 @@ def line(t: int) -> dict[str, Any]:
     return {
         "round": t, "clients": [0, 1, 2], "asked": [0, 1, 2], "heard": heard, "idle": [], "absent": [2],
         "rejected": {"1": "its norm is <b>20</b> times the median"} if t % 2 == 0 else {}, "voids": 1,
-        "heard_weight": len(heard) / 3, "train_loss": 1 / t, "step_norm": 1.0, "seconds": 2.0,
+        "refused": [], "heard_weight": len(heard) / 3, "train_loss": 1 / t, "step_norm": 1.0, "seconds": 2.0,
         **({"accuracy": t / 10} if t % 2 == 0 else {}),
     }  # fmt: skip
 

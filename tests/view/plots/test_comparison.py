@@ -63,6 +63,15 @@ def test_axes_and_legend_are_labelled() -> None:
     assert figure.get_suptitle() == "title"
 
 
+def test_a_metric_that_the_seeds_have_in_no_common_round_has_an_empty_panel() -> None:
+    """As where a name in a run's file is damaged, and the file is older than checksums."""
+    first, second = lines(VALUES[0]), lines(VALUES[1])
+    first[-1]["objectivf_loss"] = 1.0
+    panel = comparison.figure({"FedAvg": [first, second]}, CONFIG, "title").axes[-2]
+    assert panel.get_ylabel() == "objectivf loss"
+    assert [len(line.get_ydata()) for line in panel.lines] == [0]
+
+
 def test_the_raster_has_every_client_also_those_never_heard_from() -> None:
     raster = drawn().axes[-1]
     image = raster.images[0].get_array()

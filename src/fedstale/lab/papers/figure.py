@@ -24,7 +24,7 @@ from fedstale.lab.build import make_participation
 from fedstale.lab.plan import find, packaged
 from fedstale.lab.schema import check, load
 from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, override, put
-from fedstale.lab.sweep import Cell, at, combinations, entries
+from fedstale.lab.sweep import Cell, apart, at, combinations, entries, tuned_on
 
 PAPERS = Path(__file__).parent  # the figures that come with the package
 OWN = ("figure", "panel", "variant", "grid", "tune", "scale", "visits")
@@ -72,7 +72,8 @@ def _require_free(figure: Figure, key: str) -> None:
     """Refuse to override what the figure is about, or a setting that it varies: that would have no effect."""
     fixed = key == "algorithms" or key.split(".")[0] in ("figure", "scale")
     require(not fixed, f"{key} of a figure cannot be overridden: write a TOML file of your own")
-    raw, tunes = figure.raw, {f"local.{key}" if key in LOCAL_KEYS else key for key in figure.raw["tune"]}
+    tuned = [key for key in figure.raw["tune"] if key != "seeds"]
+    raw, tunes = figure.raw, {f"local.{key}" if key in LOCAL_KEYS else key for key in tuned}
     varied = {"tune": tunes, "grid": {part.strip() for keys in raw["grid"] for part in keys.split(",")}}
     varied |= {
         f"{kind}.{name}": {*settings} for kind in ("panel", "variant") for name, settings in raw[kind].items()
@@ -133,13 +134,13 @@ def cells(figure: Figure) -> list[Cell]:
 
 
 def _cell(figure: Figure, panel: str, point: Table, tune: Table, raw: Table) -> Cell:
-    raw = at(raw, point)
+    raw, (tune, seeds) = at(raw, point), tuned_on(tune)
     pairs = [pair for spec in raw.get("algorithms", []) for pair in entries(spec, tune, raw, _name(spec))]
     raw |= {"name": figure.name, "algorithms": [entry for _, entry in pairs]}
     if "rounds" not in raw:
         raw["rounds"] = horizon(raw, figure.raw.get("visits"))
     raw.setdefault("evaluate_every", max(1, raw["rounds"] // 50))  # whatever it costs, so that rates are comparable
-    return Cell(panel, point, [choice for choice, _ in pairs], check(raw))
+    return apart(Cell(panel, point, [choice for choice, _ in pairs], check(raw)), seeds)
 
 
 def _name(spec: Spec) -> str:

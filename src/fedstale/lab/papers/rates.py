@@ -39,12 +39,13 @@ def rows(planned: Sequence[Cell], at: Sequence[int]) -> tuple[list[Row], list[Ta
     """A row for every chosen run, with its values at the rounds `at`; and a table of how rates were chosen."""
     results, tuning = [], []
     for cell in planned:
-        groups, where, objectives = by_label(cell.runs), place(cell), scores(cell)
-        best = chosen(cell, objectives)
-        for c in cell.choices:
+        groups, where, tuned = by_label(cell.runs), place(cell), cell.tuning or cell
+        objectives = scores(tuned)
+        best = chosen(tuned, objectives)
+        for c in tuned.choices:
             verdict = {"training_objective": objectives[c.label], "chosen": c in best}
             tuning.append(where | {"algorithm": c.algorithm} | c.tuned | verdict)
-        results += [row(where, c, p, at) for c in best for p in groups[c.label]]
+        results += [row(where, c, p, at) for c in chosen(cell, scores(cell)) for p in groups[c.label]]
     return results, tuning
 
 

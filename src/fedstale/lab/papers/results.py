@@ -9,7 +9,7 @@ from fedstale.lab.plan import digest
 from fedstale.lab.recorder import environment
 from fedstale.lab.runs import store
 from fedstale.lab.runs.store import write_csv
-from fedstale.lab.sweep import Cell, cost
+from fedstale.lab.sweep import Cell, cost, every_run
 
 
 def check(figure: Figure) -> None:
@@ -23,7 +23,7 @@ def check(figure: Figure) -> None:
 
 def stem(figure: Figure, cells: Sequence[Cell]) -> str:
     """The name of the figure's files without their ending; a figure with overrides has files of its own."""
-    changed = f"-{digest([p for cell in cells for p in cell.runs])}" if figure.changed else ""
+    changed = f"-{digest(every_run(cells))}" if figure.changed else ""
     return f"{figure.name}-{figure.scale}{changed}"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedstale.core import BadInput, require
-from fedstale.lab.runs.metrics import NAMES, WINDOWS, evaluated
+from fedstale.lab.runs.metrics import NAMES, OF_FEDERATION, WINDOWS, evaluated
 
 FILE, RESULT = "checksums.json", "result.json"
 COVERED = (
@@ -113,8 +113,9 @@ def require_clients(path: Path, values: Mapping[str, Any]) -> None:
 
 def sound_line(line: Mapping[str, Any]) -> bool:
     """Whether a line of metrics has numbers where numbers belong, and clients where they are named."""
-    for key in line.keys() & NAMES.keys():
-        value, kinds = line[key], NAMES[key]
+    known = NAMES | OF_FEDERATION if "asked" in line else NAMES
+    for key in line.keys() & known.keys():
+        value, kinds = line[key], known[key]
         items = value if isinstance(value, list) and kinds[0] is list else [value]
         if (kinds[0] is list) != isinstance(value, list) or not {*map(type, items)} <= {*kinds[1:]}:
             return False

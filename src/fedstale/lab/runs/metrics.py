@@ -100,6 +100,7 @@ NAMES: dict[str, tuple[Any, ...]] = {  # what a value of a line is: a list or no
     **dict.fromkeys(("bytes_up", "bytes_down", "seconds", "lost_work", "idle"), NUMBER),
     "ages": (list, int),
 }
+OF_FEDERATION = dict.fromkeys(("refused", "idle"), IDS)  # other things in its lines, which say who was asked
 RESULT_KEYS = ("rounds", "refused", "warnings", "stopped", "evaluated_clients", "fingerprint", "seconds",
                "rounds_per_second", "bytes_up", "bytes_down", "clock")  # of a result  # fmt: skip
 

@@ -1,16 +1,17 @@
 """Runs in order: a setting is what several algorithms share, a group is one algorithm over its seeds."""
 
+import errno
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Floats, require
+from fedstale.core import BadInput, Floats, require, shown
 from fedstale.lab.runs import checks, metrics, status
 from fedstale.lab.runs.metrics import OBJECTIVE
 from fedstale.lab.runs.store import MARKER, RunFolder, canonical, runs
@@ -81,6 +82,7 @@ class Found(NamedTuple):
 
 def find(place: Path) -> Found:
     """What a folder holds: it is a run, a store, the output of `reproduce`, or that of `inspect`."""
+    _require_short(place)
     if (place / "config.json").exists():
         return Found([RunFolder(place)], [])
     for folder in (place, place / "runs"):
@@ -94,6 +96,14 @@ def find(place: Path) -> Found:
         return Found([], traces)
     what = "has no runs in it" if place.is_dir() else "is not there" if not place.exists() else "is not a folder"
     raise BadInput(f"{place} must be a folder of `fedstale run`, `reproduce` or `inspect`, but it {what}")
+
+
+def _require_short(place: Path) -> None:
+    try:
+        place.exists()
+    except OSError as error:
+        require(error.errno != errno.ENAMETOOLONG, f"the name of the folder is too long, got {shown(str(place))}")
+        raise
 
 
 def settings(folders: Iterable[RunFolder]) -> list[Setting]:
@@ -195,14 +205,25 @@ def tuned(setting: Setting) -> Setting:
     chosen = []
     for members in families.values():
         by = members[0][2].all[0].tuned.get("by", OBJECTIVE)
-        name, rate, best = min(members, key=lambda m: tuning_score([r.result for r in m[2].all], by))
+        apart = {seed for _, _, g in members for r in g.all for seed in r.tuned.get("seeds", [])}
+        name, rate, best = min(members, key=lambda m: tuning_score([r.result for r in _on(m[2], apart).all], by))
+        seeds = f"seeds {', '.join(map(str, sorted(apart)))}" if apart else "these seeds"
         note = (
-            f"{rate}, of {len(members)} the one of best {metrics.metric(by).label} on these seeds"
+            f"{rate}, of {len(members)} the one of best {metrics.metric(by).label} on {seeds}"
             if len(members) > 1
             else rate
         )
-        chosen.append(best._replace(label=name, note=note))
+        chosen.append(_on(best, apart, other=True)._replace(label=name, note=note))
     return setting._replace(groups=_distinct(chosen))
+
+
+def _on(g: Group, seeds: Collection[int], other: bool = False) -> Group:
+    """The runs of these seeds, or all if there are none; with `other`, those of the other seeds."""
+    found = g._replace(
+        runs=[r for r in g.runs if (r.seed in seeds) is not other],
+        broken=[r for r in g.broken if (r.seed in seeds) is not other],
+    )
+    return found if found.all else g
 
 
 def _local(g: Group) -> Mapping[str, Any]:

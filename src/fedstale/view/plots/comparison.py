@@ -178,7 +178,7 @@ def logarithmic(axes: Any) -> None:
 def _wide(axes: Any) -> bool:
     """Whether the curves span more than a factor of ten."""
     values = np.concatenate([line.get_ydata() for line in axes.lines])
-    return bool(values.min() > 0 and values.max() > 10 * values.min())
+    return bool(len(values) and values.min() > 0 and values.max() > 10 * values.min())
 
 
 def _participants(axes: Any, config: Mapping[str, Any], lines: Sequence[Line]) -> None:

@@ -9,7 +9,7 @@ from fedstale.lab.plan import by_label
 from fedstale.lab.runs import query
 from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.store import write_csv
-from fedstale.lab.sweep import Cell, Choice, chosen, place, scores
+from fedstale.lab.sweep import Cell, Choice, chosen, every_run, place, scores
 from fedstale.view.terminal import console
 from fedstale.view.terminal.console import Format, in_words, say
 from fedstale.view.terminal.results import changed, stem, summary, table, title
@@ -26,12 +26,16 @@ def is_sweep(cells: Sequence[Cell]) -> bool:
 
 def write_and_print(cells: Sequence[Cell], overrides: list[str], out: Path, format: Format) -> None:
     """Write the files of a sweep and print the settings that were chosen."""
-    keys, every = varied(cells), [p for cell in cells for p in cell.runs]
+    keys, every, tuning = varied(cells), every_run(cells), [cell.tuning for cell in cells if cell.tuning]
     rows = [row for cell in cells for row in setting_rows(cell, keys)]
     base, best = out / stem(cells[0].experiment, every, overrides), [row for row in rows if row["chosen"]]
+    rows += [{**row, "tuning": True} for cell in tuning for row in setting_rows(cell, keys)]
     files = {"numbers": f"{base}.csv", "all_runs": f"{base}-runs.csv"}
     write_csv(Path(files["numbers"]), [changed(overrides) | row for row in rows])
-    write_csv(Path(files["all_runs"]), [changed(overrides) | row for cell in cells for row in run_rows(cell, keys)])
+    write_csv(
+        Path(files["all_runs"]),
+        [changed(overrides) | row for cell in [*tuning, *cells] for row in run_rows(cell, keys)],
+    )
     pictures = [draw(cell, base) for cell in cells[:PICTURES]]
     lost = [p.folder.path for p in every if not p.folder.finished]
     if lost:
@@ -42,10 +46,17 @@ def write_and_print(cells: Sequence[Cell], overrides: list[str], out: Path, form
         return
     console.screen().print(table(best, title(cells[0].experiment, len(cells)), keys))
     if any(choice.tuned for choice in cells[0].choices):
-        print(f"of the settings in [tune] those with the best {metric(cells[0].by).label} are shown, {CHOSEN}")
+        best_by = f"those with the best {metric(cells[0].by).label} are shown"
+        print(f"of the settings in [tune] {best_by}, {how_chosen(cells[0])}")
         print("".join(f"{sentence}\n" for sentence in applied(cells[0].choices)), end="")
     print(f"pictures: {pictures[0]}{f' and {len(pictures) - 1} more' if len(pictures) > 1 else ''}")
     print(f"numbers:  {files['numbers']} (all settings), {files['all_runs']} (all runs)\nruns:     {out}/")
+
+
+def how_chosen(cell: Cell) -> str:
+    """On which seeds settings were chosen."""
+    apart = "chosen on other seeds than those that are reported"
+    return f"{apart}: {', '.join(map(str, cell.tuning.experiment.seeds))}" if cell.tuning else CHOSEN
 
 
 def applied(choices: Sequence[Choice]) -> list[str]:
