@@ -167,7 +167,8 @@ def test_what_cannot_be_paired_is_said(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no runs to compare"):
         pairing.sides(str(tmp_path / "phones-trace.csv"))
     for run in store.runs(other):
-        (run.path / "result.json").unlink()
+        for name in ("result.json", "checksums.json"):  # as if it had been stopped
+            (run.path / name).unlink()
     with pytest.raises(BadInput, match="has no finished run"):
         pairing.sides(str(other))
 

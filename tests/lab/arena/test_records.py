@@ -31,7 +31,8 @@ def test_scores_curves_and_costs_are_those_of_the_runs(tmp_path: Path) -> None:
 def test_a_run_that_diverged_has_no_score(tmp_path: Path) -> None:
     record = finished(tmp_path)
     run = tmp_path / "runs" / record["cells"][1]["rules"]["stale"]["runs"][1]
-    (run / "result.json").unlink()
+    for name in ("result.json", "checksums.json"):
+        (run / name).unlink()
     entry = read(tmp_path).cells[0].entries["stale"]
     assert entry.diverged == 1
     assert np.isfinite(entry.scores["objective"]).tolist() == [True, False]

@@ -88,7 +88,8 @@ def test_damaged_runs_have_a_row_that_says_so(store: Path) -> None:
     (names[2] / "result.json").write_text("nonsense")
     (names[3] / "status.json").write_text("[]")
     (names[4] / "diverged.json").write_text('{"why": "too large"}')
-    (names[4] / "result.json").unlink()
+    for name in ("result.json", "checksums.json"):
+        (names[4] / name).unlink()
     index = Index([store])
     index.scan()
     states = [index.rows[name].state for name in names]
