@@ -218,6 +218,7 @@ def test_damaged_runs_are_named_and_computed_again_and_the_others_go_on(file: Pa
     half, empty, line, cut, result, left = folders
     for folder in (half, empty, line, cut):
         (folder / "result.json").unlink()
+        (folder / "checksums.json").unlink()
     checkpoint = (half / "checkpoint.npz").read_bytes()
     (half / "checkpoint.npz").write_bytes(checkpoint[: len(checkpoint) // 2])
     (empty / "checkpoint.npz").write_bytes(b"")
