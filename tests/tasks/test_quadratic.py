@@ -1,6 +1,7 @@
 """The quadratic task against calculus, and local training on it in closed form."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,3 +135,9 @@ def test_random_tasks_depend_on_their_seed_alone() -> None:
 def test_settings_are_checked(make: object, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         make()
+
+
+def test_a_seed_is_a_whole_number() -> None:
+    wrong: Any = [1]
+    with pytest.raises(BadInput, match=r"seed must be a whole number, got \[1\]"):
+        Quadratic.random(2, 2, seed=wrong)

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Local, arguments_checked, normalised, require
+from fedstale.core import Array, Floats, Local, arguments_checked, normalised, require, shown
 from fedstale.rng import stream
 
 
@@ -101,5 +101,6 @@ class Quadratic:
     def random(cls, n: int, d: int, *, seed: int = 0, spread: float = 1.0, noise: float = 0.0) -> "Quadratic":
         """n different quadratics around the origin, `spread` apart."""
         require(n >= 1 and d >= 1, f"n and d must be at least 1, got {n} and {d}")
+        require(isinstance(seed, int | np.integer), f"seed must be a whole number, got {shown(seed)}")
         rng = stream(seed, "quadratic")
         return cls(spread * rng.standard_normal((n, d)), rng.uniform(0.5, 2.0, (n, d)), noise=noise)
