@@ -89,3 +89,8 @@ def test_a_plot_is_a_figure_of_pyplot_and_keeps_the_backend(found: fs.Comparison
     np.testing.assert_allclose(eval(done.stdout.split("] ")[1]), mean)
     with pytest.raises(fs.BadInput, match="setting must be from 0 to 0, got 3"):
         fs.plot(found, setting=3)
+
+
+def test_a_folder_whose_name_is_too_long_is_refused() -> None:
+    with pytest.raises(fs.BadInput, match="the name of the folder is too long, got 'xxx"):
+        fs.runs("x" * 5000)
