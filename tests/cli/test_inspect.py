@@ -88,15 +88,15 @@ def test_weights_and_sides(table: Path, tmp_path: Path) -> None:
 def test_an_event_list_and_a_grid_are_told_from_a_table(tmp_path: Path) -> None:
     events = tmp_path / "events.csv"
     events.write_text("device,t_s,state\na,0,AVL_TRAIN\na,1200,UN_AVL\nb,600,AVL_TRAIN\nb,1800,UN_AVL\n")
-    assert read_trace(events, []).tolist() == [[True, False], [True, True], [False, True]]
-    assert read_trace(events, ["round_seconds=1200", "clients=1"]).tolist() == [[True], [False]]
+    assert read_trace(events, [])[0].tolist() == [[True, False], [True, True], [False, True]]
+    assert read_trace(events, ["round_seconds=1200", "clients=1"])[0].tolist() == [[True], [False]]
     grid = tmp_path / "grid.npz"
     np.savez(grid, avail=np.array([[-1, 1], [0, 1]], np.int8))
-    assert read_trace(grid, []).tolist() == [[False, True], [False, True]]
-    assert read_trace(grid, ["unknown=true"]).tolist() == [[True, True], [False, True]]
+    assert read_trace(grid, [])[0].tolist() == [[False, True], [False, True]]
+    assert read_trace(grid, ["unknown=true"])[0].tolist() == [[True, True], [False, True]]
     plain = tmp_path / "plain.npz"
     np.savez(plain, who=np.eye(2))
-    assert read_trace(plain, []).tolist() == [[True, False], [False, True]]
+    assert read_trace(plain, [])[0].tolist() == [[True, False], [False, True]]
 
 
 @pytest.mark.parametrize(
