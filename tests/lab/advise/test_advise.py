@@ -126,7 +126,7 @@ def test_a_trace_is_measured_not_assumed(tmp_path: Path) -> None:
 def test_clients_are_called_by_the_names_in_the_header(tmp_path: Path) -> None:
     (tmp_path / "who.csv").write_text("round,north,south,harbour\n1,1,0,0\n2,1,1,0\n3,1,0,0\n")
     text = told(tmp_path / "who.csv")
-    assert "client south" in text
+    assert "loses most: south" in text
     assert "1 client (harbour) never came" in text
     (tmp_path / "plain.csv").write_text("1,0,0\n1,1,0\n")
     assert "client 1" in told(tmp_path / "plain.csv")
