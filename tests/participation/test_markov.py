@@ -102,7 +102,7 @@ def test_the_sentence_names_the_client_and_the_values() -> None:
         (lambda: MarkovClasses(nu=1.1), r"nu must be in \[0, 1\], got 1.1"),
         (lambda: MarkovClasses(eps=-1), "eps must be at least 0, got -1"),
         (lambda: MarkovClasses(eps=0.2).probs(100), "client 33: .* imply"),
-        (lambda: ClusteredMarkov(0, 0.5, 0), "clusters must be at least 1, got 0"),
+        (lambda: ClusteredMarkov(0, 0.5, 0), "clusters must be from 1 to 10000000, got 0"),
         (
             lambda: ClusteredMarkov(3, [0.5, 0.5], 0),
             "availability must be one number or one for each of 3 clusters",
