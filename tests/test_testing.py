@@ -41,6 +41,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {  # of the parts that need some, or
     "ExitSampling": [{"exits": [1, 2, 3], "p": 0.2}],
     "Extrapolated": [{"strategy": FOCUS()}, {"strategy": CAFed()}],
     "F3AST": [{"clients": 2}],
+    "Log": [{"log": [(f"c{i}", 86400.0 * (i + k)) for i in range(6) for k in range(2)]}],
     "FedStale": [{"beta": 0.0}, {"beta": 0.5}, {"beta": 1.0}],
     "PrivateFedAvg": [{"clip": 1.0}],
     "PrivateFedStale": [{"clip": 1.0}, {"clip": 1.0, "beta": 0.5, "difference_clip": 0.3, "max_weight": 0.4}],

@@ -234,12 +234,13 @@ def test_evaluations_take_no_more_threads_than_training(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_asks_for_a_stop_and_a_hang_up_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
-    with Stop() as stop:
-        assert not stop()
-        os.kill(os.getpid(), number)
-        assert stop()
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
+        with Stop() as stop:
+            assert not stop()
+            os.kill(os.getpid(), number)
+            assert stop()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
         with Stop():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:

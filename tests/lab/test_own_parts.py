@@ -113,7 +113,7 @@ def test_a_folder_with_a_module_of_the_same_name_has_its_own(folder: Path, tmp_p
     planned(folder)
     other = tmp_path / "other"
     folder.rename(other)
-    (other / "own_helper.py").write_text("FACTOR = 3.0\n")
+    (other / "own_helper.py").write_text("FACTOR = 3.0  # another\n")
     assert type(planned(other).algorithm.strategy).aggregate.__globals__["FACTOR"] == 3.0
 
 

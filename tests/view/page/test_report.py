@@ -262,7 +262,8 @@ def test_the_staleness_of_seeds_that_stopped_early_is_that_of_the_common_rounds(
 def test_what_is_not_recorded_is_said(tmp_path: Path) -> None:
     folder = compute(tmp_path / "runs", algorithms=["fedavg"], seeds=[1])
     for run in store.runs(folder):
-        (run.path / "clients.json").unlink()
+        for name in ("clients.json", "checksums.json"):  # as of an earlier version
+            (run.path / name).unlink()
     text = page.page(settings(folder), [], "t", 6)
     assert "The accuracy of each client is not recorded" in text
     assert "fedstale run FILE --again" in text
@@ -272,7 +273,8 @@ def test_what_is_not_recorded_is_said(tmp_path: Path) -> None:
 def test_runs_without_a_result_are_named(tmp_path: Path) -> None:
     folder = compute(tmp_path / "runs", algorithms=["fedavg"])
     first = store.runs(folder)[0]
-    (first.path / "result.json").unlink()
+    for name in ("result.json", "checksums.json"):
+        (first.path / name).unlink()
     text = page.page(settings(folder), [], "t", 6)
     assert f"One run has no result: interrupted or diverged ({first.path.name})" in text
     assert "One seed: no band." in text
@@ -373,6 +375,7 @@ def test_of_several_rates_the_best_by_training_objective_is_shown(tmp_path: Path
         config = run.config()
         tuned = {"algorithm": "FedAvg", "settings": {"lr": labels[config["label"]]}}
         store.write_json(run.path / "config.json", config | {"tuned": tuned})
+        (run.path / "checksums.json").unlink()
     (setting,) = settings(folder)
     assert len(setting.groups) == 2
     (chosen,) = query.tuned(setting).groups

@@ -108,7 +108,7 @@ def figure(
             axes = out.add_subplot(grid[0, k])
             for label, seeds in groups.items():
                 rounds, values = query.curve(seeds, m.name)
-                curve(axes, label, hours(seeds, rounds) or rounds, values, drawn[label])
+                curve(axes, label, hours(seeds, rounds) or rounds, values, drawn[label], m.percent)
             finish(axes, m, log=not m.percent and _wide(axes))
             if "seconds" in first[-1]:
                 axes.set_xlabel("hours")
@@ -121,12 +121,16 @@ def figure(
     return out
 
 
-def curve(axes: Any, label: str, rounds: Sequence[float], values: Floats, look: Look) -> None:
-    """The mean of (seeds, rounds) and, with several seeds, a band of one deviation round it, up to extremes."""
+def curve(
+    axes: Any, label: str, rounds: Sequence[float], values: Floats, look: Look, percent: bool = False
+) -> None:
+    """The mean of (seeds, rounds) and, with several seeds, a band of one standard deviation around it."""
     mean, std, seeds = spread(values)
     axes.plot(rounds, mean, label=label, **look.line)
     if seeds > 1:
-        low, high = np.maximum(mean - std, values.min(axis=0)), np.minimum(mean + std, values.max(axis=0))
+        low, high = mean - std, mean + std
+        low = np.where(low > 0, low, np.minimum(mean, values.min(axis=0)))  # a logarithm ends above 0
+        high = np.minimum(high, 1) if percent else high
         axes.fill_between(rounds, low, high, color=look.colour, alpha=0.15, linewidth=0)
 
 
