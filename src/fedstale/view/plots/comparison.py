@@ -129,8 +129,8 @@ def curve(
     axes.plot(rounds, mean, label=label, **look.line)
     if seeds > 1:
         low, high = mean - std, mean + std
-        low = np.where(low > 0, low, np.minimum(mean, values.min(axis=0)))  # a logarithm ends above 0
         high = np.minimum(high, 1) if percent else high
+        low = low if percent else np.maximum(low, values.min(axis=0))  # a logarithm ends above 0
         axes.fill_between(rounds, low, high, color=look.colour, alpha=0.15, linewidth=0)
 
 
