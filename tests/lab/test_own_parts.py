@@ -43,7 +43,12 @@ local = { lr = 0.1 }
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an experiment, a rule of its own, and what that imports."""
-    monkeypatch.setattr("sys.path", [*sys.path])
+    others = [
+        entry for entry in sys.path if not (Path(entry) / "own_rule.py").exists()
+    ]  # without other tests' folders
+    monkeypatch.setattr("sys.path", others)
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        monkeypatch.delitem(sys.modules, name)
     place = tmp_path / "mine"
     place.mkdir()
     files = {"own_rule.py": RULE, "own_helper.py": "FACTOR = 1.0\n", "own_late.py": "from own_deep import more\n",
