@@ -25,6 +25,7 @@ from fedstale.core import (
     check_hooks,
     hooks_of,
     require,
+    require_last_gradient,
     runs_loops,
 )
 from fedstale.core.names import matched, names_of
@@ -46,6 +47,8 @@ def checked(run: Run) -> Run:
         runs_loops(run.engine.task)
         own = "the gradients of a training loop of your own (local.train) cannot be changed"
         require(hooks_of(rule).drift is None, f"{rule} adds a vector to every local gradient; {own}")
+    if hooks_of(rule).needs_last_gradient:
+        require_last_gradient(run.local or run.engine.local)
     require(
         not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
