@@ -136,7 +136,7 @@ def _metrics(out: Path) -> int:
 
 
 def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Path) -> None:
-    words = ["run", file, "-c", "rounds=20000", "--seeds", "1", "--out", tmp_path / "runs", "--engine", "serial"]
+    words = ["run", file, "-c", "rounds=1000000", "--seeds", "1", "--out", tmp_path / "runs", "--engine", "serial"]
     process = subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not _metrics(tmp_path / "runs"):
         time.sleep(0.01)
