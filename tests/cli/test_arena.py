@@ -12,7 +12,7 @@ import pytest
 from fedstale.cli.arena import Size, add, report, run
 from fedstale.core import BadInput
 from fedstale.view.terminal.console import Format
-from fedstale.view.trackers.writers import Tracker
+from fedstale.view.trackers.follow import Tracker
 from tests.cli.commands import COMMAND
 from tests.lab.arena.small_suite import TOML, finished
 
