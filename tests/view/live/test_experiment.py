@@ -17,7 +17,7 @@ from fedstale.view.live import axes
 from fedstale.view.live.axes import View
 from fedstale.view.live.experiment import Experiments
 from fedstale.view.live.index import Index
-from fedstale.view.page import page, plots, tables
+from fedstale.view.page import page, series, tables
 from fedstale.view.terminal import results
 from tests.view.live.stores import computed, unfinish
 
@@ -44,7 +44,7 @@ def test_the_page_the_report_the_table_and_the_csv_have_the_same_numbers(made: A
     folder, planned = made
     experiments, key = opened(folder)
     shown, _, setting = experiments.plots(key, View())
-    (report,) = (page.setting_part(s, "", plots.read(s.groups)) for s in query.settings(runs(folder)))
+    (report,) = (page.setting_part(s, "", series.read(s.groups)) for s in query.settings(runs(folder)))
     assert shown.above == report.above
     assert [p.data for p in shown.plots] == [p.data for p in report.plots]
     rows = {

@@ -16,9 +16,9 @@ from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import metrics, query, store
 from fedstale.lab.runs.metrics import WINDOWS
-from fedstale.view.page import beta_map, clients, page, plots, raster, tables
+from fedstale.view.page import beta_map, clients, page, raster, series, tables
 from fedstale.view.page.markup import data
-from fedstale.view.page.raster import recorded
+from fedstale.view.page.trace import recorded
 from fedstale.view.plots.palette import looks
 from tests.cli.commands import fedstale
 
@@ -168,8 +168,8 @@ def test_the_best_of_a_column_is_marked_and_what_may_be_as_good_has_a_sign() -> 
 
 def test_curves_are_means_over_seeds(runs: Path) -> None:
     (setting,) = settings(runs)
-    lines = plots.read(setting.groups)[0]
-    found = plots.series(lines, "objective")
+    lines = series.read(setting.groups)[0]
+    found = series.series(lines, "objective")
     assert found is not None
     mean, std, _ = found.values
     by_hand = np.array([[line["objective"] for line in run if "objective" in line] for run in lines.seeds])
@@ -187,8 +187,8 @@ def test_each_clients_accuracy_averages_to_the_whole(runs: Path) -> None:
 
 def test_shares_are_of_the_rounds_in_which_a_client_was_heard(runs: Path) -> None:
     (setting,) = settings(runs)
-    lines = plots.read(setting.groups)[0]
-    share = plots.shares(lines)
+    lines = series.read(setting.groups)[0]
+    share = series.shares(lines)
     assert share is not None
     heard = [line["heard"] for run in lines.seeds for line in run]
     np.testing.assert_allclose(share, [np.mean([i in h for h in heard]) for i in range(6)])
@@ -196,11 +196,11 @@ def test_shares_are_of_the_rounds_in_which_a_client_was_heard(runs: Path) -> Non
 
 def test_accuracy_is_drawn_against_visits(runs: Path) -> None:
     (setting,) = settings(runs)
-    lines = plots.read(setting.groups)
+    lines = series.read(setting.groups)
     plot = clients.visited(lines, looks([g.group.label for g in lines]))
     assert plot is not None
     for trace, of in zip(plot.data, lines, strict=True):
-        share, accuracy = plots.shares(of), plots.per_client(of, "accuracy")
+        share, accuracy = series.shares(of), series.per_client(of, "accuracy")
         assert share is not None
         assert accuracy is not None
         who = [int(client.removeprefix("client ")) for client in trace["text"]]
@@ -210,14 +210,14 @@ def test_accuracy_is_drawn_against_visits(runs: Path) -> None:
         np.testing.assert_allclose(trace["y"], accuracy[who], rtol=1e-5)
 
 
-def fake(rounds: int, n: int) -> plots.Lines:
+def fake(rounds: int, n: int) -> series.Lines:
     """A run in which client i is heard from in the rounds that i + 1 divides."""
     lines = [
         {"round": t, "staleness": [0, 1, 2], "participants": 1, "heard": [i for i in range(n) if t % (i + 1) == 0]}
         for t in range(1, rounds + 1)
     ]
     run = query.Run(store.RunFolder(Path("nowhere")), {"seed": 3, "data": {"clients": n}}, {"rounds": rounds})
-    return plots.Lines(query.Group("one", [run], []), [lines])
+    return series.Lines(query.Group("one", [run], []), [lines])
 
 
 def test_a_large_raster_is_thinned_and_says_so() -> None:

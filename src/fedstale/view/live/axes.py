@@ -9,7 +9,8 @@ from fedstale.core import Floats, require
 from fedstale.lab.runs import status
 from fedstale.lab.runs.metrics import ROUND_KEYS
 from fedstale.lab.runs.query import Line
-from fedstale.view.page.plots import Lines, Plot, plain
+from fedstale.view.page.plots import Plot, plain
+from fedstale.view.page.series import Lines
 
 AXES = {"round": "round", "seconds": "seconds of computing", "bytes": "bytes sent both ways"}
 FLOAT = 4  # bytes of a parameter

@@ -18,7 +18,8 @@ from fedstale.lab.runs.store import RunFolder
 from fedstale.view.live import arena, axes, federation
 from fedstale.view.live.index import Index, Row
 from fedstale.view.page import beta_map, markup, page, tables
-from fedstale.view.page.plots import KEYS, Lines, Plot, Table
+from fedstale.view.page.plots import KEYS, Plot, Table
+from fedstale.view.page.series import Lines
 
 LINES = 100_000  # of metrics that are kept in memory, of the runs that were looked at last
 RUNS = 2000  # that a map is made of
@@ -84,12 +85,16 @@ class Experiments:
         damage = [tail.damage for path, tail in self.tails.items() if tail.damage and path in shown]
         damage += [row.folder.damage for row in rows if row.state == "finished" and row.folder.damage]
         return {
-            "title": part.title, "states": sorted({row.state for row in rows}),
-            "running": not rows or any(row.state == "running" for row in rows), "seeds": self._runs(key, rows),
-            "above": part.above, "figures": figures, "below": part.below,
+            "title": part.title,
+            "states": sorted({row.state for row in rows}),
+            "running": not rows or any(row.state == "running" for row in rows),
+            "seeds": self._runs(key, rows),
+            "above": part.above,
+            "figures": figures,
+            "below": part.below,
             "notes": [*dict.fromkeys([row.note for row in rows if row.note] + damage)],
             "labels": [g.label for g in setting.groups if g.runs],
-        }  # fmt: skip
+        }
 
     def _runs(self, key: str, rows: Sequence[Row]) -> str:
         """The table of all runs; of a federation that of its clients."""

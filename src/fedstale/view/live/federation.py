@@ -15,8 +15,9 @@ from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder, read_json
 from fedstale.view.page import markup, page
 from fedstale.view.page.clients import heard_weight
-from fedstale.view.page.plots import Lines, Plot, Table, curves, layout, plain
+from fedstale.view.page.plots import Plot, Table, curves, layout, plain
 from fedstale.view.page.raster import raster
+from fedstale.view.page.series import Lines
 from fedstale.view.plots.palette import look, looks
 
 LOSS = Metric("train_loss", "training loss of the clients heard")

@@ -12,24 +12,8 @@ from fedstale.core import Floats
 from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.query import grouped
 from fedstale.lab.runs.statistics import block_means, spread, thinned
-from fedstale.view.page.plots import (
-    CLIENTS,
-    POINTS,
-    ROWS,
-    Key,
-    Lines,
-    Plot,
-    Table,
-    dots,
-    faint,
-    layout,
-    names,
-    per_client,
-    plain,
-    shares,
-    stroke,
-    weights,
-)
+from fedstale.view.page.plots import CLIENTS, ROWS, Key, Plot, Table, dots, faint, layout, plain, stroke
+from fedstale.view.page.series import POINTS, Lines, names, per_client, shares, weights
 from fedstale.view.plots.palette import DARK, Look, look
 
 ACCURACY = metric("accuracy")

@@ -12,7 +12,8 @@ from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import behind, compared, joined, leading
 from fedstale.view.page import markup
 from fedstale.view.page.page import Part, document, setting_part
-from fedstale.view.page.plots import Lines, Table, names, per_client, read, shares
+from fedstale.view.page.plots import Table
+from fedstale.view.page.series import Lines, names, per_client, read, shares
 
 PLAIN = "fedavg"
 POINTS = 0.05  # of accuracy that a client must lose to be called left behind

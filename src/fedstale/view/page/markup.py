@@ -9,13 +9,16 @@ from fedstale.view.page.plots import Key, Plot, Table
 from fedstale.view.plots.palette import Look
 
 SHAPES = {
-    "circle": '<circle cx="16" cy="7" r="4"/>', "square": '<rect x="12" y="3" width="8" height="8"/>',
-    "diamond": '<path d="M16 2l5 5-5 5-5-5z"/>', "triangle-up": '<path d="M16 2l5 9H11z"/>',
+    "circle": '<circle cx="16" cy="7" r="4"/>',
+    "square": '<rect x="12" y="3" width="8" height="8"/>',
+    "diamond": '<path d="M16 2l5 5-5 5-5-5z"/>',
+    "triangle-up": '<path d="M16 2l5 9H11z"/>',
     "cross": '<path d="M14.5 2h3v3.5H21v3h-3.5V12h-3V8.5H11v-3h3.5z"/>',
     "x": '<path d="M12 4.5L13.5 3 16 5.5 18.5 3 20 4.5 17.5 7 20 9.5 18.5 11 16 8.5 13.5 11 12 9.5 14.5 7z"/>',
     "star": '<path d="M16 1.5l1.600 3.700 4 .3-3 2.700 1 4L16 10l-3.600 2.200 1-4-3-2.700 4-.3z"/>',
-    "triangle-down": '<path d="M16 12l5-9H11z"/>', "pentagon": '<path d="M16 2l5 3.700L19 11.5h-6L11 5.700z"/>',
-}  # fmt: skip
+    "triangle-down": '<path d="M16 12l5-9H11z"/>',
+    "pentagon": '<path d="M16 2l5 3.700L19 11.5h-6L11 5.700z"/>',
+}
 
 
 def table(t: Table, caption: str, best: Collection[tuple[int, int]] = ()) -> str:
