@@ -192,17 +192,12 @@ def personal_names(module: nn.Module, personal: Sequence[str], norms: bool) -> t
         top = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
         found = any(_below(name, layer) for name in names)
         require(found, f"personal must name trained parameters, got {layer!r}; the model has {top}")
-    layers += normalisations(module) if norms else []
+    layers += [name for name, layer in module.named_modules() if norms and isinstance(layer, _NormBase)]
     kept = tuple(name for name in names if any(_below(name, layer) for layer in layers))
     require(
         len(kept) < len(names), f"a parameter must be shared by all clients, got none besides {', '.join(layers)}"
     )
     return kept
-
-
-def normalisations(module: nn.Module) -> list[str]:
-    """The layers that normalise with running statistics."""
-    return [name for name, layer in module.named_modules() if isinstance(layer, _NormBase)]
 
 
 def _below(name: str, layer: str) -> bool:
