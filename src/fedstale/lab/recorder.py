@@ -169,17 +169,12 @@ class Recorder:
         a = self.task.weights[s.clients].astype(np.float64)
         stale = np.quantile(s.t - self.tally.last, [0.5, 0.9, 1.0])
         line: dict[str, Any] = {
-            "round": s.t,
-            "available": len(s.available),
-            "participants": len(s.clients),
-            "refused": len(s.refused),
+            "round": s.t, "available": len(s.available), "participants": len(s.clients), "refused": len(s.refused),
             "heard_weight": round(float(a.sum()), 6),
             "train_loss": float(a @ s.losses / a.sum()) if a.sum() > 0 else None,
-            "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
-            "staleness": [float(q) for q in stale],
-            "bytes_up": s.bytes_up,
-            "bytes_down": s.bytes_down,
-        }
+            "step_norm": float(np.linalg.norm(s.step.astype(np.float64))), "staleness": [float(q) for q in stale],
+            "bytes_up": s.bytes_up, "bytes_down": s.bytes_down,
+        }  # fmt: skip
         if s.seconds is not None:
             line |= {"seconds": round(s.seconds, 3), "lost_work": s.lost, "idle": round(s.idle or 0.0, 4)}
         state = s.checkpoint.state
@@ -304,14 +299,11 @@ def warned(lines: list[dict[str, Any]]) -> list[str]:
 def environment(command: str) -> dict[str, Any]:
     """Versions, machine, git state and command: to repeat the run elsewhere, or to see why it differs."""
     return {
-        "command": command,
-        "folder": str(Path.cwd()),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "python": sys.version.split()[0],
-        "packages": packages(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "command": command, "folder": str(Path.cwd()),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "python": sys.version.split()[0],
+        "packages": packages(), "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "git": _git(),
-    }
+    }  # fmt: skip
 
 
 @cache
