@@ -12,6 +12,8 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapp
 from fedstale.lab.runs.store import write_csv
 from fedstale.servers import Sgd
 
+Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 Aggregate = Callable[[list[RecordDict], str], MetricRecord]
 
 
@@ -56,6 +59,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
 
     With a `pace`, `Buffer(size, concurrency)` or `Ticks(seconds, concurrency)`, the server waits for nobody: it
     keeps so many nodes at work, and steps after so many arrivals or seconds. No defence judges updates then.
+    `record` is the folder of a store, in which `start` keeps a run as `fedstale run` does.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
         loss_key: str = "train_loss", steps_key: str = "num-steps", forget_after: int | None = None,
         defence: Defence | bool | None = True, stop_after: int | None = 2, pace: Pace | None = None,
+        record: Path | str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
@@ -83,6 +88,11 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         ok = stop_after is None or stop_after >= 1
         require(ok, f"stop_after must be at least 1 round or None, got {stop_after}")
         self.buffers, self.forget_after, self.stop_after = tuple(buffers), forget_after, stop_after
+        self.record, self.label = (
+            None if record is None else Path(record),
+            rule if isinstance(rule, str) else str(rule),
+        )
+        self._record: Any = None
         self.keys = Keys(weighted_by_key, loss_key, steps_key)
         self.reports: list[Report] = []  # of all rounds that this object has played
         self._training: Training | None = None
@@ -106,16 +116,36 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     def start(
         self, grid: Any, initial_arrays: ArrayRecord, num_rounds: int = 3, timeout: float = 3600,
         train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        evaluate_fn: Evaluate | None = None,
     ) -> Result:  # fmt: skip
         """Train as FedAvg does; raises BadInput if no update was ever used, so that the model is the first one."""
         self._began, self._flights = time.monotonic(), None if self.pace is None else Flights(grid, self.pace)
-        result: Result = super().start(
-            self._flights or grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
-        )
-        if self._training is not None and not np.isfinite(self._training.population.clients.weights).any():
-            raise BadInput(f"nothing was learned in {num_rounds} rounds, no update could be used: {self._first()}")
+        with self._recording(num_rounds) as self._record:
+            result: Result = super().start(
+                self._flights or grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config,
+                None if evaluate_fn is None else partial(self._evaluated, evaluate_fn),
+            )  # fmt: skip
+            if self._training is not None and not np.isfinite(self._training.population.clients.weights).any():
+                raise BadInput(
+                    f"nothing was learned in {num_rounds} rounds, no update could be used: {self._first()}"
+                )
+            if self._record is not None and self._training is not None:
+                self._record.finish(self._training)
         return result
+
+    def _recording(self, rounds: int) -> AbstractContextManager[Any]:
+        """Where the run is kept, if it is."""
+        if self.record is None:
+            return nullcontext()
+        from fedstale.flower.record import recording  # the laboratory is slow to load
+
+        return recording(self.record, self.label, self.rules, rounds, self._training)
+
+    def _evaluated(self, evaluate: Evaluate, t: int, arrays: ArrayRecord) -> MetricRecord | None:
+        found = evaluate(t, arrays)
+        if found is not None and self._record is not None:
+            self._record.evaluated(found)
+        return found
 
     def initialize_parameters(self, client_manager: Any) -> None:
         """Refuse the legacy API of Flower, whose server asks a strategy for this first."""
@@ -169,6 +199,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         refused |= {str(node): lies[k] for node, k in asked.nodes.items() if k in lies}
         good = {k: reply for k, reply in good.items() if k not in lies}
         self._tell(asked, good, lies, refused, unusable)
+        if self._record is not None:
+            self._record.round(self.reports[-1], training, self._training, good)
         return self.arrays, self._metrics([reply.content for reply in good.values()])
 
     def _open_step(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> list[Message]:
@@ -249,6 +281,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         """As FedAvg does, without the replies whose metrics cannot be averaged."""
         usable = with_metrics(self._with_weights(replies), self.weighted_by_key)
         metrics: MetricRecord | None = super().aggregate_evaluate(server_round, usable)
+        if metrics is not None and self._record is not None:
+            self._record.evaluated(metrics)
         return metrics
 
     def state_dict(self) -> dict[str, Values]:
