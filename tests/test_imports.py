@@ -61,7 +61,7 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "view/live": BASE | {"lab/runs", "view/plots", "view/page", "lab/arena"},
     # Flower
     "flower/federation": BASE | PLAY | {"memory", "lab", "lab/runs"},
-    "flower": PARTS | {"defence", "flower/federation", "registry", "simulate", "lab/runs"},
+    "flower": PARTS | {"defence", "flower/federation", "registry", "simulate", "lab", "lab/runs"},
     "cli": {
         "core",
         "simulate",

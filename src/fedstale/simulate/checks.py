@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.clock import Clock
+from fedstale.clock import Clock, Pace
 from fedstale.core import (
     Channel,
     Engine,
@@ -122,6 +122,7 @@ KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an exa
     "liars": (Liars, "Liars((0, 1))"),
     "privacy": (Privacy, "Privacy(epsilon=4.0)"),
     "clock": (Clock, "Clock(Buffer(10, 40), round_seconds=600.0)"),
+    "pace": (Pace, "Buffer(10, 40)"),
 }
 
 
