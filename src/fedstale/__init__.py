@@ -25,7 +25,7 @@ from fedstale.estimators import BetaBernoulli, Intervals, Known, Transitions
 from fedstale.evaluation import evaluate
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.lab.runs.frames import clients, metrics, runs
-from fedstale.memory import Float16, Float32, Int8, Memory
+from fedstale.memory import AtClients, Float16, Float32, Int8, Memory
 from fedstale.participation import *  # noqa: F403
 from fedstale.privacy.ledger import Privacy
 from fedstale.registry import Recipe, recipe
@@ -39,9 +39,9 @@ from fedstale.tasks.quadratic import Quadratic
 from fedstale.core import (  # isort: skip
     Array, Availability, BadInput, Checkpoint, Clients, Closes, CountsSamples, DescribesModel, DrawsByRound,
     EstimatesMixing, ExplainsItself, Floats, HasBeta, HasBuffers, HasClusters, HasDevice, HasExcluded, HasOptima,
-    HasSlots, Hooks, Ids, Job, KeepsOwn, Local, Mask, Mixes, NarrowsEvaluation, Reply, Round, RunsLoops,
-    SavesItself, Schedule, ScoresClients, Snapshot, StepsTogether, WarmsUp, WithTruth, Work, Workload, Wrapped,
-    hooks_of, part,
+    HasSlots, Hooks, Ids, Job, KeepsOwn, Local, Mask, Message, Mixes, NarrowsEvaluation, Order, Reply, Round,
+    RunsLoops, SavesItself, Schedule, ScoresClients, Snapshot, Splits, StepsTogether, Total, WarmsUp, WithTruth,
+    Work, Workload, Wrapped, hooks_of, part,
 )  # fmt: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
@@ -93,18 +93,18 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
 }
 
 __all__ = [  # and all names of the rooms below
-    "Adam", "Array", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "Checkpoint", "Clients",
-    "Clock", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
+    "Adam", "Array", "AtClients", "Auto", "Availability", "BadInput", "Batched", "BetaBernoulli", "Checkpoint",
+    "Clients", "Clock", "Closes", "Comparison", "Cosine", "CountsSamples", "Defence", "DescribesModel", "Diverged",
     "DrawsByRound", "EarlyExit", "EstimatesMixing", "ExitCNN", "ExitResNet18", "ExitSampling", "ExplainsItself",
-    "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded",
-    "HasOptima", "HasSlots", "Hooks", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known", "Liars", "Local",
-    "Mask", "Memory", "Mixes", "Momentum", "NarrowsEvaluation", "Pool", "Privacy", "Projection", "Quadratic", "Ray",
-    "Recipe", "Reply", "Round", "Run", "RunFolder", "RunsLoops", "SavesItself", "Schedule", "ScoresClients",
-    "Serial", "Sgd", "Snapshot", "Split", "StepDecay", "StepsTogether", "Supervised", "Transitions",
-    "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work", "Workload", "Wrapped", "Yogi", "clients", "clock",
-    "compare", "data", "early_exit_task", "engine", "evaluate", "execute", "fed_cis", "hooks_of", "image_task",
-    "log_runs", "metrics", "models", "part", "plan", "play", "plot", "read_experiment", "recipe", "record",
-    "registry", "runs", "simulate", "stream", "synthetic", "testing", "theory", "together",
+    "Float16", "Float32", "Floats", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasOptima",
+    "HasSlots", "Hooks", "Ids", "Int8", "Intervals", "Job", "KeepsOwn", "Known", "Liars", "Local", "Mask", "Memory",
+    "Message", "Mixes", "Momentum", "NarrowsEvaluation", "Order", "Pool", "Privacy", "Projection", "Quadratic",
+    "Ray", "Recipe", "Reply", "Round", "Run", "RunFolder", "RunsLoops", "SavesItself", "Schedule", "ScoresClients",
+    "Serial", "Sgd", "Snapshot", "Split", "Splits", "StepDecay", "StepsTogether", "Supervised", "Total",
+    "Transitions", "UniformSteps", "WarmsUp", "Warmup", "WithTruth", "Work", "Workload", "Wrapped", "Yogi",
+    "clients", "clock", "compare", "data", "early_exit_task", "engine", "evaluate", "execute", "fed_cis",
+    "hooks_of", "image_task", "log_runs", "metrics", "models", "part", "plan", "play", "plot", "read_experiment",
+    "recipe", "record", "registry", "runs", "simulate", "stream", "synthetic", "testing", "theory", "together",
 ]  # fmt: skip
 __all__ += channels.__all__
 __all__ += participation.__all__
