@@ -46,6 +46,7 @@ from fedstale.lab.stopping import Stopping
 from fedstale.lab.tracer import Traced
 from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.noise import Accounted
+from fedstale.privacy.sums import Sums
 from fedstale.simulate import Run, first
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
@@ -177,11 +178,8 @@ class Recorder:
         }  # fmt: skip
         if s.seconds is not None:
             line |= {"seconds": round(s.seconds, 3), "lost_work": s.lost, "idle": round(s.idle or 0.0, 4)}
-        state = s.checkpoint.state
-        if isinstance(state, Accounted):
-            line["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
-        while isinstance(state, HasInner):
-            state = state.inner
+        told, state = _private(s.checkpoint.state)
+        line |= told
         if isinstance(state, HasBeta):
             line["beta"] = state.beta
         if self.task.n <= LISTED:
@@ -271,6 +269,17 @@ def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
     return ({"name": [*names]} if names else {}) | {
         name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()
     }
+
+
+def _private(state: State) -> tuple[dict[str, Any], State]:
+    """The largest ε, or how many entries secure aggregation has cut; and the state of the innermost rule."""
+    told: dict[str, Any] = {}
+    if isinstance(state, Accounted):
+        told["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
+    while isinstance(state, HasInner):
+        told |= {"clipped": state.clipped} if isinstance(state, Sums) and state.secure else {}
+        state = state.inner
+    return told, state
 
 
 def rule_state(now: Checkpoint) -> State:
