@@ -33,7 +33,7 @@ from fedstale.privacy.ledger import Privacy, costs
 from fedstale.privacy.noise import Noised
 from fedstale.rng import stream
 from fedstale.simulate.run import Run
-from fedstale.simulate.timing import arrival_shares, check_clock
+from fedstale.simulate.timing import arrival_shares, check_clock, limited
 
 
 def checked(run: Run) -> Run:
@@ -51,9 +51,10 @@ def checked(run: Run) -> Run:
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
     check_clock(run._replace(strategy=rule))
+    run = limited(run._replace(strategy=rule))
     explicit = isinstance(estimator, WithTruth) and not estimator.needs_truth
     timed = isinstance(estimator, WithTruth) and run.clock is not None and not explicit  # p_i are its shares
-    marginals = (arrival_shares(run._replace(strategy=rule)) if timed else process.probs(n)) * arrival
+    marginals = (arrival_shares(run) if timed else process.probs(n)) * arrival
     if isinstance(estimator, WithTruth):
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
@@ -61,7 +62,7 @@ def checked(run: Run) -> Run:
     if hooks_of(rule).inverse_weighting and run.clock is None:  # who never comes needs no p_i if all are given
         zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
         _refuse_zero(rule, zero)
-    run = run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
+    run = run._replace(estimator=warmed_up(estimator, process, n, run.seed))
     return run if run.privacy is None else _private(run)
 
 
