@@ -36,7 +36,7 @@ from fedstale.privacy.ring import Ring
 from fedstale.privacy.sums import placed
 from fedstale.rng import stream
 from fedstale.simulate.run import Run
-from fedstale.simulate.timing import arrival_shares, check_clock
+from fedstale.simulate.timing import arrival_shares, check_clock, limited
 
 
 def checked(run: Run) -> Run:
@@ -56,9 +56,10 @@ def checked(run: Run) -> Run:
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
     check_clock(run._replace(strategy=rule))
+    run = limited(run._replace(strategy=rule))
     explicit = isinstance(estimator, WithTruth) and not estimator.needs_truth
     timed = isinstance(estimator, WithTruth) and run.clock is not None and not explicit  # p_i are its shares
-    marginals = (arrival_shares(run._replace(strategy=rule)) if timed else process.probs(n)) * arrival
+    marginals = (arrival_shares(run) if timed else process.probs(n)) * arrival
     if isinstance(estimator, WithTruth):
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
