@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -43,10 +43,12 @@ def shorter(p: "Planned") -> RunFolder | None:
     found = []
     for path in p.folder.path.parent.glob(f"{p.folder.path.name.rpartition('-')[0]}-*/config.json"):
         other = RunFolder(path.parent)
+        if not other.finished or other.damage:
+            continue
         config = other.config()
         rounds = int(config.pop("rounds"))
         same = store.canonical(config) == store.canonical({k: v for k, v in p.config.items() if k != "rounds"})
-        if same and rounds < p.config["rounds"] and other.finished and "stopped" not in other.result():
+        if same and rounds < p.config["rounds"] and "stopped" not in other.result():
             found.append((rounds, str(other.path)))
     return RunFolder(Path(max(found)[1])) if found else None
 
@@ -57,10 +59,11 @@ def go_on(p: "Planned", like: Any) -> Begun | None:
     if before is None:
         return None
     who, path = f"{p.algorithm.label}, seed {p.seed}", checkpoint_of(before)
-    if path is None:
-        why = f"{before.path.name} kept no checkpoint (--keep-checkpoints does)"
-        return Begun(None, f"{who} begins with round 1: {why}")
-    saved = store.read_tree(path, like)
+    try:
+        require(path is not None, f"{before.path.name} kept no checkpoint (--keep-checkpoints does)")
+        saved = store.read_tree(cast(Path, path), like)
+    except BadInput as error:  # such as a file that a power cut has torn
+        return Begun(None, f"{who} begins with round 1: {error}")
     _copy_metrics(before, p.folder, saved[0].t)
     return Begun(saved, f"{who} goes on from round {saved[0].t} of {before.path.name}")
 
