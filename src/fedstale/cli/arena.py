@@ -23,7 +23,7 @@ from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import missing, standings
 from fedstale.lab.arena.summary import boards, verdict
 from fedstale.lab.executors import Executor, compute, waiting
-from fedstale.lab.plan import find
+from fedstale.lab.packaged import find
 from fedstale.lab.runs.store import write, write_csv
 from fedstale.lab.schema import check
 from fedstale.lab.spec import override

@@ -40,7 +40,7 @@ from fedstale.lab.runs import status
 from fedstale.lab.runs.checks import FILE as CHECKSUMS
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
-from fedstale.lab.runs.store import fingerprint, write_json, write_tree
+from fedstale.lab.runs.store import fingerprint, sync, write_json, write_tree
 from fedstale.lab.spec import Table
 from fedstale.lab.stopping import Stopping
 from fedstale.lab.tracer import Traced
@@ -83,10 +83,10 @@ class Recorder:
             p.folder.clear()
             saved, where = self._begun(resume, where)
         (p.folder.path / CHECKSUMS).unlink(missing_ok=True)  # of a run that was killed before its result
-        write_json(p.folder.path / "config.json", p.config)
-        write_json(p.folder.path / "environment.json", where)
+        write_json(p.folder.path / "config.json", p.config, durable=False)
+        write_json(p.folder.path / "environment.json", where, durable=False)
         if (names := names_of(self.task)) and self.task.n <= LISTED:
-            write_json(p.folder.path / "clients.json", {"name": names})
+            write_json(p.folder.path / "clients.json", {"name": names}, durable=False)
         self.cadence = cadence(run, p.config)
         self.evaluated = evaluation_task(self.task, p.config, self.cadence.clients)
         self.start, self.tally = saved or self._empty()
@@ -204,25 +204,27 @@ class Recorder:
         return values
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write the metrics to disk first, then the checkpoint that relies on them."""
+        """Write what is there to the disk first, then the checkpoint that relies on it."""
         self._sync()
         self.folder.save_checkpoint(Saved(checkpoint, self.tally))
         self.saved, self.saved_at = checkpoint.t, time.monotonic()
 
     def _sync(self) -> None:
         self.file.flush()
-        os.fsync(self.file.fileno())
+        for name in ("config.json", "environment.json", "metrics.jsonl"):
+            sync(self.folder.path / name)
 
     def finish(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Write the files of a finished run, its result last."""
-        self.save(checkpoint) if self.keep else self._sync()
+        """Write the files of a finished run, its result last; one with a checkpoint waits for the disk."""
+        durable = self.keep or self.saved > 0
+        self.save(checkpoint) if self.keep else self._sync() if durable else self.file.flush()
         self.status.write(checkpoint.t)
-        self.folder.save_params(checkpoint.params, checkpoint.buffers)
-        self.folder.save_client_states(checkpoint.clients)
+        self.folder.save_params(checkpoint.params, checkpoint.buffers, durable)
+        self.folder.save_client_states(checkpoint.clients, durable)
         if isinstance(self.task, DescribesModel):
-            write_json(self.folder.path / LAYOUT, self.task.layout())
+            write_json(self.folder.path / LAYOUT, self.task.layout(), durable)
         if self.task.n <= LISTED:
-            write_json(self.folder.path / "clients.json", client_table(self.task, checkpoint))
+            write_json(self.folder.path / "clients.json", client_table(self.task, checkpoint), durable)
         seconds = time.monotonic() - self.started_at
         lines = self.folder.metrics()
         gone = f"{self.folder.path}/metrics.jsonl was cut or deleted during the run; --resume starts it again"
@@ -242,8 +244,8 @@ class Recorder:
         }
         in_files = any(self.folder.path.rglob("memory-*.rows"))  # the rows of a memory, which are dropped
         if self.task.n * self.task.d <= lineage.SMALL and not in_files:
-            write_tree(self.folder.path / lineage.LAST, Saved(checkpoint, self.tally))
-        self.folder.save_result(result)
+            write_tree(self.folder.path / lineage.LAST, Saved(checkpoint, self.tally), durable)
+        self.folder.save_result(result, durable)
         if not self.keep:
             self.folder.drop_checkpoint()
         return result
