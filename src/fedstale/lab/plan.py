@@ -19,8 +19,8 @@ from fedstale.rng import stream
 
 PACKAGED = Path(__file__).parent / "experiments"  # the experiments that come with the package
 LATER = (  # in a key if given
-    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "defence", "liars",
-    "privacy",
+    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "main", "defence",
+    "liars", "privacy",
 )  # fmt: skip
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 
