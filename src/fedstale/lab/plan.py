@@ -19,8 +19,8 @@ from fedstale.registry import PARTICIPATION, dataset_source, sources
 from fedstale.rng import stream
 
 LATER = (  # in a key if given
-    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "defence", "liars",
-    "privacy",
+    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "main", "defence",
+    "liars", "privacy",
 )  # fmt: skip
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 

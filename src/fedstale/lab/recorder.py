@@ -19,6 +19,7 @@ import numpy as np
 from fedstale.core import (
     BadInput,
     Checkpoint,
+    CountsSamples,
     DescribesModel,
     HasBeta,
     HasExcluded,
@@ -30,7 +31,7 @@ from fedstale.core import (
     hooks_of,
     require,
 )
-from fedstale.core.names import names_of
+from fedstale.core.names import labels_of, names_of
 from fedstale.evaluation import evaluate, per_client
 from fedstale.lab import lineage
 from fedstale.lab.cadence import LAST, cadence, evaluation_task
@@ -266,11 +267,12 @@ class Recorder:
 def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
     """Each client's name and weight and, where the task has them, its scores; null without test samples."""
     values, names = {"weight": task.weights, **per_client(task, now)}, names_of(task)
+    if isinstance(task, CountsSamples):
+        values["samples"] = task.samples
     if isinstance(now.state, Accounted):
         values["epsilon"] = now.state.ledger.epsilons()
-    return ({"name": [*names]} if names else {}) | {
-        name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()
-    }
+    told = {key: [*of] for key, of in (("name", names), ("labels", labels_of(task))) if of}
+    return told | {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
 
 
 def _private(state: State) -> tuple[dict[str, Any], State]:
