@@ -1,10 +1,12 @@
 """The command line as a whole: its commands, options, version and completion."""
 
 import importlib.metadata
+import subprocess
+import sys
 
 import pytest
 
-from fedstale.cli.app import Commands
+from fedstale.cli.app import Commands, summary
 from tests.cli.commands import fedstale, process
 
 
@@ -22,7 +24,7 @@ def test_every_command_explains_itself() -> None:
     text = fedstale("--help").stdout
     for name, command in Commands().items():
         assert name in text
-        assert command.help, name
+        assert command.help == summary(name) != "", name
 
 
 def test_options_are_spelled_alike() -> None:
@@ -34,6 +36,20 @@ def test_options_are_spelled_alike() -> None:
                     spelled.setdefault(name, set()).add(tuple(sorted(option.opts)))
     assert spelled["-c"] == {("--config", "-c")}
     assert spelled["-o"] == spelled["--out"] == {("--out", "-o")}
+
+
+def test_commands_that_only_read_load_nothing_heavy() -> None:
+    code = """
+import sys
+from fedstale.cli.app import command
+for words in (["list"], ["--help"], ["list", "--help"], ["show", "--help"], ["inspect", "--help"]):
+    command()(words, standalone_mode=False)
+light = {"torch", "numba", "matplotlib", "scipy", "pydantic", "http.client"} & {*sys.modules}
+import fedstale.cli.run
+print(*sorted(light), *sorted({"torch", "numba", "matplotlib", "scipy"} & {*sys.modules}), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
