@@ -134,7 +134,7 @@ def test_a_script_without_a_guard_is_told_in_a_line(tmp_path: Path) -> None:
     script.write_text(
         "import fedstale as fs\n"
         "from fedstale.engines.processes.pool import Pool\n"
-        "task = fs.synthetic(4, 1.0, 1.0, seed=0, max_samples=20)\n"
+        "task = fs.Quadratic.random(4, 3)\n"
         "engine = Pool(task, fs.Local(lr=0.1), workers=1)\n"
         "*_, s = fs.simulate(engine, fs.FedAvg(), fs.Bernoulli(1.0), rounds=1, seed=1)\n"
     )

@@ -11,6 +11,8 @@ import numpy as np
 
 from fedstale.core import LATER, Array, Server, State, part, require
 
+__all__ = ["Adam", "Momentum", "Projection", "Sgd", "Yogi"]
+
 
 def _check(lr: float, shares: dict[str, float], tau: float = 1.0) -> None:
     """Refuse a learning rate, moving averages' shares or an offset τ that cannot be used."""

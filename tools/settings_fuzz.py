@@ -1,4 +1,4 @@
-"""Hostile settings by the thousand: `python -m tests.lab.fuzz --cases 5000 --seed 7`.
+"""Hostile settings by the thousand: `python -m tools.settings_fuzz --cases 5000 --seed 7`.
 
 Every case puts hostile values into some keys of an experiment, into the settings of a part that the registry
 lists, into the arguments of a public function, or into an override. What must hold: the result is a valid object,
