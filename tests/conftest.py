@@ -18,6 +18,11 @@ settings.load_profile("fedstale")
 ROOT = Path(__file__).parents[1]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Flat names of before 0.1.0 warn for a release, and tests may still write them."""
+    config.addinivalue_line("filterwarnings", "ignore:fs[.].* is now fs[.]:FutureWarning")
+
+
 class NoTorch:
     """Where torch is not installed, a test that imports it is skipped, and so is one whose module does."""
 

@@ -41,7 +41,7 @@ from fedstale.view.terminal.console import (
 )
 from fedstale.view.terminal.log import Log, logging
 from fedstale.view.terminal.results import command_line
-from fedstale.view.trackers.follow import Tracker
+from fedstale.view.trackers.writers import Tracker
 
 app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")
 SUITES = Path(__file__).parents[1] / "lab" / "arena" / "suites"

@@ -11,8 +11,9 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.lab.runs.store import MARKER, RunFolder
-from fedstale.view.trackers import follow
-from fedstale.view.trackers.follow import Follower, Tracker, following, log_runs, package, values
+from fedstale.view.trackers import follow, writers
+from fedstale.view.trackers.follow import Follower, following, log_runs, values
+from fedstale.view.trackers.writers import Tracker, package
 
 
 class Book:
@@ -39,8 +40,8 @@ class Broken(Book):
 def book(monkeypatch: pytest.MonkeyPatch) -> None:
     Book.runs = {}
     monkeypatch.setattr(follow, "package", lambda tracker: None)
-    monkeypatch.setitem(follow.WRITERS, Tracker.tensorboard, Book)
-    monkeypatch.setitem(follow.WRITERS, Tracker.mlflow, Broken)
+    monkeypatch.setitem(writers.WRITERS, Tracker.tensorboard, Book)
+    monkeypatch.setitem(writers.WRITERS, Tracker.mlflow, Broken)
 
 
 def write(run: RunFolder, *rounds: int) -> None:
@@ -116,7 +117,7 @@ def test_stored_runs_are_exported_and_nonsense_is_a_sentence(tmp_path: Path) -> 
 
 
 def test_a_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(follow.MODULES, Tracker.wandb, "no_such_package")
+    monkeypatch.setitem(writers.MODULES, Tracker.wandb, "no_such_package")
     with pytest.raises(BadInput, match=r"--log wandb needs no_such_package: pip install 'fedstale\[wandb\]'"):
         package(Tracker.wandb)
 

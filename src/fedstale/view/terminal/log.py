@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from fedstale.lab.plan import Planned
-from fedstale.view.trackers.follow import Tracker, following
+from fedstale.view.trackers.follow import following
+from fedstale.view.trackers.writers import Tracker
 
 Log = Annotated[
     list[Tracker] | None,
