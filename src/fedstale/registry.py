@@ -209,7 +209,7 @@ SCHEDULES = Names("schedule", {
 }, ("factor",))  # fmt: skip
 WORKLOADS = Names("workload", {"uniform": schedules.UniformSteps}, ("steps",))
 MEMORIES = Names("memory coding", {
-    "float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8,
+    "float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8, "clients": memory.AtClients,
 }, ("scales", "encode", "decode"))  # fmt: skip
 PARTITIONS = Names("partition", {
     "iid": data.IID, "shares": data.Shares, "dirichlet": data.Dirichlet,

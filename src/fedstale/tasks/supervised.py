@@ -318,6 +318,12 @@ class Supervised:
         shared = sorted((s for s in self.slots if s.where.stop <= self.d), key=lambda s: s.where.start)
         return layout(shared, {name: module.get_buffer(name) for name in self.averaged})
 
+    @property
+    def labels(self) -> list[str]:
+        """Of each client its most frequent labels, in words; nothing where samples have none, or are fetched."""
+        known = self.classifies and isinstance(self.train, Split) and self.train.y.ndim == 1
+        return self.train.labels() if known and isinstance(self.train, Split) else []
+
     def evaluated_samples(self, training: bool) -> int:
         """Samples of one evaluation, with or without those of training; half of them, for they only pass forward.
 
