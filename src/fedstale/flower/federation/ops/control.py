@@ -14,7 +14,7 @@ from fedstale.core import BadInput
 from fedstale.flower.federation.ops import launcher, processes
 from fedstale.flower.federation.ops.gate import control_token
 from fedstale.flower.federation.settings import Settings
-from fedstale.flower.federation.state import roster
+from fedstale.flower.federation.state import audit, roster
 from fedstale.lab.runs.store import write
 
 
@@ -132,6 +132,7 @@ def _unless_known(register_node: Any, request: Any) -> int:
 def submit(s: Settings) -> int:
     """Start the server's app; returns the number of the run."""
     where = json.dumps(str(s.folder.resolve()))
+    audit.note(s.folder, "started code", {"app": str(s.app)})
     answer = flwr(s, "run", str(s.app), launcher.CONNECTION, "--run-config", f"federation={where}")
     return int(answer["run-id"])
 

@@ -26,6 +26,7 @@ from fedstale.flower.federation.ops.processes import (
     names,
     pid_of,
     reap,
+    revive,
     spawn,
     started,
     stop,
@@ -55,6 +56,14 @@ def start_link(s: Settings) -> int:
     ensure(s)
     wait_for_port(link.host, link.port, pid)
     return pid
+
+
+def revive_all(s: Settings) -> list[str]:
+    """Start again what is wanted and has ended, keepers too; returns the names."""
+    revived = [name for name in names(s) if revive(s, name)]
+    if names(s):
+        ensure(s)
+    return revived
 
 
 def start_client(s: Settings, client: int, isolated: bool = False) -> int:
