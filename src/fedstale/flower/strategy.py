@@ -26,6 +26,8 @@ from fedstale.flower.population import forget, rules
 from fedstale.flower.replies import Asked, Keys, log, sound, unweighted, with_metrics
 from fedstale.flower.reports import Report, participation, report_of
 from fedstale.flower.saved import load, save
+from fedstale.flower.secure import Exchange, Outcome, SecAgg
+from fedstale.flower.secure_round import SecureGrid, closed_secure, exchanged, secured
 from fedstale.flower.training import Training, chosen, closed, opened
 from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapper
 from fedstale.lab.runs.store import write_csv
@@ -46,8 +48,9 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     client's training loss, by which CA-Fed selects, and with its local steps, which FedNova needs. A client that
     was not online for `forget_after` rounds is forgotten; by default none is. A `defence` judges every update, so
     that clients that lie are refused; None turns it off. Training stops after `stop_after` rounds in a row in which
-    replies came and none could be used; None lets it go on. The server calculates in float32, and every array
-    keeps its dtype.
+    replies came and none could be used; None lets it go on. With `secure`, a SecAgg(), the server learns sums of
+    what clients send, and nothing else; their ClientApp has `mods=[SecureMod(rule)]`. The server calculates in
+    float32, and every array keeps its dtype.
     """
 
     def __init__(
@@ -57,24 +60,27 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         train_metrics_aggr_fn: Aggregate | None = None, evaluate_metrics_aggr_fn: Aggregate | None = None, *,
         estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
         loss_key: str = "train_loss", steps_key: str = "num-steps", forget_after: int | None = None,
-        defence: Defence | None = Defence(), stop_after: int | None = 2,
+        defence: Defence | None = Defence(), stop_after: int | None = 2, secure: SecAgg | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
             weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn, evaluate_metrics_aggr_fn,
         )  # fmt: skip
-        self.rules = rules(rule, estimator, server, defence)
+        self.secure, self.rules = secure, secured(rules(rule, estimator, server, defence), secure)
         ok = not isinstance(buffers, str)
         require(ok, f'buffers must be a list of patterns such as ["*running_mean"], got {buffers!r}')
         ok = forget_after is None or forget_after >= 1
         require(ok, f"forget_after must be at least 1 round or None, got {forget_after}")
         ok = stop_after is None or stop_after >= 1
         require(ok, f"stop_after must be at least 1 round or None, got {stop_after}")
+        ok = secure is None or forget_after is None
+        require(ok, "what a client has in the sum of memories cannot be taken out: secure needs forget_after=None")
         self.buffers, self.forget_after, self.stop_after = tuple(buffers), forget_after, stop_after
         self.keys = Keys(weighted_by_key, loss_key, steps_key)
         self.reports: list[Report] = []  # of all rounds that this object has played
         self._training: Training | None = None
         self._asked: Asked | None = None
+        self._outcome: Outcome | None = None  # of the stages of secure aggregation
         self._identities = Identities()
         self._unusable = 0  # rounds in a row, up to the last one, in which replies came and none could be used
         self._weighted = True  # no round so far in which replies told no weights
@@ -96,7 +102,13 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     ) -> Result:  # fmt: skip
         """Train as FedAvg does; raises BadInput if no update was ever used, so that the model is the first one."""
         result: Result = super().start(
-            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+            grid if self.secure is None else SecureGrid(grid, self),
+            initial_arrays,
+            num_rounds,
+            timeout,
+            train_config,
+            evaluate_config,
+            evaluate_fn,
         )
         if self._training is not None and not np.isfinite(self._training.population.clients.weights).any():
             raise BadInput(f"nothing was learned in {num_rounds} rounds, no update could be used: {self._first()}")
@@ -140,6 +152,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         training, asked, self._asked = self._training, self._asked, None
         if training is None or asked is None:  # nobody was asked
             return None, None
+        if self.secure is not None:
+            return self._aggregate_sums(training, asked)
         came = self._with_weights(replies)
         refuse_app([message.error.reason if message.has_error() else "" for message in came])
         good, refused = sound(came, asked, training.layout, self.keys)
@@ -149,6 +163,30 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         good = {k: reply for k, reply in good.items() if k not in lies}
         self._tell(asked, good, lies, refused, unusable)
         return self.arrays, self._metrics([reply.content for reply in good.values()])
+
+    def exchange(self, grid: Any, messages: Sequence[Message], timeout: float | None) -> None:
+        """Play the stages of secure aggregation with the clients of these messages."""
+        assert self.secure is not None
+        assert self._training is not None
+        assert self._asked is not None
+        play = Exchange(self.secure, grid, timeout, repr(self.rules.strategy), self.weighted_by_key)
+        self._training, self._outcome = exchanged(self.rules, self._training, self._asked, play, messages)
+
+    def _aggregate_sums(self, training: Training, asked: Asked) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Close the round with the sums that came."""
+        outcome, self._outcome = self._outcome, None
+        require(outcome is not None, "with secure aggregation a training is played by start(grid, arrays)")
+        assert outcome is not None
+        self._training, metrics = closed_secure(self.rules, training, asked, outcome)
+        heard = [asked.nodes[node] for node in outcome.weights]
+        lost = {str(node): f"error {why}" for node, why in outcome.lost.items() if node not in outcome.weights}
+        self._tell(asked, heard, (), lost, False)
+        if not heard:
+            return self.arrays, None
+        for name, value in self.reports[-1].measures.items():
+            metrics[name] = value
+        metrics["fedstale-clipped"] = self._training.population.checkpoint.state.clipped
+        return self.arrays, metrics
 
     def _metrics(self, contents: list[RecordDict]) -> MetricRecord | None:
         """The clients' metrics as FedAvg averages them, and the numbers of the report; None if nobody was heard."""

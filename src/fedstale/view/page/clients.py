@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import Floats
-from fedstale.lab.runs.metrics import metric
+from fedstale.lab.runs.metrics import Metric, metric
 from fedstale.lab.runs.query import grouped
 from fedstale.lab.runs.statistics import block_means, spread, thinned
 from fedstale.view.page.plots import CLIENTS, ROWS, Key, Plot, Table, dots, faint, layout, plain, stroke
 from fedstale.view.page.series import POINTS, Lines, names, per_client, shares, weights
 from fedstale.view.plots.palette import DARK, Look, look
 
-ACCURACY = metric("accuracy")
+ACCURACY, EPSILON = metric("accuracy"), metric("epsilon")
+WORDS = {"accuracy": ("Accuracy", "test accuracy"), "epsilon": ("ε", "ε")}
 BLOCKS = 100  # of rounds, of a share over rounds
 WRAP = 18  # letters of a name on an axis
 DOTTED = {"color": "#888", "dash": "dot"}
@@ -107,15 +108,15 @@ def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     return Plot("Realised weights", data, axes | {"shapes": [FAIR]}, said, table, keys, note)
 
 
-def _accuracies(lines: Sequence[Lines]) -> list[tuple[Lines, Floats]]:
-    """The groups that tested clients one by one, with the accuracy of each."""
-    known = [(g, values) for g in lines if (values := per_client(g, ACCURACY.name)) is not None]
+def _scores(lines: Sequence[Lines], score: Metric = ACCURACY) -> list[tuple[Lines, Floats]]:
+    """The groups that know this of clients one by one, with that of each."""
+    known = [(g, values) for g in lines if (values := per_client(g, score.name)) is not None]
     return [(g, values) for g, values in known if np.isfinite(values).any()]
 
 
-def visited(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
-    """The accuracy of each client against how often it was heard from."""
-    known = [(g.group.label, v, often) for g, v in _accuracies(lines) if (often := shares(g)) is not None]
+def visited(lines: Sequence[Lines], looks: Mapping[str, Look], score: Metric = ACCURACY) -> Plot | None:
+    """The accuracy of each client, or its ε, against how often it was heard from."""
+    known = [(g.group.label, v, often) for g, v in _scores(lines, score) if (often := shares(g)) is not None]
     found = {label: (v, often) for label, v, often in known if len(often) == len(v) and np.ptp(often) > 0}
     if not found:
         return None
@@ -124,29 +125,33 @@ def visited(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     for label, (values, often) in found.items():
         order = np.argsort(often, kind="stable")
         who = [called[i] for i in order]
-        trace = dots(label, looks[label], values[order], who, "%{text}, in %{x:.1%} of the rounds: %{y:.1%}")
+        trace = dots(
+            label,
+            looks[label],
+            values[order],
+            who,
+            f"%{{text}}, in %{{x:.1%}} of the rounds: %{{y:{'.1%' if score.percent else '.3g'}}}",
+        )
         data.append(trace | {"x": plain(often[order])})
         some = [order[k] for k in thinned(len(order), CLIENTS)]
-        rows += [
-            [label, called[i].removeprefix("client "), f"{often[i]:.1%}", ACCURACY.text(values[i])] for i in some
-        ]
+        rows += [[label, called[i].removeprefix("client "), f"{often[i]:.1%}", score.text(values[i])] for i in some]
     rare = {label: v[often <= np.median(often)] for label, (v, often) in found.items()}
     told = ", ".join(
-        f"{label} {ACCURACY.text(float(np.nanmean(v)))}" for label, v in rare.items() if np.isfinite(v).any()
+        f"{label} {score.text(float(np.nanmean(v)))}" for label, v in rare.items() if np.isfinite(v).any()
     )
-    percent = {"tickformat": ".2~%"}
-    axes = layout("share of rounds heard", "its test accuracy", xaxis=percent, yaxis=percent)
-    said = f"Test accuracy of each client against how often it was heard from. The rarer half, on average: {told}."
+    percent, (title, what) = {"tickformat": ".2~%"}, WORDS[score.name]
+    axes = layout("share of rounds heard", f"its {what}", xaxis=percent, yaxis=percent if score.percent else {})
+    said = f"The {what} of each client against how often it was heard from. The rarer half, on average: {told}."
     table, keys = (
-        Table(["algorithm", "client", "heard from", "accuracy"], rows),
+        Table(["algorithm", "client", "heard from", what], rows),
         [Key(k, looks[k], False) for k in found],
     )
-    return Plot("Accuracy against visits", data, axes, said, table, keys, "A dot is a client, mean over the seeds.")
+    return Plot(f"{title} against visits", data, axes, said, table, keys, "A dot is a client, mean over the seeds.")
 
 
 def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     """A box and a dot for each client, algorithm by algorithm."""
-    found = _accuracies(lines)
+    found = _scores(lines)
     if not found:
         return None
     often = {g.group.label: shares(g) for g, _ in found}

@@ -13,7 +13,7 @@ from fedstale.lab.runs.metrics import LISTED, TRACED, metric
 from fedstale.lab.runs.query import Setting, client_values, clients, tuned
 from fedstale.lab.runs.verdict import verdict
 from fedstale.view.page import beta_map, markup, tables
-from fedstale.view.page.clients import alike, heard_weight, realised, served, staleness, visited
+from fedstale.view.page.clients import EPSILON, alike, heard_weight, realised, served, staleness, visited
 from fedstale.view.page.plots import BETA, KEYS, Plot, curves
 from fedstale.view.page.raster import raster
 from fedstale.view.page.series import Lines, read
@@ -78,7 +78,8 @@ def setting_part(s: Setting, name: str, shown: Sequence[Lines], running: Collect
         above = _verdict(s, shown) + above
     names = dict.fromkeys(key for group in shown for lines in group.seeds for key in lines[-1])
     found = [curves(shown, m, drawn) for m in metrics.shown(names)]
-    found += [served(shown, drawn), visited(shown, drawn), realised(shown, drawn), curves(shown, BETA, drawn)]
+    found += [served(shown, drawn), visited(shown, drawn), visited(shown, drawn, EPSILON)]
+    found += [realised(shown, drawn), curves(shown, BETA, drawn)]
     ways = alike(shown) if shown else []
     found += [plot(names, group) for names, group in ways[:WAYS] for plot in (raster, heard_weight, staleness)]
     plots = [p for p in found if p]
