@@ -43,6 +43,8 @@ from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
 from fedstale.core.own_modules import installed, note_version
 from fedstale.tasks.checksum import Content, names_file
 
+__all__ = ["TABLES", "Names", "Recipe", "dataset", "recipe"]
+
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:Name
 Row = tuple[str, str, str]  # name, settings, one line
 
@@ -207,7 +209,7 @@ SCHEDULES = Names("schedule", {
 }, ("factor",))  # fmt: skip
 WORKLOADS = Names("workload", {"uniform": schedules.UniformSteps}, ("steps",))
 MEMORIES = Names("memory coding", {
-    "float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8,
+    "float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8, "clients": memory.AtClients,
 }, ("scales", "encode", "decode"))  # fmt: skip
 PARTITIONS = Names("partition", {
     "iid": data.IID, "shares": data.Shares, "dirichlet": data.Dirichlet,

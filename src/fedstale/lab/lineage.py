@@ -18,12 +18,8 @@ if TYPE_CHECKING:  # `fedstale show` reads runs without what plans them
 LAST = "last.npz"  # the checkpoint of a finished run, where it is small
 SMALL = 2**21  # n · d up to which it is kept without being asked for: 8 MB
 STATES = {
-    "state": "strategy",
-    "belief": "estimator",
-    "server": "server",
-    "channel": "channel",
-    "defence": "defence",
-}
+    "state": "strategy", "belief": "estimator", "server": "server", "channel": "channel", "defence": "defence",
+}  # fmt: skip
 
 
 class Begun(NamedTuple):

@@ -1,5 +1,6 @@
 """Plan an experiment: every run with its parts, its configuration and its folder, before anything is computed."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,8 +19,8 @@ from fedstale.registry import PARTICIPATION, dataset_source, sources
 from fedstale.rng import stream
 
 LATER = (  # in a key if given
-    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "defence", "liars",
-    "privacy",
+    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "main", "defence",
+    "liars", "privacy",
 )  # fmt: skip
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 
@@ -85,10 +86,20 @@ def plan_parts(
         before = {"warmup": warmup.folder.path.name} if warmup else {}
         for chosen in algorithms:
             code = {"algorithm_sources": own[chosen.label]} if own.get(chosen.label) else {}
-            config = _keyed(shared | described_clock(clock) | chosen.described() | {"seed": seed} | before | code)
+            mine = _clock(clock, chosen)
+            config = _keyed(shared | described_clock(mine) | chosen.described() | {"seed": seed} | before | code)
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
-            planned.append(Planned(chosen, participation, seed, config, run, warmup, clock=clock))
+            planned.append(Planned(chosen, participation, seed, config, run, warmup, clock=mine))
     return planned
+
+
+def _clock(clock: Clock | None, chosen: Algorithm) -> Clock | None:
+    """The clock of an algorithm, which may have a pace of its own."""
+    if chosen.pace is None:
+        return clock
+    ok = clock is not None and clock.replay is None
+    require(ok, f"{chosen.label}: a pace of its own needs a [clock] that is not replayed from a file")
+    return dataclasses.replace(clock, pace=chosen.pace)  # type: ignore[type-var]
 
 
 def _portable(data: dict[str, Any]) -> dict[str, Any]:

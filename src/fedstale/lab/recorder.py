@@ -19,6 +19,7 @@ import numpy as np
 from fedstale.core import (
     BadInput,
     Checkpoint,
+    CountsSamples,
     DescribesModel,
     HasBeta,
     HasExcluded,
@@ -30,7 +31,7 @@ from fedstale.core import (
     hooks_of,
     require,
 )
-from fedstale.core.names import names_of
+from fedstale.core.names import labels_of, names_of
 from fedstale.evaluation import evaluate, per_client
 from fedstale.lab import lineage
 from fedstale.lab.cadence import LAST, cadence, evaluation_task
@@ -46,6 +47,7 @@ from fedstale.lab.stopping import Stopping
 from fedstale.lab.tracer import Traced
 from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.noise import Accounted
+from fedstale.privacy.sums import Sums
 from fedstale.simulate import Run, first
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
@@ -169,24 +171,16 @@ class Recorder:
         a = self.task.weights[s.clients].astype(np.float64)
         stale = np.quantile(s.t - self.tally.last, [0.5, 0.9, 1.0])
         line: dict[str, Any] = {
-            "round": s.t,
-            "available": len(s.available),
-            "participants": len(s.clients),
-            "refused": len(s.refused),
+            "round": s.t, "available": len(s.available), "participants": len(s.clients), "refused": len(s.refused),
             "heard_weight": round(float(a.sum()), 6),
             "train_loss": float(a @ s.losses / a.sum()) if a.sum() > 0 else None,
-            "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
-            "staleness": [float(q) for q in stale],
-            "bytes_up": s.bytes_up,
-            "bytes_down": s.bytes_down,
-        }
+            "step_norm": float(np.linalg.norm(s.step.astype(np.float64))), "staleness": [float(q) for q in stale],
+            "bytes_up": s.bytes_up, "bytes_down": s.bytes_down,
+        }  # fmt: skip
         if s.seconds is not None:
             line |= {"seconds": round(s.seconds, 3), "lost_work": s.lost, "idle": round(s.idle or 0.0, 4)}
-        state = s.checkpoint.state
-        if isinstance(state, Accounted):
-            line["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
-        while isinstance(state, HasInner):
-            state = state.inner
+        told, state = _private(s.checkpoint.state)
+        line |= told
         if isinstance(state, HasBeta):
             line["beta"] = state.beta
         if self.task.n <= LISTED:
@@ -273,11 +267,23 @@ class Recorder:
 def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
     """Each client's name and weight and, where the task has them, its scores; null without test samples."""
     values, names = {"weight": task.weights, **per_client(task, now)}, names_of(task)
+    if isinstance(task, CountsSamples):
+        values["samples"] = task.samples
     if isinstance(now.state, Accounted):
         values["epsilon"] = now.state.ledger.epsilons()
-    return ({"name": [*names]} if names else {}) | {
-        name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()
-    }
+    told = {key: [*of] for key, of in (("name", names), ("labels", labels_of(task))) if of}
+    return told | {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
+
+
+def _private(state: State) -> tuple[dict[str, Any], State]:
+    """The largest ε, or how many entries secure aggregation has cut; and the state of the innermost rule."""
+    told: dict[str, Any] = {}
+    if isinstance(state, Accounted):
+        told["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
+    while isinstance(state, HasInner):
+        told |= {"clipped": state.clipped} if isinstance(state, Sums) and state.secure else {}
+        state = state.inner
+    return told, state
 
 
 def rule_state(now: Checkpoint) -> State:
@@ -306,14 +312,11 @@ def warned(lines: list[dict[str, Any]]) -> list[str]:
 def environment(command: str) -> dict[str, Any]:
     """Versions, machine, git state and command: to repeat the run elsewhere, or to see why it differs."""
     return {
-        "command": command,
-        "folder": str(Path.cwd()),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "python": sys.version.split()[0],
-        "packages": packages(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "command": command, "folder": str(Path.cwd()),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "python": sys.version.split()[0],
+        "packages": packages(), "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "git": _git(),
-    }
+    }  # fmt: skip
 
 
 @cache

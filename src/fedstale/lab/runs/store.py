@@ -46,6 +46,10 @@ from fedstale.lab.runs.codec import pack, unpack
 
 MARKER = "fedstale-store.json"
 FORMAT = 1
+COMPUTED = (
+    "clients.json", "model.json", "params.npy", "buffers.npy", "states.npz", "last.npz", "metrics.jsonl",
+    "status.json", "diverged.json",
+)  # besides the result and the checkpoint  # fmt: skip
 TRIES, PAUSE = 5, 0.02  # a lock is tried again after so many seconds: `busy` may hold it for a moment
 
 
@@ -164,18 +168,7 @@ class RunFolder:
         """Delete what was computed, the result first: a kill in between leaves an unfinished run."""
         (self.path / "result.json").unlink(missing_ok=True)
         self.drop_checkpoint()
-        for name in (
-            checks.FILE,
-            "clients.json",
-            "model.json",
-            "params.npy",
-            "buffers.npy",
-            "states.npz",
-            "last.npz",
-            "metrics.jsonl",
-            "status.json",
-            "diverged.json",
-        ):
+        for name in (checks.FILE, *COMPUTED):
             (self.path / name).unlink(missing_ok=True)
 
     def drop_checkpoint(self) -> None:
