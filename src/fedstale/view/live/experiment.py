@@ -64,8 +64,9 @@ class Experiments:
         require(len(rows) <= RUNS, few)
         plots = beta_map.maps([query.tuned(s) for s in query.settings(row.folder for row in rows)])
         texts = [file for store in self.index.stores for file in sorted(store.parent.glob("*-claims.txt"))]
-        told = [(escape(f.stem), escape(f.read_text(errors="replace"))) for f in texts]
-        claims = "".join(f"<h2>{name}</h2><pre>{text}</pre>" for name, text in told)
+        claims = "".join(
+            f"<h2>{escape(f.stem)}</h2><pre>{escape(f.read_text(errors='replace'))}</pre>" for f in texts
+        )
         return page.Part("Sweeps and figures", "" if plots else f"<p>{escape(page.LEAST)}</p>", plots, claims)
 
     def show(self, key: str, view: axes.View) -> dict[str, Any]:
