@@ -64,9 +64,8 @@ class Experiments:
         require(len(rows) <= RUNS, few)
         plots = beta_map.maps([query.tuned(s) for s in query.settings(row.folder for row in rows)])
         texts = [file for store in self.index.stores for file in sorted(store.parent.glob("*-claims.txt"))]
-        claims = "".join(
-            f"<h2>{escape(f.stem)}</h2><pre>{escape(f.read_text(errors='replace'))}</pre>" for f in texts
-        )
+        told = [(escape(f.stem), escape(f.read_text(errors="replace"))) for f in texts]
+        claims = "".join(f"<h2>{name}</h2><pre>{text}</pre>" for name, text in told)
         return page.Part("Sweeps and figures", "" if plots else f"<p>{escape(page.LEAST)}</p>", plots, claims)
 
     def show(self, key: str, view: axes.View) -> dict[str, Any]:
@@ -168,9 +167,8 @@ def csv_of(plot: Plot) -> str:
         name, xs, ys, text = (trace.get(key) or [] for key in ("legendgroup", "x", "y", "text"))
         name = name or trace.get("name", "")
         if "z" in trace:
-            writer.writerows(
-                [name, xs[j], ys[k], z, ""] for k, row in enumerate(trace["z"]) for j, z in enumerate(row)
-            )
+            table = [(k, j, z) for k, row in enumerate(trace["z"]) for j, z in enumerate(row)]
+            writer.writerows([name, xs[j], ys[k], z, ""] for k, j, z in table)
         else:
             for k in range(len(xs)):
                 writer.writerow([name, xs[k], ys[k] if ys else "", "", text[k] if k < len(text) else ""])
