@@ -200,8 +200,9 @@ class Supervised:
     def gates(self) -> Gates | None:
         """What a small recurrent network is made of, if the model is one; on first use: no key counts it."""
         split = self.train
-        flat = self.has_cross_entropy and isinstance(split, Split) and isinstance(split.x, Tensor)
-        numbers = flat and not self.personal and not split.x.is_floating_point()
+        if not (isinstance(split, Split) and isinstance(split.x, Tensor) and self.has_cross_entropy):
+            return None
+        numbers = not self.personal and not split.x.is_floating_point()
         return gates(self.module(), split, self.slots) if numbers else None
 
     def module(self) -> nn.Module:
