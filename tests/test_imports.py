@@ -43,7 +43,7 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "defence": BASE,
     "privacy": BASE,
     "simulate": BASE | {"channels", "estimators", "servers", "defence", "privacy", "clock"},  # the defaults
-    "testing": BASE | {"engines", "evaluation"},
+    "testing": BASE | {"engines", "evaluation", "privacy"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
     # the laboratory and the views: runs are stored below both
     "lab/runs": BASE,

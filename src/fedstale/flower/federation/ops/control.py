@@ -22,7 +22,7 @@ class Refused(BadInput):
     """The SuperLink refused a command, or cannot be reached."""
 
 
-def flwr(s: Settings, *arguments: str, patience: float = 60.0) -> dict[str, Any]:
+def flwr(s: Settings, *arguments: str, patience: float = 300.0) -> dict[str, Any]:
     """Run one `flwr` command against this federation's link and return its JSON answer."""
     home = s.folder / "flwr"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def halt(s: Settings, run: int) -> None:
         client.StopRun(StopRunRequest(run_id=run))
 
 
-def wait_until_ready(s: Settings, patience: float = 60.0) -> None:
+def wait_until_ready(s: Settings, patience: float = 300.0) -> None:
     """Wait until the link answers; raises Refused if it does not within `patience` seconds."""
     from fedstale.flower.federation.adapter import ListRunsRequest
 

@@ -182,7 +182,7 @@ def listens(host: str, port: int) -> bool:
     return True
 
 
-def wait_for_port(host: str, port: int, pid: int, patience: float = 60.0) -> None:
+def wait_for_port(host: str, port: int, pid: int, patience: float = 300.0) -> None:
     """Wait until process `pid` listens; raises BadInput if it ends, or does not within `patience` seconds."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
