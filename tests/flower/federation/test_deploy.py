@@ -58,7 +58,9 @@ def test_the_manifests_have_one_writer_probes_and_a_volume():
     check(client["spec"]["template"]["spec"]["containers"][0]["args"])
     for probe in ("readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"] == {"path": "/health", "port": 9100, "scheme": "HTTPS"}
-    assert service["spec"]["clusterIP"] == "None"  # the name is the address of the server itself, which it listens on
+    assert (
+        service["spec"]["clusterIP"] == "None"
+    )  # the name is the address of the server itself, which it listens on
     assert service["spec"]["selector"] == server["spec"]["template"]["metadata"]["labels"]
     assert server["spec"]["replicas"] == client["spec"]["replicas"] == 1
     mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
