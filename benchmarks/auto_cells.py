@@ -27,7 +27,7 @@ from fedstale.core import Array, Floats, Ids, Round
 from fedstale.strategies.self_tuning import Tuned
 
 MARKS, LAST = (10, 20, 50, 100, 200), 5  # rounds with an accuracy; so many last rounds are the end
-Who = Callable[[int, Ids], fs.Participation]  # from the number of clients and the label that each has most of
+Who = Callable[[int, Ids], fs.core.Participation]  # from the number of clients and the label that each has most of
 Curve = dict[int, tuple[float, float]]  # round → accuracy and objective
 PLAIN, PHONE = {"steps": 5, "batch": 16}, {"steps": 5, "batch": 8}
 MOMENTUM, ADAM = {"steps": 10, "batch": 16, "momentum": 0.9}, {"steps": 5, "batch": 16, "optimizer": "adam"}
@@ -63,7 +63,7 @@ LINEAR, MLP, CNN = fs.models.Linear(), fs.models.MLP((32,)), fs.models.CNN((8, 1
 RESOLUTION = {"mnist": 14, "fashion-mnist": 14, "cifar-10": 16, "digits": None}
 
 
-def always(process: fs.Participation) -> Who:
+def always(process: fs.core.Participation) -> Who:
     return lambda n, labels: process
 
 
@@ -72,19 +72,26 @@ def spread(low: float, high: float) -> Who:
     return lambda n, labels: fs.Bernoulli(np.exp(np.random.default_rng(n).uniform(np.log(low), np.log(high), n)))
 
 
-def phones(n: int, labels: Ids) -> fs.Participation:
+def phones(n: int, labels: Ids) -> fs.core.Participation:
     """Phones that charge, by the half-hour."""
     place = Path(os.environ.get("FEDSTALE_DATA", "data")) / "traces/flash300_events.csv.xz"
-    return fs.Events(place, variant="2_state", start=300.0, round_seconds=1800.0, clients=n)
+    return fs.participation.Events(place, variant="2_state", start=300.0, round_seconds=1800.0, clients=n)
 
 
-def tied(n: int, labels: Ids) -> fs.Participation:
+def tied(n: int, labels: Ids) -> fs.core.Participation:
     """Clients with high labels come rarely."""
     return fs.Bernoulli(np.where(labels > np.median(labels), 0.05, 0.5))
 
 
 TWO = {p: always(fs.TwoGroups(p)) for p in (0.05, 0.07, 0.1, 0.15, 0.2)}
-CHAINS, TURNS, HOURS = map(always, (fs.MarkovClasses(), fs.Cyclic(4, 4, 12), fs.Diurnal(0.3, 0.25, 24, 3)))
+CHAINS, TURNS, HOURS = map(
+    always,
+    (
+        fs.participation.MarkovClasses(),
+        fs.participation.Cyclic(4, 4, 12),
+        fs.participation.Diurnal(0.3, 0.25, 24, 3),
+    ),
+)
 M, F, C, D, K = "mnist", "fashion-mnist", "cifar-10", "digits", True
 CELLS: dict[str, dict[str, Cell]] = {
     "development": {
@@ -141,9 +148,9 @@ class NoCentre(fs.SelfTuning):
         return super().aggregate(state._replace(centre=np.zeros_like(state.centre)), r)
 
 
-RULES: dict[str, fs.Strategy] = {
-    "fedavg": fs.FedAvg(), "mifa": fs.MIFA(), "fedstale": fs.FedStale(0.5), "auto": fs.recipe("auto").strategy,
-    "p as given": AsGiven(), "no doubt": NoDoubt(), "m = 0": NoCentre(),
+RULES: dict[str, fs.core.Strategy] = {
+    "fedavg": fs.FedAvg(), "mifa": fs.strategies.MIFA(), "fedstale": fs.FedStale(0.5),
+    "auto": fs.recipe("auto").strategy, "p as given": AsGiven(), "no doubt": NoDoubt(), "m = 0": NoCentre(),
     "β = 0": fs.SelfTuning(beta=0.0), "β = 1": fs.SelfTuning(beta=1.0), "last updates": fs.SelfTuning(gain=1.0),
 }  # fmt: skip
 
@@ -162,7 +169,7 @@ def curve(kind: str, cell: str, rule: str, seed: int, rate: float) -> Curve:
     """Accuracy and objective at the start, at the marks and in the last rounds; nothing after a divergence."""
     c, (task, labels) = CELLS[kind][cell], task_of(cell, kind, seed)
     engine = fs.engine("serial" if "optimizer" in c.local else "batched", task, fs.Local(lr=rate, **c.local))
-    estimator = fs.Known() if c.known else fs.Intervals(cutoff=None)
+    estimator = fs.estimators.Known() if c.known else fs.Intervals(cutoff=None)
     found, who = {0: measured(task, task.init(seed))}, c.who(c.clients, labels)
     try:
         for s in fs.simulate(engine, RULES[rule], who, rounds=c.rounds, seed=seed, estimator=estimator):

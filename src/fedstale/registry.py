@@ -43,6 +43,8 @@ from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
 from fedstale.core.own_modules import installed, note_version
 from fedstale.tasks.checksum import Content, names_file
 
+__all__ = ["TABLES", "Names", "Recipe", "dataset", "recipe"]
+
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:Name
 Row = tuple[str, str, str]  # name, settings, one line
 

@@ -142,8 +142,9 @@ def test_what_cannot_be_is_refused() -> None:
         Rounds(ask=3, need=4)
     with pytest.raises(BadInput, match="Bernoulli knows no seconds: the clock needs round_seconds"):
         rows(Clock(), Bernoulli(0.5), 3, 1)
-    with pytest.raises(BadInput, match="must be speeds above 0"):
-        Devices([1.0, 0.0])
+    for table in ([1.0, 0.0], [True]):
+        with pytest.raises(BadInput, match="must be speeds above 0"):
+            Devices(table)
     with pytest.raises(BadInput, match="no update has arrived"):
         rows(Clock(Buffer(1, 1), Constant(9.0), round_seconds=1.0), Trace([[1, 0], [0, 1]]), 2, 1)
 

@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -41,6 +42,13 @@ def gone(pids: list[int], within: float = 300.0) -> bool:
     return not any(map(there, pids))
 
 
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are new processes, as for everybody but most tests."""
+    monkeypatch.setattr("fedstale.engines.processes.pool.SPAWN", multiprocessing.get_context("spawn"))
+
+
+@pytest.mark.usefixtures("spawned")
 def test_same_bits_as_the_reference_with_any_number_of_threads() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -128,6 +136,7 @@ def test_nothing_is_left_behind(killed: bool, tmp_path: Path) -> None:
     assert (set(shm.iterdir()) if shm.exists() else set()) <= before
 
 
+@pytest.mark.usefixtures("spawned")
 def test_close_ends_the_processes_and_frees_the_memory() -> None:
     task, before = Slow(0.0), set(os.listdir("/proc/self/fd"))
     pool = Pool(task, LOCAL, workers=2)

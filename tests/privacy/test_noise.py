@@ -47,6 +47,12 @@ def test_an_epsilon_alone_becomes_the_noise_with_which_nobody_passes_it() -> Non
     assert not ledger.retired.any()
 
 
+def test_an_epsilon_alone_knows_that_rare_arrivals_count_more() -> None:
+    ledger = played(privacy=fs.Privacy(epsilon=2.0), channel=fs.Loss(0.7))[-1].checkpoint.state.ledger
+    assert ledger.epsilons().max() <= 2.0
+    assert not ledger.retired.any()
+
+
 def test_a_run_that_is_resumed_has_the_same_bits_and_the_same_ledger() -> None:
     whole = played(privacy=fs.Privacy(noise=0.3, epsilon=5.0))
     middle = played(privacy=fs.Privacy(noise=0.3, epsilon=5.0), rounds=5)[-1].checkpoint

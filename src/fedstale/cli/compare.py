@@ -10,8 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from fedstale.lab.runs.metrics import WINDOWS, metric
-from fedstale.lab.runs.paired import result
-from fedstale.lab.runs.pairing import Pair, matched, sides
+from fedstale.lab.runs.pairing import Pair, matched, result, sides
 from fedstale.lab.runs.query import flat
 from fedstale.lab.runs.store import RunFolder
 from fedstale.view.terminal.console import AsFormat, Format, print_json, screen

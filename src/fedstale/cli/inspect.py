@@ -12,7 +12,6 @@ from rich.table import Table
 
 from fedstale import theory
 from fedstale.core import Floats, Mask, normalised
-from fedstale.lab.advise.evidence import read_numbers, read_trace
 from fedstale.lab.runs.store import write_csv
 from fedstale.view.terminal.console import (
     AsFormat,
@@ -49,6 +48,8 @@ def inspect(
     if trace.suffix == ".toml":
         _inspect_timeline(trace, config or [], format)
         return
+    from fedstale.lab.advise.evidence import read_numbers, read_trace  # pydantic is slow to load
+
     here, names = read_trace(trace, config or [], clients_first)
     a = None if weights is None else read_numbers(weights, "weights")
     seen = theory.summary(here, a)

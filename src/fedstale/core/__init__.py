@@ -13,12 +13,7 @@ from fedstale.core.protocols import *  # noqa: F403
 from fedstale.core.records import *  # noqa: F403
 from fedstale.core.split import *  # noqa: F403
 
-__all__: list[str] = []
-__all__ += abilities.__all__
-__all__ += hooks.__all__
-__all__ += jobs.__all__
-__all__ += local.__all__
-__all__ += parts.__all__
-__all__ += protocols.__all__
-__all__ += records.__all__
-__all__ += split.__all__
+__all__ = [
+    *abilities.__all__, *hooks.__all__, *jobs.__all__, *local.__all__, *parts.__all__, *protocols.__all__,
+    *records.__all__, *split.__all__,
+]  # fmt: skip

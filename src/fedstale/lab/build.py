@@ -199,7 +199,11 @@ def counted(data: Table) -> Table:
     names = client_names(path, data["client"])
     away = len(absent(data.get("held_out", 0.0), len(names), data["seed"]))
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    return data | {"dataset": path.name, "sha256": content, "clients": len(names) - away}
+    found = {"dataset": path.name, "sha256": content, "clients": len(names) - away}
+    for key, value in found.items():
+        ok = data[key] in ("", 0, value)
+        require(ok, f"data.{key} is read from {path.name}, which has {value}: leave it out, got {shown(data[key])}")
+    return data | found
 
 
 def divide(data: Mapping[str, Any]) -> Federated:

@@ -37,14 +37,11 @@ def units(rule: Algorithm, task: Task) -> Table:
     n, d, hooks, state = task.n, task.d, hooks_of(strategy), strategy.init(task.n, task.d)
     at_clients = sum(_bytes(attrgetter(name)(state)) for name in hooks.at_clients)
     return {
-        "server_bytes": _bytes(state) - at_clients,
-        "client_bytes": at_clients // n,
-        "up": FLOAT * d,
+        "server_bytes": _bytes(state) - at_clients, "client_bytes": at_clients // n, "up": FLOAT * d,
         "down": FLOAT * d * ((hooks.select is None) + (hooks.drift is not None)),
-        "asked": FLOAT * d if hooks.select else 0,
-        "flops": _flops(rule, task),
+        "asked": FLOAT * d if hooks.select else 0, "flops": _flops(rule, task),
         "unheard": hooks.unheard is not None,
-    }
+    }  # fmt: skip
 
 
 def _bytes(tree: Any) -> int:

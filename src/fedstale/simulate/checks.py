@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.clock import Clock
+from fedstale.clock import Clock, Pace
 from fedstale.core import (
     Channel,
     Engine,
@@ -25,6 +25,7 @@ from fedstale.core import (
     check_hooks,
     hooks_of,
     require,
+    require_last_gradient,
     runs_loops,
 )
 from fedstale.core.names import matched, names_of
@@ -35,7 +36,7 @@ from fedstale.privacy.ring import Ring
 from fedstale.privacy.sums import placed
 from fedstale.rng import stream
 from fedstale.simulate.run import Run
-from fedstale.simulate.timing import arrival_shares, check_clock
+from fedstale.simulate.timing import arrival_shares, check_clock, limited
 
 
 def checked(run: Run) -> Run:
@@ -48,14 +49,17 @@ def checked(run: Run) -> Run:
         runs_loops(run.engine.task)
         own = "the gradients of a training loop of your own (local.train) cannot be changed"
         require(hooks_of(rule).drift is None, f"{rule} adds a vector to every local gradient; {own}")
+    if hooks_of(rule).needs_last_gradient:
+        require_last_gradient(run.local or run.engine.local)
     require(
         not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
     check_clock(run._replace(strategy=rule))
+    run = limited(run._replace(strategy=rule))
     explicit = isinstance(estimator, WithTruth) and not estimator.needs_truth
     timed = isinstance(estimator, WithTruth) and run.clock is not None and not explicit  # p_i are its shares
-    marginals = (arrival_shares(run._replace(strategy=rule)) if timed else process.probs(n)) * arrival
+    marginals = (arrival_shares(run) if timed else process.probs(n)) * arrival
     if isinstance(estimator, WithTruth):
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
@@ -139,6 +143,7 @@ KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an exa
     "liars": (Liars, "Liars((0, 1))"),
     "privacy": (Privacy, "Privacy(epsilon=4.0)"),
     "clock": (Clock, "Clock(Buffer(10, 40), round_seconds=600.0)"),
+    "pace": (Pace, "Buffer(10, 40)"),
 }
 
 

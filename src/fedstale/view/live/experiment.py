@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedstale.core import known, require
-from fedstale.lab.runs import paired, query
+from fedstale.lab.runs import pairing, query
 from fedstale.lab.runs.metrics import WINDOWS, metric
 from fedstale.lab.runs.pairing import Pair, Side
 from fedstale.lab.runs.query import Group, Run, Setting
-from fedstale.lab.runs.status import duration
+from fedstale.lab.runs.status import Tail, duration
 from fedstale.lab.runs.store import RunFolder
-from fedstale.lab.runs.tail import Tail
 from fedstale.view.live import arena, axes, federation
 from fedstale.view.live.index import Index, Row
 from fedstale.view.page import beta_map, markup, page, tables
@@ -108,7 +107,7 @@ class Experiments:
         setting, _ = self.setting(key)
         groups = {g.label: g for g in setting.groups if g.runs}
         left, right = (Side(setting, groups[known(label, groups, "the algorithm")]) for label in (a, b))
-        found = paired.result(Pair(left, right))
+        found = pairing.result(Pair(left, right))
         rows = [_compared(row) for row in found["metrics"]]
         seeds = len(found["common_seeds"])
         caption = f"A: {a}, B: {b}; {seeds} seeds in common, 90 % interval of the difference, one-sided test at 5 %"

@@ -11,8 +11,8 @@ from fedstale.core import BadInput
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.query import SILENT, Group, Line, Run, mute
+from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder, read_json
-from fedstale.lab.runs.tail import Tail
 from fedstale.view.page import markup, page
 from fedstale.view.page.clients import heard_weight
 from fedstale.view.page.plots import Plot, Table, curves, layout, plain

@@ -134,8 +134,6 @@ def gains(rows: Sequence[Row], about: About) -> Figure:
 
 BARE = STYLE | {"axes.spines.left": False, "axes.spines.bottom": False}
 DRAW = {
-    "trajectories": Drawing(trajectories, STYLE),
-    "heatmap": Drawing(heatmap, style.FRAMED),
-    "lines": Drawing(lines, STYLE),
-    "gains": Drawing(gains, BARE),
-}
+    "trajectories": Drawing(trajectories, STYLE), "heatmap": Drawing(heatmap, style.FRAMED),
+    "lines": Drawing(lines, STYLE), "gains": Drawing(gains, BARE),
+}  # fmt: skip
