@@ -253,19 +253,16 @@ def dataset(name: str) -> data.Dataset:
     if not OWN.fullmatch(name):
         return data.load(name)
     made = own_dataset(name)()
-    require(
-        isinstance(made, data.Dataset),
-        f"data.dataset {name!r} must return a fedstale.data.Dataset, got {shown(made)}",
-    )
+    ok = isinstance(made, data.Dataset)
+    require(ok, f"data.dataset {name!r} must return a fedstale.data.Dataset, got {shown(made)}")
     return cast(data.Dataset, made)
 
 
 def own_dataset(name: str) -> Callable[[], object]:
     """The user's own function that loads a dataset."""
     function = own_object(name, "data.dataset")
-    require(
-        callable(function), f"data.dataset {name!r} must be a function without arguments, got {shown(function)}"
-    )
+    ok = callable(function)
+    require(ok, f"data.dataset {name!r} must be a function without arguments, got {shown(function)}")
     return cast(Callable[[], object], function)
 
 

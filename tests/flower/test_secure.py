@@ -217,7 +217,7 @@ def test_evaluation_is_as_without_it() -> None:
         (lambda: SecAgg(range=-1.0), "range must be above 0 and finite, got -1.0"),
         (lambda: SecureMod(fs.Krum()), "secure aggregation needs a rule that is split"),
         (lambda: FedStale(fs.Krum(), secure=SecAgg()), "needs every update at the server"),
-        (lambda: FedStale("auto", secure=SecAgg(), record="runs"), "leave out pace and record"),
+        (lambda: FedStale("auto", secure=SecAgg(), record="runs"), "leave out record or secure"),
         (lambda: FedStale("auto", secure=SecAgg(), forget_after=3), "secure needs forget_after=None"),
         (
             lambda: FedStale("auto", secure=SecAgg(), defence=fs.Defence(loud=3.0)),

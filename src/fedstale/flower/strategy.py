@@ -62,7 +62,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     With a `pace`, `Buffer(size, concurrency)` or `Ticks(seconds, concurrency)`, the server waits for nobody: it
     keeps so many nodes at work, and steps after so many arrivals or seconds. No defence judges updates then.
     `record` is the folder of a store, in which `start` keeps a run as `fedstale run` does. With `secure`, a
-    SecAgg(), the server learns sums of what clients send only; their ClientApp has `mods=[SecureMod(rule)]`.
+    SecAgg(), the server learns sums of what clients send, and nothing else; their ClientApp has
+    `mods=[SecureMod(rule)]`.
     """
 
     def __init__(
@@ -79,15 +80,15 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
             weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn, evaluate_metrics_aggr_fn,
         )  # fmt: skip
-        self.secure, self.pace = secure, pace
         judged = None if secure is not None and defence is True else defence
         self.rules = secured(rules(rule, estimator, server, judged, pace), secure)
-        ok = secure is None or (pace is None and record is None)
-        require(ok, "secure aggregation is played in rounds and not recorded: leave out pace and record")
+        self.pace, self.secure = pace, secure
         ok = pace is None or fraction_train == 1
         require(
             ok, f"the concurrency of a pace says how many nodes train: leave out fraction_train={fraction_train}"
         )
+        require(pace is None or secure is None, "secure aggregation needs rounds: leave out pace or secure")
+        require(record is None or secure is None, "a run tells of single clients: leave out record or secure")
         ok = not isinstance(buffers, str)
         require(ok, f'buffers must be a list of patterns such as ["*running_mean"], got {buffers!r}')
         ok = forget_after is None or forget_after >= 1
@@ -106,9 +107,9 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         self.reports: list[Report] = []  # of all rounds that this object has played
         self._training: Training | None = None
         self._asked: Asked | None = None
-        self._outcome: Outcome | None = None  # of the stages of secure aggregation
         self._flights: Flights | None = None  # with a pace
         self._began = time.monotonic()
+        self._outcome: Outcome | None = None  # of the stages of secure aggregation
         self._identities = Identities()
         self._unusable = 0  # rounds in a row, up to the last one, in which replies came and none could be used
         self._weighted = True  # no round so far in which replies told no weights
@@ -130,10 +131,10 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     ) -> Result:  # fmt: skip
         """Train as FedAvg does; raises BadInput if no update was ever used, so that the model is the first one."""
         self._began, self._flights = time.monotonic(), None if self.pace is None else Flights(grid, self.pace)
+        link = self._flights or (grid if self.secure is None else SecureGrid(grid, self))
         with self._recording(num_rounds) as self._record:
             result: Result = super().start(
-                self._flights or (grid if self.secure is None else SecureGrid(grid, self)), initial_arrays,
-                num_rounds, timeout, train_config, evaluate_config,
+                link, initial_arrays, num_rounds, timeout, train_config, evaluate_config,
                 None if evaluate_fn is None else partial(self._evaluated, evaluate_fn),
             )  # fmt: skip
             if self._training is not None and not np.isfinite(self._training.population.clients.weights).any():
@@ -216,30 +217,6 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
             self._record.round(self.reports[-1], training, self._training, good)
         return self.arrays, self._metrics([reply.content for reply in good.values()])
 
-    def exchange(self, grid: Any, messages: Sequence[Message], timeout: float | None) -> None:
-        """Play the stages of secure aggregation with the clients of these messages."""
-        assert self.secure is not None
-        assert self._training is not None
-        assert self._asked is not None
-        play = Exchange(self.secure, grid, timeout, repr(self.rules.strategy), self.weighted_by_key)
-        self._training, self._outcome = exchanged(self.rules, self._training, self._asked, play, messages)
-
-    def _aggregate_sums(self, training: Training, asked: Asked) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Close the round with the sums that came."""
-        outcome, self._outcome = self._outcome, None
-        require(outcome is not None, "with secure aggregation a training is played by start(grid, arrays)")
-        assert outcome is not None
-        self._training, metrics = closed_secure(self.rules, training, asked, outcome)
-        heard = [asked.nodes[node] for node in outcome.weights]
-        lost = {str(node): f"error {why}" for node, why in outcome.lost.items() if node not in outcome.weights}
-        self._tell(asked, heard, (), lost, False)
-        if not heard:
-            return self.arrays, None
-        for name, value in self.reports[-1].measures.items():
-            metrics[name] = value
-        metrics["fedstale-clipped"] = self._training.population.checkpoint.state.clipped
-        return self.arrays, metrics
-
     def _open_step(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> list[Message]:
         """Open a step without rounds: nodes that are idle are sent this model until it is due."""
         flights = self._flights
@@ -270,6 +247,30 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         sent = {k: Sent(t - version, flights.params[version]) for k, version in versions.items()}
         messages = {node: found.flight.message for node, found in landed.items()}
         return training._replace(population=population), Asked(nodes, messages, np.array([], np.int64), sent)
+
+    def exchange(self, grid: Any, messages: Sequence[Message], timeout: float | None) -> None:
+        """Play the stages of secure aggregation with the clients of these messages."""
+        assert self.secure is not None
+        assert self._training is not None
+        assert self._asked is not None
+        play = Exchange(self.secure, grid, timeout, repr(self.rules.strategy), self.weighted_by_key)
+        self._training, self._outcome = exchanged(self.rules, self._training, self._asked, play, messages)
+
+    def _aggregate_sums(self, training: Training, asked: Asked) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Close the round with the sums that came."""
+        outcome, self._outcome = self._outcome, None
+        require(outcome is not None, "with secure aggregation a training is played by start(grid, arrays)")
+        assert outcome is not None
+        self._training, metrics = closed_secure(self.rules, training, asked, outcome)
+        heard = [asked.nodes[node] for node in outcome.weights]
+        lost = {str(node): f"error {why}" for node, why in outcome.lost.items() if node not in outcome.weights}
+        self._tell(asked, heard, (), lost, False)
+        if not heard:
+            return self.arrays, None
+        for name, value in self.reports[-1].measures.items():
+            metrics[name] = value
+        metrics["fedstale-clipped"] = self._training.population.checkpoint.state.clipped
+        return self.arrays, metrics
 
     def _metrics(self, contents: list[RecordDict]) -> MetricRecord | None:
         """The clients' metrics as FedAvg averages them, and the numbers of the report; None if nobody was heard."""

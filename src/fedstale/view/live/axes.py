@@ -36,9 +36,8 @@ def view(x: str, smoothing: str) -> View:
 
 def smoothed(lines: Lines, view: View) -> Lines:
     """The same with an exponential moving average of every evaluated number, seed by seed."""
-    return (
-        lines._replace(seeds=[_average(seed, view.smoothing) for seed in lines.seeds]) if view.smoothing else lines
-    )
+    seeds = [_average(seed, view.smoothing) if view.smoothing else seed for seed in lines.seeds]
+    return lines._replace(seeds=seeds)
 
 
 def _average(seed: Sequence[Line], share: float) -> list[Line]:
@@ -66,9 +65,8 @@ def over(plot: Plot, lines: Sequence[Lines], view: View) -> Plot:
     data = [trace | {"x": plain(scales[trace["legendgroup"]](trace["x"]))} for trace in plot.data]
     xaxis = {key: value for key, value in plot.layout["xaxis"].items() if key != "dtick"}
     axis = {"title": {"text": AXES[view.x]}, **({"tickformat": ".3s"} if view.x == "bytes" else {})}
-    return plot._replace(
-        data=[_told(t, view.x) for t in data], layout=plot.layout | {"xaxis": xaxis | axis}, zoom=False
-    )
+    data = [_told(t, view.x) for t in data]
+    return plot._replace(data=data, layout=plot.layout | {"xaxis": xaxis | axis}, zoom=False)
 
 
 def _told(trace: dict[str, Any], x: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def _overview(settings: Sequence[Setting], names: Sequence[str], runs: int, draw
         lines.append(f"The table has the first {tables.MOST} of them.")
     plots = beta_map.maps(settings)
     caption = "All settings, and who is best in the mean of the last 10 rounds"
-    above = _paragraph(" ".join(lines)) + markup.table(tables.overview(settings, names), caption)
+    above = paragraph(" ".join(lines)) + markup.table(tables.overview(settings, names), caption)
     return Part("Overview", above, plots, "" if plots else _notes([LEAST]))
 
 
@@ -153,18 +153,19 @@ def _origin(s: Setting) -> str:
     settings = markup.table(tables.configuration(s), "Every key, and whose it is")
     return (
         f"<h3>How to run it again</h3><pre><code>{escape(told)}</code></pre>"
-        + "".join(_paragraph(f"Computed with {m}") for m in machines[:3])
+        + "".join(paragraph(f"Computed with {m}") for m in machines[:3])
         + f"<details><summary>The configuration</summary>{settings}</details>"
     )
 
 
-def _paragraph(text: str) -> str:
+def paragraph(text: str) -> str:
+    """A paragraph; what stands between backticks is code."""
     pieces = escape(text).split("`")  # every second one is code
     return "<p>" + "".join(f"<code>{t}</code>" if k % 2 else t for k, t in enumerate(pieces)) + "</p>"
 
 
 def _notes(notes: Sequence[str]) -> str:
-    items = "".join(f"<li>{_paragraph(note)[3:-4]}</li>" for note in notes)
+    items = "".join(f"<li>{paragraph(note)[3:-4]}</li>" for note in notes)
     return f'<h3>Not shown</h3><ul class="missing">{items}</ul>' if notes else ""
 
 
