@@ -33,18 +33,18 @@ RULES = {
     "unbiased": "unbiased", "fedbuff": "fedbuff", "fedasync": "fedasync", "auto, rounds": "auto",
     "fedavg, rounds": "fedavg",
 }  # fmt: skip
-WORLDS = ("silo", "phones", "silo-free", "phones-free")
+WORLDS = ("silo", "silo-free", "phones", "phones-free")
 Key = tuple[str, str, float, int]  # world, rule, rate, seed
 
 
 @cache
-def clock_of(world: str) -> tuple[int, Clock, fs.Participation]:
+def clock_of(world: str) -> tuple[int, Clock, fs.core.Participation]:
     """The number of clients, the clock of a server that does not wait, and when clients are there."""
     table = found_in("devices/phones.csv", roots())
     if world.startswith("silo"):
         return 40, Clock(Buffer(10, 40), Devices(table), hours=0.06), fs.Bernoulli(1.0)
     events = found_in("traces/flash300_events.csv.xz", roots())
-    phones = fs.Events(events, variant="2_state", start=300.0, clients=100)
+    phones = fs.participation.Events(events, variant="2_state", start=300.0, clients=100)
     return 100, Clock(Buffer(10, 10), Devices(table, step_seconds=60.0), hours=24.0), phones
 
 

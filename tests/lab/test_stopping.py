@@ -9,9 +9,10 @@ import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
+from fedstale.lab.runs.metrics import monitored
 from fedstale.lab.runs.store import RunFolder, open_store
 from fedstale.lab.schema import check
-from fedstale.lab.stopping import Stopping, monitored
+from fedstale.lab.stopping import Stopping
 from fedstale.simulate import Interrupted
 
 RAW: dict[str, Any] = {
@@ -59,11 +60,13 @@ def test_patience_counts_rounds_without_a_better_value() -> None:
 
 
 def test_what_is_watched() -> None:
-    assert monitored({"accuracy": 1, "validation_loss": 1, "objective": 1}, None) == "validation_loss"
-    assert monitored({"objective": 1, "accuracy": 1}, None) == "accuracy"
-    assert monitored({"round": 3}, "accuracy") == ""
+    assert monitored({"accuracy": 1, "validation_loss": 1, "objective": 1}, {}) == "validation_loss"
+    assert monitored({"objective": 1, "accuracy": 1}, {}) == "accuracy"
+    assert monitored({"round": 3}, {"monitor": "accuracy"}) == ""
+    assert monitored({"accuracy": 1, "iou": 1}, {"main": "iou"}) == "iou"
+    assert monitored({"accuracy": 1, "iou": 1, "validation_iou": 1}, {"main": "iou"}) == "validation_iou"
     with pytest.raises(BadInput, match="monitor 'acuracy' is unknown; did you mean 'accuracy'"):
-        monitored({"accuracy": 1}, "acuracy")
+        monitored({"accuracy": 1}, {"monitor": "acuracy"})
 
 
 def test_a_metric_that_is_not_evaluated_is_refused_before_training(tmp_path: Path) -> None:

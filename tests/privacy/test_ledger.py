@@ -164,7 +164,7 @@ def test_clipping_keeps_what_is_short_enough() -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Privacy(), "privacy needs noise or epsilon, got neither"),
+        (lambda: Privacy(), "privacy needs noise or epsilon, or secure = true, got neither"),
         (lambda: Privacy(noise=-1.0), "noise must be above 0 and finite, got -1.0"),
         (lambda: Privacy(epsilon=0.0), "epsilon must be above 0 and finite, got 0.0"),
         (lambda: Privacy(noise=1.0, delta=1.0), "delta must be above 0 and below 1, got 1.0"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedstale as fs
-from fedstale.core import BadInput
+from fedstale.core import NOBODY, BadInput, Round
 from fedstale.privacy.noise import Noised
 
 TASK = fs.Quadratic.random(n=8, d=3, noise=0.1)
@@ -31,6 +31,14 @@ def test_the_noise_has_the_stated_deviation_and_is_not_that_of_another_seed() ->
     assert not np.array_equal(noised[0].step - plain[0].step, other[0].step)
 
 
+def test_every_round_has_noise_of_its_own() -> None:
+    rule, none = Noised(RULE, fs.Privacy(noise=0.5), 3), np.zeros((0, 50), np.float32)
+    weights, state = np.full(8, 1 / 8, np.float32), rule.init(8, 50)
+    rounds = [Round(t, none.sum(0), NOBODY, none, none > 0, none[:, 0], weights, weights) for t in (1, 2)]
+    first, second = (rule.aggregate(state, r)[0] for r in rounds)
+    assert not np.isclose(first, second).any(), "what is known of one round would tell the noise of all"
+
+
 def test_nobody_passes_the_budget_and_who_would_is_not_asked_any_more() -> None:
     snapshots = played(privacy=fs.Privacy(noise=0.3, epsilon=3.0), rounds=40)
     ledger = snapshots[-1].checkpoint.state.ledger
@@ -44,6 +52,12 @@ def test_nobody_passes_the_budget_and_who_would_is_not_asked_any_more() -> None:
 def test_an_epsilon_alone_becomes_the_noise_with_which_nobody_passes_it() -> None:
     ledger = played(privacy=fs.Privacy(epsilon=2.0))[-1].checkpoint.state.ledger
     assert ledger.epsilons().max() == pytest.approx(2.0, rel=1e-6)
+    assert not ledger.retired.any()
+
+
+def test_an_epsilon_alone_knows_that_rare_arrivals_count_more() -> None:
+    ledger = played(privacy=fs.Privacy(epsilon=2.0), channel=fs.Loss(0.7))[-1].checkpoint.state.ledger
+    assert ledger.epsilons().max() <= 2.0
     assert not ledger.retired.any()
 
 

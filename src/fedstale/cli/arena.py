@@ -23,7 +23,7 @@ from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import missing, standings
 from fedstale.lab.arena.summary import boards, verdict
 from fedstale.lab.executors import Executor, compute, waiting
-from fedstale.lab.plan import find
+from fedstale.lab.packaged import find
 from fedstale.lab.runs.store import write, write_csv
 from fedstale.lab.schema import check
 from fedstale.lab.spec import override
@@ -41,7 +41,7 @@ from fedstale.view.terminal.console import (
 )
 from fedstale.view.terminal.log import Log, logging
 from fedstale.view.terminal.results import command_line
-from fedstale.view.trackers.writers import Tracker
+from fedstale.view.trackers.follow import Tracker
 
 app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")
 SUITES = Path(__file__).parents[1] / "lab" / "arena" / "suites"

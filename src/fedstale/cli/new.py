@@ -13,19 +13,8 @@ import typer
 from fedstale.core import require
 
 HOSPITALS = (
-    "Aachen",
-    "Bonn",
-    "Celle",
-    "Dresden",
-    "Essen",
-    "Fulda",
-    "Gera",
-    "Halle",
-    "Jena",
-    "Kiel",
-    "Mainz",
-    "Ulm",
-)
+    "Aachen", "Bonn", "Celle", "Dresden", "Essen", "Fulda", "Gera", "Halle", "Jena", "Kiel", "Mainz", "Ulm",
+)  # fmt: skip
 DAYS = 150
 
 

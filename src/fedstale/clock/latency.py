@@ -140,7 +140,7 @@ class Devices:
 
 def _speeds(given: Any, where: object) -> Floats:
     try:
-        speeds = np.array(given, np.float64)
+        speeds = np.zeros(0) if np.asarray(given).dtype == np.bool_ else np.array(given, np.float64)
     except (TypeError, ValueError):
         speeds = np.zeros(0)
     ok = speeds.ndim == 1 and len(speeds) > 0 and bool((np.isfinite(speeds) & (speeds > 0)).all())

@@ -18,6 +18,14 @@ class NamesClients(Protocol):
 
 
 @runtime_checkable
+class TellsLabels(Protocol):
+    """A task that says in words which labels each client has; `labels` is empty where there are none."""
+
+    @property
+    def labels(self) -> Sequence[str]: ...
+
+
+@runtime_checkable
 class HasNote(Protocol):
     """A task that says how its samples were prepared; `note` is empty if there is nothing to say."""
 
@@ -43,6 +51,11 @@ class HasBase(Protocol):
 def names_of(part: object) -> tuple[str, ...]:
     """The names of the clients; empty where they have none."""
     return part.names if isinstance(part, NamesClients) else ()
+
+
+def labels_of(part: object) -> Sequence[str]:
+    """Which labels each client has, in words; empty where there are none."""
+    return part.labels if isinstance(part, TellsLabels) else ()
 
 
 def in_order(names: Iterable[str]) -> list[str]:

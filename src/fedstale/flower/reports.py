@@ -24,6 +24,8 @@ class Report(NamedTuple):
     staleness: Ids  # rounds since a client was heard; -1 if it never was
     beta: float | None  # the share of the memory that the next round uses, if the rule has one
     unusable: bool = False  # replies came, and none was well-formed; those of clients that failed do not count
+    seconds: float = 0.0  # since training was started
+    ages: Mapping[str, int] = {}  # with a pace: client that was heard → steps since the model that it was sent
 
     @property
     def heard_weight(self) -> float:
@@ -38,6 +40,7 @@ class Report(NamedTuple):
         found = counts | {"heard-weight": self.heard_weight}
         found |= {"p-least": float(self.probs[seen].min()), "staleness": float(np.median(self.staleness[seen]))}
         found |= {} if self.beta is None else {"beta": self.beta}
+        found |= {"age": float(np.mean([*self.ages.values()]))} if self.ages else {}
         return {f"fedstale-{name}": value for name, value in found.items()}
 
 

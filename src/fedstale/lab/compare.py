@@ -69,6 +69,7 @@ def compare(
     patience: int | None = None,
     target: float | None = None,
     monitor: str | None = None,
+    main: str | None = None,
     out: str | Path = "runs",
     name: str = "comparison",
     version: str = "",
@@ -84,6 +85,7 @@ def compare(
     stopped goes on with `resume=True`, to the same bits. A run is known by its settings, by the task's data,
     and by the source of your own functions and classes: where one of them changes, it is computed anew.
     A run stops early when the metric `monitor` has not improved for `patience` rounds, or has reached `target`.
+    `main` is the metric that tables and pictures begin with, such as one of your own.
     `evaluate_every`, `evaluate_clients` and `evaluate="test"` say how much is evaluated, as in a TOML file.
     `version` is a text that stands for the data, where they are too large to be read or not all in the task.
     A `defence` judges the updates of all runs, `liars` lie in all of them, `privacy` adds noise. With a `clock`,
@@ -95,14 +97,16 @@ def compare(
             require_kind(kind, part)
     require_kind("local", local)
     data, code = describe_task(task, version)
-    process = participation if _is_part(participation) else make_participation(participation, data)
+    named = isinstance(participation, str | Mapping)
+    process = make_participation(participation, data) if named else participation
     shared = {"local": vars(local), "estimator": estimator, "server": server, "channel": channel}
     chosen = [_algorithm(entry, label, shared) for label, entry in _labelled(algorithms)]
     settings = {
         "name": name, "rounds": rounds, "seeds": list(seeds) if isinstance(seeds, Iterable) else seeds,
         "engine": known(engine, ENGINES, "engine"), "evaluate_every": evaluate_every, "evaluate": evaluate,
         "evaluate_clients": evaluate_clients, "patience": patience, "target": target, "monitor": monitor,
-        "defence": _told(defence, False), "liars": _told(liars, None), "privacy": _told(privacy, None),
+        "main": main, "defence": _told(defence, False), "liars": _told(liars, None),
+        "privacy": _told(privacy, None),
     }  # fmt: skip
     experiment, planned = _plan(data, code, process, chosen, settings, Path(out), clock)
     _compute(partial(execute, experiment, planned, task=task, resume=resume, again=again,
@@ -123,6 +127,7 @@ def record(
     patience: int | None = None,
     target: float | None = None,
     monitor: str | None = None,
+    main: str | None = None,
     version: str = "",
     start: str | Path | store.RunFolder | None = None,
     resume: bool = False,
@@ -146,7 +151,7 @@ def record(
     settings = {
         "name": "record", "rounds": run.rounds, "seeds": [run.seed], "engine": _engine_name(run.engine),
         "evaluate_every": evaluate_every, "evaluate_clients": evaluate_clients, "evaluate": evaluate,
-        "patience": patience, "target": target, "monitor": monitor,
+        "patience": patience, "target": target, "monitor": monitor, "main": main,
         "defence": _told(run.defence, False), "liars": _told(run.liars, None), "privacy": _told(run.privacy, None),
     }  # fmt: skip
     chosen = [Algorithm(label or _label(run.strategy), *parts)]
@@ -232,10 +237,6 @@ def _label(strategy: Any) -> str:
     name = STRATEGIES.name_of(strategy).rpartition(":")[2]
     values = [(f.name, getattr(strategy, f.name), f.default) for f in dataclasses.fields(strategy)]
     return " ".join([name, *(f"{key}={shown(value)}" for key, value, default in values if value is not default)])
-
-
-def _is_part(value: object) -> bool:
-    return not isinstance(value, str | Mapping)
 
 
 def _check(kind: str, value: object) -> None:

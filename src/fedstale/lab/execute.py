@@ -220,7 +220,11 @@ def _compute(
 def _checked_evaluation(run: Run, config: Mapping[str, Any]) -> str:
     """A sentence about a smaller evaluation; a metric that is asked for and not evaluated is refused."""
     chosen, tuned = cadence(run, config), config.get("tuned", {})
-    asked = {"monitor": config.get("monitor"), "tune_by": tuned.get("by", OBJECTIVE) if tuned else None}
+    asked = {
+        "monitor": config.get("monitor"),
+        "main": config.get("main"),
+        "tune_by": tuned.get("by", OBJECTIVE) if tuned else None,
+    }
     if any(asked.values()):
         values = evaluate(evaluation_task(run.engine.task, config, chosen.clients), first(run))
         for key, name in asked.items():

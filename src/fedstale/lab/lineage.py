@@ -4,24 +4,22 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from fedstale.core import BadInput, Checkpoint, require
-from fedstale.lab.plan import Planned
 from fedstale.lab.runs import store
 from fedstale.lab.runs.store import RunFolder
+
+if TYPE_CHECKING:  # `fedstale show` reads runs without what plans them
+    from fedstale.lab.plan import Planned
 
 LAST = "last.npz"  # the checkpoint of a finished run, where it is small
 SMALL = 2**21  # n · d up to which it is kept without being asked for: 8 MB
 STATES = {
-    "state": "strategy",
-    "belief": "estimator",
-    "server": "server",
-    "channel": "channel",
-    "defence": "defence",
-}
+    "state": "strategy", "belief": "estimator", "server": "server", "channel": "channel", "defence": "defence",
+}  # fmt: skip
 
 
 class Begun(NamedTuple):
@@ -36,29 +34,32 @@ def checkpoint_of(folder: RunFolder) -> Path | None:
     return next((path for name in ("checkpoint.npz", LAST) if (path := folder.path / name).exists()), None)
 
 
-def shorter(p: Planned) -> RunFolder | None:
+def shorter(p: "Planned") -> RunFolder | None:
     """The longest finished run in the store that differs from this one in having fewer rounds, if there is one."""
     found = []
     for path in p.folder.path.parent.glob(f"{p.folder.path.name.rpartition('-')[0]}-*/config.json"):
         other = RunFolder(path.parent)
+        if not other.finished or other.damage:
+            continue
         config = other.config()
         rounds = int(config.pop("rounds"))
         same = store.canonical(config) == store.canonical({k: v for k, v in p.config.items() if k != "rounds"})
-        if same and rounds < p.config["rounds"] and other.finished and "stopped" not in other.result():
+        if same and rounds < p.config["rounds"] and "stopped" not in other.result():
             found.append((rounds, str(other.path)))
     return RunFolder(Path(max(found)[1])) if found else None
 
 
-def go_on(p: Planned, like: Any) -> Begun | None:
+def go_on(p: "Planned", like: Any) -> Begun | None:
     """The end of a shorter run of the same settings: this one has the bits of a run that was never stopped."""
     before = shorter(p)
     if before is None:
         return None
     who, path = f"{p.algorithm.label}, seed {p.seed}", checkpoint_of(before)
-    if path is None:
-        why = f"{before.path.name} kept no checkpoint (--keep-checkpoints does)"
-        return Begun(None, f"{who} begins with round 1: {why}")
-    saved = store.read_tree(path, like)
+    try:
+        require(path is not None, f"{before.path.name} kept no checkpoint (--keep-checkpoints does)")
+        saved = store.read_tree(cast(Path, path), like)
+    except BadInput as error:  # such as a file that a power cut has torn
+        return Begun(None, f"{who} begins with round 1: {error}")
     _copy_metrics(before, p.folder, saved[0].t)
     return Begun(saved, f"{who} goes on from round {saved[0].t} of {before.path.name}")
 
@@ -87,7 +88,7 @@ def _shapes(path: Path) -> Any:
         raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
 
-def forked(p: Planned, before: RunFolder, t: int) -> Planned:
+def forked(p: "Planned", before: RunFolder, t: int) -> "Planned":
     """The run, to begin where another one is after round t; that is a part of its key."""
     rounds = p.config["rounds"]
     require(rounds > t, f"rounds must be above {t}, the round that {before.path.name} is at, got {rounds}")
@@ -98,7 +99,7 @@ def forked(p: Planned, before: RunFolder, t: int) -> Planned:
     return p._replace(config=config, folder=folder, warmup=None, start=before)
 
 
-def fork(p: Planned, first: Checkpoint, like: Any) -> Begun:
+def fork(p: "Planned", first: Checkpoint, like: Any) -> Begun:
     """The model of another run with the states of the parts that both share; other parts begin anew."""
     before = p.start
     assert before is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstale.clock import Clock
-from fedstale.core import Participation, known, require
+from fedstale.core import Participation, require
 from fedstale.data.files import roots
 from fedstale.lab.build import division, located_clock, make_participation
 from fedstale.lab.runs import store
@@ -18,10 +18,9 @@ from fedstale.lab.spec import algorithm as resolve
 from fedstale.registry import PARTICIPATION, dataset_source, sources
 from fedstale.rng import stream
 
-PACKAGED = Path(__file__).parent / "experiments"  # the experiments that come with the package
 LATER = (  # in a key if given
-    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "defence", "liars",
-    "privacy",
+    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "main", "defence",
+    "liars", "privacy",
 )  # fmt: skip
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 
@@ -37,19 +36,6 @@ class Planned(NamedTuple):
     warmup: "Planned | None" = None  # the run whose end is this one's start
     start: store.RunFolder | None = None  # another run that this one goes on from; see lineage
     clock: Clock | None = None
-
-
-def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
-    """The TOML file that a user names: by its path, or by the bare name of one that comes with the package."""
-    if name.endswith(".toml") or Path(name).is_file() or "/" in name:
-        return Path(name)
-    files = packaged(folder)
-    return files[known(name, files, what)]
-
-
-def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
-    """The TOML files of a folder by their bare names."""
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def plan(experiment: Experiment, folder: Path, loaded: dict[str, dict[str, str]] | None = None) -> list[Planned]:

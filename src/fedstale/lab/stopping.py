@@ -7,7 +7,6 @@ interrupted does.
 from collections.abc import Mapping
 from typing import Any
 
-from fedstale.core import known
 from fedstale.lab.runs import metrics
 
 
@@ -16,7 +15,7 @@ class Stopping:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.patience, self.target = config.get("patience"), config.get("target")
-        self.monitor: str | None = config.get("monitor")
+        self.config = config
         self.best, self.since, self.why = -float("inf"), 0, ""
 
     @property
@@ -26,8 +25,8 @@ class Stopping:
 
     def see(self, line: Mapping[str, Any]) -> None:
         """Take note of a line of metrics, if its round was evaluated."""
-        name = self.asked and monitored(line, self.monitor)
-        if not name or self.why:
+        name = metrics.monitored(line, self.config)
+        if not (name and self.asked) or self.why:
             return
         m, t, value = metrics.metric(name), line["round"], line[name]
         if m.score(value) > self.best:
@@ -38,12 +37,3 @@ class Stopping:
             self.why = (
                 f"{name} did not improve on {m.text(m.score(self.best))} of round {self.since} until round {t}"
             )
-
-
-def monitored(values: Mapping[str, Any], monitor: str | None) -> str:
-    """The metric that is watched: a given one, else of validation, else the main one; none if not evaluated."""
-    found = {m.name: m for m in metrics.evaluated(values)}
-    if monitor is not None:
-        return known(monitor, found, "monitor") if found else ""
-    validation = [name for name in found if name.startswith("validation_")]
-    return next(iter([*validation, *(m.name for m in metrics.shown(values))]), "")

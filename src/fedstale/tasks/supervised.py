@@ -13,25 +13,47 @@ from torch import Tensor, nn
 
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
 from fedstale.rng import stream
-from fedstale.tasks.answers import Outputs, Vectors, answers, compiled_outputs
-from fedstale.tasks.assembly import WorkingCopy, filled, given_buffers, in_training, joined, own_part
 from fedstale.tasks.checks import (
     check_metrics,
     check_model,
     check_sizes,
     check_transform,
     checked_names,
+    kind_of,
     training_answer,
+    tried,
     usable,
 )
-from fedstale.tasks.evaluation import Metric, Scored, average
-from fedstale.tasks.flat import Buffers, draw, layout, seeded, slots, vector
+from fedstale.tasks.evaluation import (
+    Evaluation,
+    Metric,
+    Outputs,
+    Scored,
+    Vectors,
+    answers,
+    average,
+    compiled_outputs,
+)
+from fedstale.tasks.flat import (
+    Buffers,
+    WorkingCopy,
+    draw,
+    filled,
+    given_buffers,
+    in_training,
+    joined,
+    layout,
+    own_part,
+    personal_names,
+    seeded,
+    slots,
+    vector,
+)
 from fedstale.tasks.layers import dense_sizes, stages
 from fedstale.tasks.local import batches_of, drawn
 from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import Loss, cross_entropy, outputs_of
 from fedstale.tasks.optima import least_objectives
-from fedstale.tasks.personal import personal_names
 from fedstale.tasks.samples import (
     Samples,
     central,
@@ -42,9 +64,7 @@ from fedstale.tasks.samples import (
     validation_of,
     weighting,
 )
-from fedstale.tasks.scoring import Evaluation
 from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting
-from fedstale.tasks.trial import kind_of, tried
 
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
 Treatment = Literal["average", "local", "frozen"]  # of the buffers that training changes
@@ -297,6 +317,12 @@ class Supervised:
         module = self.module()
         shared = sorted((s for s in self.slots if s.where.stop <= self.d), key=lambda s: s.where.start)
         return layout(shared, {name: module.get_buffer(name) for name in self.averaged})
+
+    @property
+    def labels(self) -> list[str]:
+        """Of each client its most frequent labels, in words; nothing where samples have none, or are fetched."""
+        known = self.classifies and isinstance(self.train, Split) and self.train.y.ndim == 1
+        return self.train.labels() if known and isinstance(self.train, Split) else []
 
     def evaluated_samples(self, training: bool) -> int:
         """Samples of one evaluation, with or without those of training; half of them, for they only pass forward.

@@ -9,7 +9,7 @@ from fedstale.cli.arena import SUITES
 from fedstale.core import BadInput
 from fedstale.lab.arena import suite
 from fedstale.lab.arena.suite import Place
-from fedstale.lab.plan import packaged
+from fedstale.lab.packaged import packaged
 from fedstale.lab.tuning import Setting
 from tests.lab.arena.small_suite import RAW, TOML, raw
 
@@ -81,6 +81,10 @@ def test_a_recording_has_as_many_clients_as_the_task() -> None:
         ({"rules": [{"kind": "mifa", "steps": 50}]}, "rule mifa must not have steps: all rules train alike"),
         ({"rules": [{"kind": "mifa", "lr": 1.0, "channel": "lossless"}]}, "must not have lr and channel"),
         ({"sums": ["focus"]}, "sums 'focus' is unknown"),
+        (
+            {"task": {"bowl": RAW["task"]["bowl"] | {"local": {"momentum": 0.9}}}, "rules": ["focus"]},
+            "needs plain SGD",
+        ),
         ({"cells": [["bowl", "thirds", "known"]]}, "participation of a cell 'thirds' is unknown"),
         ({"cells": [["bowl", "halves", "guessed"]]}, "belief of a cell 'guessed' is unknown"),
         ({"cells": [["bowl", "halves"]]}, "cells"),

@@ -1,7 +1,6 @@
 """The HTML page: whole, escaped, thinned, and honest about what it leaves out."""
 
 import json
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -9,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.lab import schema as configuration
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import metrics, query, store
 from fedstale.lab.runs.metrics import WINDOWS
-from fedstale.view.page import beta_map, clients, page, raster, series, tables
+from fedstale.lab.runs.verdict import verdict
+from fedstale.view.page import beta_map, clients, page, raster, series, served, tables
 from fedstale.view.page.markup import data
 from fedstale.view.page.trace import recorded
 from fedstale.view.plots.palette import looks
@@ -105,8 +107,8 @@ def test_every_plot_has_words_and_numbers_beside_it(made: Parsed) -> None:
     pictures = [attrs for attrs in made.all("div") if attrs.get("role") == "img"]
     assert {p["id"] for p in pictures} == set(plots)
     assert all(len(p["aria-label"] or "") > 40 for p in pictures)
-    assert len(made.all("details")) == len(plots) + 1  # and the configuration
-    assert len(made.all("table")) == len(plots) + 2  # and how it ended
+    assert len(made.all("details")) == len(plots) + 2  # and the clients and the configuration
+    assert len(made.all("table")) == len(plots) + 3  # and how it ended
 
 
 def test_nothing_is_fetched_and_no_label_is_markup(made: Parsed, runs: Path) -> None:
@@ -197,7 +199,7 @@ def test_shares_are_of_the_rounds_in_which_a_client_was_heard(runs: Path) -> Non
 def test_accuracy_is_drawn_against_visits(runs: Path) -> None:
     (setting,) = settings(runs)
     lines = series.read(setting.groups)
-    plot = clients.visited(lines, looks([g.group.label for g in lines]))
+    plot = served.visited(lines, looks([g.group.label for g in lines]))
     assert plot is not None
     for trace, of in zip(plot.data, lines, strict=True):
         share, accuracy = series.shares(of), series.per_client(of, "accuracy")
@@ -314,6 +316,27 @@ def test_a_new_metric_is_in_the_tables_and_curves(runs: Path, monkeypatch: pytes
     made = Parsed(page.page(settings(runs), [], "t", 6))
     assert "My loss" in made.words["figcaption"]
     assert "my loss, mean of the last 10" in made.words["th"]
+
+
+def test_a_main_metric_of_ones_own_leads_tables_curves_boxes_and_targets(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    x = [rng.normal(size=(12, 3)).astype(np.float32) for _ in range(4)]
+    pairs = [(a, (a[:, 0] > 0).astype(np.int64)) for a in x]
+    ones = {"iou": lambda outputs, y: float((outputs.argmax(1) == y).float().mean()) / 2}
+    task = fs.Supervised(lambda: torch.nn.Linear(3, 2), train=pairs, test=pairs, metrics=ones)
+    names = ["fedavg", "auto"]
+    shared: Any = {"participation": fs.TwoGroups(0.3), "local": fs.Local(0.5), "seeds": [1, 2], "out": tmp_path}
+    fs.compare(task, names, rounds=12, main="iou", **shared)
+    made = Parsed(page.page(settings(tmp_path), [], "t", 6))
+    assert made.words["th"][1] == "iou, mean of the last 10"
+    assert made.words["figcaption"][0] == "Iou"
+    assert "Iou of each client: who is left behind" in made.words["figcaption"]
+    assert any(head.startswith("rounds to 0.") and "where fedavg ends" in head for head in made.words["th"])
+    assert {"mean absence, rounds", "training samples", "its labels", "test loss, auto"} <= {*made.words["th"]}
+    (setting,) = settings(tmp_path)
+    assert " iou after 12 rounds" in verdict(setting.groups, {}, 2)
+    with pytest.raises(BadInput, match="main 'iuo' is unknown; did you mean 'iou'"):
+        fs.compare(task, names, rounds=2, main="iuo", **shared)
 
 
 def test_another_engine_is_no_other_setting(tmp_path: Path) -> None:
@@ -442,10 +465,10 @@ def test_nonsense_gives_one_sentence(tmp_path: Path, words: list[str], sentence:
     assert done.stderr.count("\n") == 1
 
 
-def test_without_plotly_one_sentence_says_how_to_get_it(runs: Path, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['plotly'] = None; from fedstale.__main__ import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "report", str(runs)], capture_output=True, text=True, cwd=tmp_path, timeout=600
-    )
+def test_without_plotly_one_sentence_says_how_to_get_it(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    done = fedstale("report", runs, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "fedstale: the report needs plotly: pip install 'fedstale[report]'\n"

@@ -152,9 +152,7 @@ def _costs(
     )
     busy = cell["clients"] if units["unheard"] else heard
     return {
-        "server_memory": units["server_bytes"] / model,
-        "client_state": units["client_bytes"] / model,
-        "up": units["up"] * heard / model,
-        "down": (units["down"] * heard + units["asked"] * there) / model,
+        "server_memory": units["server_bytes"] / model, "client_state": units["client_bytes"] / model,
+        "up": units["up"] * heard / model, "down": (units["down"] * heard + units["asked"] * there) / model,
         "mflop": np.nan if units["flops"] is None else units["flops"] * busy / 1e6,
-    }
+    }  # fmt: skip

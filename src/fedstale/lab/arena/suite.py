@@ -24,7 +24,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from fedstale.core import known, require
+from fedstale.core import hooks_of, known, require, require_last_gradient
 from fedstale.lab.plan import algorithm
 from fedstale.lab.schema import Experiment, Section, check, load, validated
 from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, build, describe, put
@@ -130,7 +130,9 @@ def checked(raw: Table) -> Suite:
     for place in places(suite):
         base = check(table(suite, place, suite.seeds, ["fedavg"], 1.0))
         for k, rule in enumerate(suite.rules_in(place.task).values()):
-            algorithm(rule, base, f"rules.{k}")
+            made = algorithm(rule, base, f"rules.{k}")
+            if hooks_of(made.strategy).needs_last_gradient:
+                require_last_gradient(made.local)
     return suite
 
 

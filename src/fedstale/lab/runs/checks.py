@@ -125,7 +125,7 @@ def sound_line(line: Mapping[str, Any]) -> bool:
 
 
 def _fits(key: str, value: object) -> bool:
-    return isinstance(value, str) if key == "name" else value is None or _number(value)
+    return isinstance(value, str) if key in ("name", "labels") else value is None or _number(value)
 
 
 def _number(value: object) -> bool:

@@ -21,8 +21,9 @@ def metrics(folder: str | PathLike[str]) -> Any:
     return frame(metric_rows(Path(folder)))
 
 
+@arguments_checked
 def clients(folder: str | PathLike[str]) -> Any:
-    """A pandas DataFrame, one row per finished run and client: its name, its share of the rounds, its scores."""
+    """A pandas DataFrame, one row per finished run and client: its name, visits, staleness and scores."""
     return frame(client_rows(Path(folder)))
 
 
@@ -33,11 +34,13 @@ def client_rows(folder: Path) -> list[dict[str, Any]]:
         scores, lines = run.folder.clients(), query.readable(run.folder)
         if run.result is None or "weight" not in scores:
             continue
-        heard = (query.presence(run.config, lines) == query.HEARD).mean(axis=1)
+        states = query.presence(run.config, lines)
+        often, age = (states == query.HEARD).mean(axis=1), query.ages(states).mean(axis=1)
         first = {"run": run.folder.path.name, "label": run.config["label"], "seed": run.seed}
         for k in range(len(scores["weight"])):
             own = {key: values[k] for key, values in scores.items()}
-            found.append({**first, "client": k, "name": run.folder.client_name(k), "heard": float(heard[k]), **own})
+            who = {"client": k, "name": run.folder.client_name(k)}
+            found.append(first | who | {"heard": float(often[k]), "staleness": float(age[k])} | own)
     return found
 
 
@@ -81,4 +84,4 @@ def frame(rows: list[dict[str, Any]]) -> Any:
     try:
         return import_module("pandas").DataFrame(rows)
     except ModuleNotFoundError:
-        raise BadInput("fs.runs and fs.metrics need pandas: pip install pandas (or 'fedstale[pandas]')") from None
+        raise BadInput("data frames need pandas: pip install pandas (or 'fedstale[pandas]')") from None

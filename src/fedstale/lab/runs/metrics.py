@@ -5,8 +5,10 @@ METRICS says how: its label, unit and direction, and its place among the others.
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
+
+from fedstale.core import known
 
 OBJECTIVE = "objective"  # F(w) = Σ a_i F_i(w): learning rates are chosen, and rules ranked, by the least of it
 WINDOWS = {"final": "last round", "last10": "mean of the last 10", "best": "best round"}  # what a result keeps
@@ -68,7 +70,10 @@ METRICS = (
     Metric("accuracy", "test accuracy", higher_is_better=True, percent=True),
     Metric("held_out_accuracy", "accuracy on held-out clients", higher_is_better=True, percent=True),
     *(Metric(name, name, higher_is_better=True) for name in ("f1", "auc", "precision", "recall", "r2")),
-    *(Metric(name, name) for name in ("mse", "rmse", "mae", "perplexity")),
+    *(
+        Metric(name, name)
+        for name in ("mse", "rmse", "mae", "mape", "perplexity", "wer", "cer", "ece", "brier", "nll")
+    ),
     Metric("distance", "distance to the optimum"),
     Metric(OBJECTIVE, "training objective"),
     Metric("loss", "test loss", shown=False),
@@ -85,11 +90,8 @@ ROUND_KEYS = (  # of a line, not evaluated
     "seconds", "ages", "lost_work", "idle",
 )  # fmt: skip
 IDS, NUMBERS, NUMBER, COUNT = (
-    (list, int),
-    (list, int, float, type(None)),
-    (None, int, float, type(None)),
-    (None, int),
-)
+    (list, int), (list, int, float, type(None)), (None, int, float, type(None)), (None, int),
+)  # fmt: skip
 NAMES: dict[str, tuple[Any, ...]] = {  # what a value of a line is: a list or not, and of which types
     **dict.fromkeys((m.name for m in METRICS), NUMBER),
     **dict.fromkeys(("heard_weight", "train_loss", "step_norm", "beta"), NUMBER),
@@ -133,6 +135,16 @@ def evaluated(*results: Collection[str]) -> list[Metric]:
     return [m for m in found if results and all(m.name in result for result in results)]
 
 
-def shown(*results: Collection[str]) -> list[Metric]:
-    """Those of them that belong in tables and pictures; the first is the main one."""
-    return [m for m in evaluated(*results) if m.shown]
+def shown(*results: Collection[str], main: str | None = None) -> list[Metric]:
+    """Those of them that belong in tables and pictures; the first is the main one, which may be given."""
+    found = [m for m in evaluated(*results) if m.shown or m.name == main]
+    return sorted(found, key=lambda m: m.name != main)
+
+
+def monitored(values: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The metric that a run watches: a given one, else the main one, of validation if it can; or none."""
+    found, main = {m.name: m for m in evaluated(values)}, config.get("main")
+    if config.get("monitor") is not None:
+        return known(config["monitor"], found, "monitor") if found else ""
+    names = [name for name in found if name.startswith("validation_")] + [m.name for m in shown(values)]
+    return next((n for n in (names if main is None else (f"validation_{main}", main)) if n in found), "")

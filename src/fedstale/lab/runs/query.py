@@ -268,7 +268,7 @@ def run_row(folder: RunFolder) -> dict[str, Any]:
         result = folder.result() if (folder.path / "result.json").exists() else {}
         row["state"] = status.state(folder)
         row["round"] = result["rounds"] if result else len(folder.metrics())
-        for m in metrics.shown(result)[:1]:
+        for m in metrics.shown(result, main=config.get("main"))[:1]:
             row |= {"metric": m.name, "final": float(result[m.name]["final"])}
         if "bytes_up" in result:
             row["megabytes"] = (result["bytes_up"] + result["bytes_down"]) / 1e6
@@ -345,6 +345,12 @@ def presence(config: Mapping[str, Any], lines: Sequence[Line]) -> States:
         who = np.fromiter(itertools.chain.from_iterable(named), np.int64)
         states[who, np.repeat(np.arange(len(lines)), [len(some) for some in named])] = state
     return states
+
+
+def ages(states: States) -> npt.NDArray[np.int64]:
+    """(clients, rounds): after each round, the rounds since a client was last heard from."""
+    rounds = np.arange(1, states.shape[1] + 1)
+    return np.asarray(rounds - np.maximum.accumulate(np.where(states == HEARD, rounds, 0), axis=1))
 
 
 def mute(lines: Sequence[Line]) -> list[int]:

@@ -34,7 +34,8 @@ def leading(done: Sequence[Group], m: Metric, which: str = "last10") -> list[int
 
 def compared(done: Sequence[Group]) -> list[Metric]:
     """The metrics that all of them have; the first is the one that they are compared by."""
-    return metrics.shown(*(g.runs[0].result or {} for g in done))
+    main = done[0].config.get("main") if done else None
+    return metrics.shown(*(g.runs[0].result or {} for g in done), main=main)
 
 
 def verdict(groups: Sequence[Group], served: Mapping[str, Halves | None], rare: int) -> str:

@@ -10,8 +10,8 @@ from fedstale.lab.arena.page import PAIR_WORDS, about, pair_rows
 from fedstale.lab.arena.records import RECORD, Contest, read
 from fedstale.lab.arena.scores import Standing, standings
 from fedstale.view.page import markup, page
-from fedstale.view.page.clients import wrapped
 from fedstale.view.page.plots import Plot, Table, layout, plain
+from fedstale.view.page.served import wrapped
 from fedstale.view.plots.palette import look
 
 KEY = "arena"  # of the page

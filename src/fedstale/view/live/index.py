@@ -120,7 +120,7 @@ class Index:
         self.settings.setdefault(key, shared)
         now, result = status.read(folder), run.result or {}
         state = status.state(folder)
-        m: Metric | None = next(iter(metrics.shown(result)), None)
+        m: Metric | None = next(iter(metrics.shown(result, main=run.config.get("main"))), None)
         value = float(result[m.name]["last10"]) if m else None
         going = now if now and state == "running" else None
         done = result.get("rounds") or (now.round if now else folder.rounds_recorded())

@@ -1,26 +1,17 @@
-"""Of each client: when it took part, how old its updates are, its weight, and how well it is served at the end."""
+"""Of each client: when it took part, how old its updates are, and its weight."""
 
 import json
-import textwrap
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any
 
 import numpy as np
 
-from fedstale.core import Floats
-from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.query import grouped
 from fedstale.lab.runs.statistics import block_means, spread, thinned
-from fedstale.view.page.plots import CLIENTS, ROWS, Key, Plot, Table, dots, faint, layout, plain, stroke
+from fedstale.view.page.plots import CLIENTS, ROWS, Key, Plot, Table, dots, layout, level, plain, stroke
 from fedstale.view.page.series import POINTS, Lines, names, per_client, shares, weights
 from fedstale.view.plots.palette import DARK, Look, look
 
-ACCURACY = metric("accuracy")
 BLOCKS = 100  # of rounds, of a share over rounds
-WRAP = 18  # letters of a name on an axis
-DOTTED = {"color": "#888", "dash": "dot"}
-FAIR = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": DOTTED}
 STALENESS = ("median", "nine of ten clients at most", "oldest")
 
 
@@ -104,86 +95,4 @@ def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
         for i in order[thinned(n, CLIENTS)]
     ]
     table = Table(["client", "heard from", *ratios], rows)
-    return Plot("Realised weights", data, axes | {"shapes": [FAIR]}, said, table, keys, note)
-
-
-def _accuracies(lines: Sequence[Lines]) -> list[tuple[Lines, Floats]]:
-    """The groups that tested clients one by one, with the accuracy of each."""
-    known = [(g, values) for g in lines if (values := per_client(g, ACCURACY.name)) is not None]
-    return [(g, values) for g, values in known if np.isfinite(values).any()]
-
-
-def visited(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
-    """The accuracy of each client against how often it was heard from."""
-    known = [(g.group.label, v, often) for g, v in _accuracies(lines) if (often := shares(g)) is not None]
-    found = {label: (v, often) for label, v, often in known if len(often) == len(v) and np.ptp(often) > 0}
-    if not found:
-        return None
-    data, rows = [], []
-    called = names(lines[0], max(len(often) for _, often in found.values()))
-    for label, (values, often) in found.items():
-        order = np.argsort(often, kind="stable")
-        who = [called[i] for i in order]
-        trace = dots(label, looks[label], values[order], who, "%{text}, in %{x:.1%} of the rounds: %{y:.1%}")
-        data.append(trace | {"x": plain(often[order])})
-        some = [order[k] for k in thinned(len(order), CLIENTS)]
-        rows += [
-            [label, called[i].removeprefix("client "), f"{often[i]:.1%}", ACCURACY.text(values[i])] for i in some
-        ]
-    rare = {label: v[often <= np.median(often)] for label, (v, often) in found.items()}
-    told = ", ".join(
-        f"{label} {ACCURACY.text(float(np.nanmean(v)))}" for label, v in rare.items() if np.isfinite(v).any()
-    )
-    percent = {"tickformat": ".2~%"}
-    axes = layout("share of rounds heard", "its test accuracy", xaxis=percent, yaxis=percent)
-    said = f"Test accuracy of each client against how often it was heard from. The rarer half, on average: {told}."
-    table, keys = (
-        Table(["algorithm", "client", "heard from", "accuracy"], rows),
-        [Key(k, looks[k], False) for k in found],
-    )
-    return Plot("Accuracy against visits", data, axes, said, table, keys, "A dot is a client, mean over the seeds.")
-
-
-def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
-    """A box and a dot for each client, algorithm by algorithm."""
-    found = _accuracies(lines)
-    if not found:
-        return None
-    often = {g.group.label: shares(g) for g, _ in found}
-    data = [_box(g, values, often[g.group.label], looks[g.group.label]) for g, values in reversed(found)]
-    worst = ", ".join(f"{g.group.label} {ACCURACY.text(np.nanmin(v))}" for g, v in found)
-    said = f"Test accuracy of each client at the end. The worst served client: {worst}."
-    names = {"ticks": "", "showgrid": False}
-    axes = layout("test accuracy of a client", "", xaxis={"tickformat": ".2~%"}, yaxis=names)
-    note = "A dot is a client, mean over the seeds, on its own test samples; the box holds the middle half."
-    table = Table(["algorithm", "mean", "worst tenth", "worst client", "which was heard from in", "spread"],
-                  [_served_row(g, values, often[g.group.label]) for g, values in found])  # fmt: skip
-    return Plot("Accuracy of each client: who is left behind", data, axes, said, table, note=note, rows=len(found))
-
-
-def _box(lines: Lines, values: Floats, share: Floats | None, look: Look) -> dict[str, Any]:
-    label, called = lines.group.label, names(lines, len(values))
-    known = np.flatnonzero(np.isfinite(values))
-    often = {i: "" if share is None else f", heard from in {share[i]:.0%} of the rounds" for i in known}
-    text = [escape(called[i]) + often[i] for i in known]
-    return {
-        "type": "box", "orientation": "h", "x": [round(float(values[i]), 5) for i in known], "text": text,
-        "name": wrapped(label), "boxpoints": "all", "jitter": 0.6, "pointpos": 0, "width": 0.7,
-        "hoveron": "points", "hovertemplate": f"{escape(label)}, %{{text}}: %{{x:.1%}}<extra></extra>",
-        "fillcolor": faint(look.colour), "line": {"color": look.colour, "width": 1.5},
-        "marker": {"color": look.colour, "symbol": look.symbol, "size": 6, "opacity": 0.75},
-    }  # fmt: skip
-
-
-def wrapped(label: str) -> str:
-    """A name on several short lines, so that it leaves room on a narrow screen."""
-    return "<br>".join(map(escape, textwrap.wrap(label, WRAP, break_long_words=False, break_on_hyphens=False)))
-
-
-def _served_row(lines: Lines, values: Floats, share: Floats | None) -> list[str]:
-    known = np.sort(values[np.isfinite(values)])
-    tenth = known[: max(1, len(known) // 10)]
-    last = int(np.nanargmin(values))
-    often = "–" if share is None else f"{share[last]:.0%} of the rounds"
-    mean, worst, lowest, std = map(ACCURACY.text, (known.mean(), tenth.mean(), known[0], known.std()))
-    return [lines.group.label, mean, worst, f"{names(lines, len(values))[last]}: {lowest}", often, std]
+    return Plot("Realised weights", data, axes | {"shapes": [level(1.0)]}, said, table, keys, note)

@@ -13,10 +13,11 @@ from fedstale.lab.runs.metrics import LISTED, TRACED, metric
 from fedstale.lab.runs.query import Setting, client_values, clients, tuned
 from fedstale.lab.runs.verdict import verdict
 from fedstale.view.page import beta_map, markup, tables
-from fedstale.view.page.clients import alike, heard_weight, realised, served, staleness, visited
+from fedstale.view.page.clients import alike, heard_weight, realised, staleness
 from fedstale.view.page.plots import BETA, KEYS, Plot, curves
 from fedstale.view.page.raster import raster
 from fedstale.view.page.series import Lines, read
+from fedstale.view.page.served import everyone, served, visited
 from fedstale.view.page.trace import recorded
 from fedstale.view.plots.palette import looks
 
@@ -73,17 +74,26 @@ def setting_part(s: Setting, name: str, shown: Sequence[Lines], running: Collect
     drawn = looks([group.group.label for group in shown])
     above = ""
     if any(g.runs for g in s.groups):
-        table, best = tables.final(s.groups)
+        table, best = tables.final(s.groups, shown)
         above = markup.table(table, tables.FINAL, best) if table.rows else ""
         above = _verdict(s, shown) + above
     names = dict.fromkeys(key for group in shown for lines in group.seeds for key in lines[-1])
-    found = [curves(shown, m, drawn) for m in metrics.shown(names)]
+    main, aim = shown[0].group.config.get("main") if shown else None, tables.aim(shown)
+    found = [curves(shown, m, drawn, aim) for m in metrics.shown(names, main=main)]
     found += [served(shown, drawn), visited(shown, drawn), realised(shown, drawn), curves(shown, BETA, drawn)]
     ways = alike(shown) if shown else []
     found += [plot(names, group) for names, group in ways[:WAYS] for plot in (raster, heard_weight, staleness)]
     plots = [p for p in found if p]
     notes = missing(s, shown, plots, len(ways), running)
-    return Part(name, above, plots, _notes(notes) + _origin(s))
+    return Part(name, above, plots, _everyone(shown) + _notes(notes) + _origin(s))
+
+
+def _everyone(shown: Sequence[Lines]) -> str:
+    """All that is known of each client, folded away."""
+    table = everyone(shown)
+    caption = "The rarest clients first; scores are of the final model, means over the seeds"
+    inside = markup.table(table, caption) if table else ""
+    return f"<details><summary>Every client</summary>{inside}</details>" if inside else ""
 
 
 def _verdict(s: Setting, shown: Sequence[Lines]) -> str:
@@ -104,7 +114,7 @@ def missing(
     n, titles = clients(lines[0].group.config, lines[0].seeds[0]), {p.title.split(":")[0] for p in plots}
     if metric("accuracy").label.capitalize() not in titles:
         notes.append("No test accuracy: this task has no test samples; images and `synthetic` have.")
-    elif "Accuracy of each client" not in titles and not running:
+    elif not any(t.endswith("of each client") for t in titles) and not running:
         notes.append(f"The accuracy of each client is not recorded: {_not_served(lines[0], n)}")
     if "Realised weights" not in titles:
         notes.append(f"Realised weights are recorded up to {TRACED} clients (`data.clients`); here there are {n}.")

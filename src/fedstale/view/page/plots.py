@@ -9,6 +9,7 @@ import numpy as np
 from fedstale.core import Floats
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.statistics import thinned
+from fedstale.lab.runs.targets import Target
 from fedstale.view.page.series import AXES, Lines, Series, scale, series
 from fedstale.view.plots.palette import Look
 
@@ -72,6 +73,12 @@ def layout(
     }  # fmt: skip
 
 
+def level(y: float) -> dict[str, Any]:
+    """A dotted line from side to side."""
+    dotted = {"color": "#888", "dash": "dot"}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": dotted}
+
+
 def plain(values: Any) -> list[float | None]:
     """Six digits of each, which is more than a screen shows; null where there is none."""
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
@@ -87,8 +94,10 @@ def dots(label: str, look: Look, values: Floats, clients: Iterable[str], said: s
     }  # fmt: skip
 
 
-def curves(lines: Sequence[Lines], m: Metric, looks: Mapping[str, Look]) -> Plot | None:
-    """Mean over seeds of one number, with a band of one standard deviation."""
+def curves(
+    lines: Sequence[Lines], m: Metric, looks: Mapping[str, Look], target: Target | None = None
+) -> Plot | None:
+    """Mean over seeds of one number, with a band of one standard deviation, and a line at its target."""
     found = [s for s in (series(group, m.name) for group in lines) if s]
     if not found or (m is BETA and all(np.ptp(s.values.mean) == 0 for s in found)):
         return None
@@ -99,7 +108,10 @@ def curves(lines: Sequence[Lines], m: Metric, looks: Mapping[str, Look]) -> Plot
     few = {"dtick": 1} if found[0].rounds[-1] < 10 else {}  # no round 1.5
     axes = layout("round", m.label, xaxis=few, yaxis=_axis(found, m))
     title = "β in each round, as the rule chose it" if m is BETA else m.label.capitalize()
-    note, over = _note(lines, found), {x: xs for x in AXES if (xs := _over(data, lines, x))}
+    note = _note(lines, found)
+    if target and target.metric.name == m.name:
+        axes["shapes"], note = [level(target.value)], f"{note} Dotted: the target, {target.text}."
+    over = {x: xs for x in AXES if (xs := _over(data, lines, x))}
     return Plot(title, data, axes, said, _table(found, m), keys, note, zoom=m is not BETA, over=over)
 
 

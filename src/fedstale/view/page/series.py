@@ -91,3 +91,12 @@ def shares(lines: Lines) -> Floats | None:
     config = lines.group.config
     states = np.concatenate([query.presence(config, run) for run in lines.seeds], axis=1)
     return np.asarray((states == HEARD).mean(axis=1))
+
+
+def absences(lines: Lines) -> dict[str, Floats] | None:
+    """(n,) mean and longest number of rounds since each client was last heard from, over all seeds."""
+    if not all(query.names_clients(run) for run in lines.seeds):
+        return None
+    found = [query.ages(query.presence(lines.group.config, run)) for run in lines.seeds]
+    mean, most = np.mean([x.mean(axis=1) for x in found], axis=0), np.max([x.max(axis=1) for x in found], axis=0)
+    return {"mean": mean, "longest": most}

@@ -8,16 +8,20 @@ from typing import Any
 from fedstale.lab.runs.metrics import WINDOWS, Metric
 from fedstale.lab.runs.query import Group, Setting, flat, grouped, varying
 from fedstale.lab.runs.statistics import spread
+from fedstale.lab.runs.targets import Target, reached, target
 from fedstale.lab.runs.verdict import compared, leading
 from fedstale.view.page.plots import Table
+from fedstale.view.page.series import Lines
 
 MOST = 200  # rows of the overview
 FINAL = "How it ended: mean ± standard deviation over the seeds. Bold: the best of a column; ≈: may be as good"
 Cell = tuple[int, int]  # row and column of a table
 
 
-def final(groups: Sequence[Group]) -> tuple[Table, set[Cell]]:
+def final(groups: Sequence[Group], lines: Sequence[Lines] = ()) -> tuple[Table, set[Cell]]:
     """A row for each algorithm, mean ± standard deviation over its seeds; and the cells of those that are best.
+
+    Algorithms whose `lines` of metrics are given have the rounds, megabytes and hours to the target as well.
 
     In a column the best mean is marked, and every mean that paired tests over the seeds cannot tell from it has
     a sign; none, if that is all of them.
@@ -35,21 +39,25 @@ def final(groups: Sequence[Group]) -> tuple[Table, set[Cell]]:
             best.add((near[0], k))
             for row in near[1:]:
                 rows[row][k] += " ≈"
+    if rows and (t := aim(lines)):
+        costs = {x.group.label: reached(x.seeds, t) for x in lines}
+        told = ["rounds", "megabytes", *["hours"] * all(c.hours for c in costs.values())]
+        head += [f"{what} to {t.text if k == 0 else 'it'}" for k, what in enumerate(told)]
+        whens = [costs[g.label]._asdict() if g.label in costs else {} for g in done]
+        rows = [[*row, *(w[x].text if w else "–" for x in told)] for row, w in zip(rows, whens, strict=True)]
     if rows and all("clock" in (r.result or {}) for g in done for r in g.runs):
-        head += [
-            "hours",
-            "megabytes",
-            "places idle",
-            "trainings lost",
-            "clients never heard, for whom no rule is unbiased",
-        ]
-        asked = any(
-            "stopped" in (r.result or {}) for g in done for r in g.runs
-        )  # a target, which `>` did not reach
+        head += ["hours", "megabytes", "places idle", "trainings lost"]
+        head += ["clients never heard, for whom no rule is unbiased"]
+        asked = any("stopped" in (r.result or {}) for g in done for r in g.runs)  # `>`: did not reach the target
         rows = [[*row, *_time(g, asked)] for row, g in zip(rows, done, strict=True)]
     if any(g.note for g in done):
         head, rows = [*head, "rate"], [[*row, g.note] for row, g in zip(rows, done, strict=False)]
     return Table(head, rows), best
+
+
+def aim(lines: Sequence[Lines]) -> Target | None:
+    """The target of these runs, or where plain averaging ended."""
+    return target(lines[0].group.config, {x.group.label: x.seeds for x in lines}) if lines else None
 
 
 def _time(g: Group, asked: bool) -> list[str]:

@@ -99,7 +99,7 @@ def figure(
     `behind` has the accuracy of both halves of the clients, which is drawn beside the curves.
     """
     first = next(iter(groups.values()))[0]
-    found, drawn = metrics.shown(first[-1]), looks(list(groups))
+    found, drawn = metrics.shown(first[-1], main=config.get("main")), looks(list(groups))
     with matplotlib.rc_context(STYLE):
         panels = len(found) + bool(behind)
         out = new(figsize=(4.5 * max(panels, 2), 6), layout="constrained")

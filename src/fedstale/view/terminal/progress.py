@@ -68,7 +68,7 @@ class _Status:
         self.left -= 1 if name in self.begun else p.t  # a resumed run begins after round 1
         self.since, self.timed = self.since if self.begun else now, self.timed + 1
         first, then = self.begun.setdefault(name, (p.t, now))
-        self.values[name] = _main(p.metrics) or self.values.get(name, "")
+        self.values[name] = _main(p) or self.values.get(name, "")
         speed = f"{(p.t - first) / (now - then):.3g} rounds/s" if p.t > first and now > then else ""
         clients = f"{p.metrics['participants']} clients" if "participants" in p.metrics else ""
         parts = (
@@ -92,9 +92,10 @@ def _name(p: Progress) -> str:
     return f"{p.planned.algorithm.label}, seed {p.planned.seed}"
 
 
-def _main(line: Mapping[str, Any]) -> str:
+def _main(p: Progress) -> str:
     """The main metric of an evaluated round; nothing for other rounds."""
-    return next((f"{m.name} {m.text(line[m.name])}" for m in metrics.shown(line)), "")
+    found = metrics.shown(p.metrics, main=p.planned.config.get("main"))
+    return next((f"{m.name} {m.text(p.metrics[m.name])}" for m in found), "")
 
 
 def _result(result: Mapping[str, Any]) -> str:

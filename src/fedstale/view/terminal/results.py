@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fedstale.lab import schema
 from fedstale.lab.plan import Planned, by_label, digest
-from fedstale.lab.runs import metrics
+from fedstale.lab.runs import metrics, query, targets
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.store import write_csv
@@ -39,6 +39,7 @@ def write_files(
     """Write the picture and the CSV file of a comparison; returns its rows and the two files."""
     groups = {label: [p.folder for p in runs] for label, runs in by_label(planned).items()}
     rows = summary({label: [folder.result() for folder in folders] for label, folders in groups.items()})
+    rows = to_target(rows, experiment, {label: [query.readable(f) for f in of] for label, of in groups.items()})
     base = stem(experiment, planned, overrides)
     figure, numbers = out / f"{base}.png", out / f"{base}.csv"
     write_csv(numbers, [changed(overrides) | row for row in rows])
@@ -89,15 +90,33 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str,
     return rows
 
 
+def to_target(
+    rows: Sequence[dict[str, Any]], e: schema.Experiment, lines: Mapping[str, Sequence[Sequence[query.Line]]]
+) -> list[dict[str, Any]]:
+    """The rows with the rounds to the target, and the main metric where the experiment names it."""
+    read = {label: found for label, seeds in lines.items() if (found := [of for of in seeds if of])}
+    asked = {key: value for key in ("target", "monitor", "main") if (value := getattr(e, key)) is not None}
+    main, aim = {"main": e.main} if e.main else {}, targets.target(asked, read)
+    if aim is None:
+        return [row | main for row in rows]
+    told = main | {"target": aim.value, "target_metric": aim.metric.name, "target_origin": aim.origin}
+    whens = {label: targets.reached(seeds, aim).rounds for label, seeds in read.items()}
+    never = targets.When(None, 0.0, 0, 0)
+    return [
+        row | told | {"rounds_to_target": w.mean, "rounds_to_target_std": w.std, "reached_target": w.reached}
+        for row in rows for w in [whens.get(str(row["algorithm"]), never)]
+    ]  # fmt: skip
+
+
 def _times(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rounds, megabytes and, with a clock, hours to the end, or to the target that stopped the runs."""
+    """Megabytes and, with a clock, hours to the end, or to the target that stopped the runs."""
     if not results or not all("bytes_up" in result for result in results):
         return {}
     sent = [(result["bytes_up"] + result["bytes_down"]) / 1e6 for result in results]
-    told = {"rounds": spread([result["rounds"] for result in results]).mean, "megabytes": spread(sent).mean}
-    told |= {"stopped": sum(result.get("stopped") is not None for result in results)}
+    told = {"megabytes": spread(sent).mean}
     if not all("clock" in result for result in results):
         return told
+    told |= {"stopped": sum(result.get("stopped") is not None for result in results)}
     clocks = [result["clock"] for result in results]
     never, hours = max(c["never_heard"] for c in clocks), spread([c["seconds"] / 3600 for c in clocks]).mean
     idle, lost = (spread([c[key] for c in clocks]).mean for key in ("idle", "lost_work"))
@@ -107,7 +126,7 @@ def _times(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str] = ()) -> Table:
     """The rows as a table: settings, three views of the main metric, the end of the others, and the speed."""
     names = dict.fromkeys(key.removesuffix("_final") for row in rows for key in row if key.endswith("_final"))
-    found = metrics.shown(names)
+    found = metrics.shown(names, main=rows[0].get("main"))
     views = zip(found[:1] * 3, WINDOWS, ("final", "last 10", "best"), strict=False)
     columns = [*views, *((m, "final", m.name) for m in found[1:])]
     out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, show_edge=False,
@@ -115,16 +134,22 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
     out.caption = f"final, mean of the last 10 rounds and best {found[0].label}" if found else ""
     if rows[0]["seeds"] > 1:
         out.caption += f"; mean ± standard deviation over {rows[0]['seeds']} seeds"
+    aim = _aim(rows)
+    if aim and aim.origin:
+        out.caption += f"; rounds to {aim.text}"
     timed = [key for key in ("hours", "megabytes") if all("hours" in row for row in rows)]
     if timed and any(row["never_heard"] for row in rows):
         most = max(row["never_heard"] for row in rows)
         out.caption += f"; {most} clients were never heard: for them no rule is unbiased"
-    if not timed and all("rounds" in row for row in rows) and any(row["stopped"] for row in rows):
-        timed = ["rounds", "megabytes"]  # to the target
     out.add_column("algorithm", no_wrap=True)
     for setting in settings:
         out.add_column(setting, justify="right")
-    for heading in [*(heading for *_, heading in columns), *timed, "rounds/s"]:
+    for heading in [
+        *(heading for *_, heading in columns),
+        *([f"to {aim.metric.text(aim.value)}"] if aim else []),
+        *timed,
+        "rounds/s",
+    ]:
         out.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         keys = [f"{m.name}_{which}" for m, which, _ in columns]
@@ -134,6 +159,11 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
         ]
         cells = [m.text(row.get(key), std) for (m, *_), key, std in zip(columns, keys, stds, strict=True)]
         chosen = ["" if row[key] is None else console.in_words(row[key]) for key in settings]
+        if aim:
+            w = targets.When(
+                row["rounds_to_target"], row["rounds_to_target_std"], row["reached_target"], row["seeds"]
+            )
+            cells.append(w.text)
         speed = row["rounds_per_second"]
         late = (
             ">" * any(0 < r["stopped"] > row["stopped"] for r in rows) if timed else ""
@@ -141,3 +171,11 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
         cells += [f"{late}{row[key]:.3g}" for key in timed]
         out.add_row(str(row["algorithm"]), *chosen, *cells, "–" if speed is None else f"{speed:.3g}")
     return out
+
+
+def _aim(rows: Sequence[Mapping[str, Any]]) -> targets.Target | None:
+    """The target of rows that tell how soon it was reached."""
+    if not all("target" in row for row in rows):
+        return None
+    first = rows[0]
+    return targets.Target(metrics.metric(first["target_metric"]), first["target"], first["target_origin"])
