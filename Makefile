@@ -4,6 +4,7 @@
 # make test-browser, test-wheel, test-trackers, test-examples    in .venv: the pages in Chromium; the built package; trackers;
 #                                                                examples that need other packages
 # make test-pythons                                              without torch, in .venv-3.12 and so on: other Pythons
+# make dist                                                      wheel and sdist in dist/, checked by twine
 # make test-all                                                  every test there is
 PYTHON ?= python3
 VENV := .venv
@@ -19,7 +20,7 @@ LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
 INSTALL = pip install --quiet --constraint constraints.txt --editable
 
 .PHONY: setup demo test check format bench docs federation test-flower test-flower-newest test-ray test-browser test-trackers test-wheel \
-        test-examples test-pythons test-others test-all chromium clean
+        dist test-examples test-pythons test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
 
@@ -109,6 +110,11 @@ test-wheel: setup
 $(VENV)/.examples-$(LOCK): $(VENV)/.ready-$(LOCK)
 	$(BIN)/$(INSTALL) '.[examples,hf]'
 	touch $@
+
+dist: setup  # wheel and sdist, as they would be published
+	$(BIN)/pip install --quiet build twine
+	rm -rf dist && $(BIN)/python -m build --quiet --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 test-examples: $(VENV)/.examples-$(LOCK)
 	$(BIN)/pytest tests/test_examples.py tests/data/test_hugging_face.py -rs $(TESTS)

@@ -12,20 +12,8 @@ import typer
 
 from fedstale.core import require
 
-HOSPITALS = (
-    "Aachen",
-    "Bonn",
-    "Celle",
-    "Dresden",
-    "Essen",
-    "Fulda",
-    "Gera",
-    "Halle",
-    "Jena",
-    "Kiel",
-    "Mainz",
-    "Ulm",
-)
+HOSPITALS = ("Aachen", "Bonn", "Celle", "Dresden", "Essen", "Fulda", "Gera", "Halle", "Jena", "Kiel", "Mainz",
+             "Ulm")  # fmt: skip
 DAYS = 150
 
 
@@ -37,6 +25,7 @@ class Kind(StrEnum):
     text = "text"
     own_model = "own-model"
     flower = "flower"
+    parts = "parts"
 
 
 def new(
@@ -53,6 +42,7 @@ def new(
     print(f"{folder}: {', '.join(names)}")
     first = "flwr run . local-simulation" if kind == Kind.flower else "fedstale run experiment.toml"
     first = "fedstale diagnose patients.csv presence.csv" if kind == Kind.csv else first
+    first = "pip install -e . && fedstale run experiment.toml" if kind == Kind.parts else first
     print(f"next: cd {folder} && {first}")
 
 
