@@ -69,6 +69,12 @@ def test_a_run_that_is_resumed_has_the_same_bits_and_the_same_ledger() -> None:
     assert np.array_equal(whole[-1].checkpoint.state.ledger.spent, again[-1].checkpoint.state.ledger.spent)
 
 
+def test_a_budget_that_everybody_has_spent_already_is_refused() -> None:
+    middle = played(privacy=fs.Privacy(noise=0.3), rounds=20)[-1].checkpoint
+    with pytest.raises(BadInput, match=r"epsilon must be above .*, which every client has spent already"):
+        played(privacy=fs.Privacy(noise=0.3, epsilon=0.001), rounds=30, start=middle)
+
+
 def test_the_ledger_is_in_the_metrics_of_a_stored_run_and_of_each_client(tmp_path: Path) -> None:
     run = fs.Run(ENGINE, RULE, fs.TwoGroups(p_min=0.3), 6, privacy=fs.Privacy(epsilon=4.0))
     folder = fs.record(run, tmp_path)

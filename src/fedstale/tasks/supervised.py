@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
+from fedstale.engines.kernels.gates import Gates
 from fedstale.rng import stream
 from fedstale.tasks.checks import (
     check_metrics,
@@ -49,7 +50,7 @@ from fedstale.tasks.flat import (
     slots,
     vector,
 )
-from fedstale.tasks.layers import dense_sizes, stages
+from fedstale.tasks.layers import dense_sizes, gates, stages
 from fedstale.tasks.local import batches_of, drawn
 from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import Loss, cross_entropy, outputs_of
@@ -194,6 +195,14 @@ class Supervised:
         # (inputs, hidden …, classes) of a linear model or an MLP, the stages of a small CNN, else None
         self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
         self.stages = stages(self.module(), self.train.x, self.slots) if flat and self.dense is None else None
+
+    @cached_property
+    def gates(self) -> Gates | None:
+        """What a small recurrent network is made of, if the model is one; on first use: no key counts it."""
+        if self.personal or not (self.has_cross_entropy and isinstance(self.train, Split)):
+            return None
+        numbers = isinstance(self.train.x, Tensor) and not self.train.x.is_floating_point()
+        return gates(self.module(), self.train, self.slots) if numbers else None
 
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""

@@ -279,6 +279,13 @@ def run_row(folder: RunFolder) -> dict[str, Any]:
     return row
 
 
+def origin(config: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
+    """Where a run comes from, in words; nothing if it began with round 1."""
+    if start := config.get("start"):
+        return f"started from {start['run']}, round {start['round']}"
+    return f"continued from {environment['continued']}" if "continued" in environment else ""
+
+
 def recorded_presence(folder: RunFolder) -> States:
     """(clients, rounds) what each client did, as far as the run got; see `presence`."""
     lines = folder.metrics()

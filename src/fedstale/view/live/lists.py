@@ -85,7 +85,7 @@ def _run(row: Row, title: str) -> dict[str, Any]:
         "name": row.name, "store": str(row.folder.path.parent), "key": row.key, "label": row.label,
         "seed": row.seed, "state": row.state, "round": row.round, "rounds": row.rounds, "note": row.note,
         "speed": "–" if not row.speed else f"{row.speed:.3g}", "left": duration(row.left),
-        "value": _value(row.metric, row.value), "started": row.started, "by": by,
+        "value": _value(row.metric, row.value), "started": row.started, "by": by, "origin": row.origin,
         "search": f"{row.label} {row.name} {row.state} {title}".lower(),
     }  # fmt: skip
 

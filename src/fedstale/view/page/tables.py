@@ -83,12 +83,14 @@ def _spread(group: Group, m: Metric, which: str) -> str:
 
 def heading(settings: Sequence[Setting]) -> str:
     """The name of the experiment that all runs are of, as their commands have it; else what any page is called."""
-    commands = {command for s in settings for command in origins(s)[0]}
-    found = [
-        re.search(r"run (?:\S*/)?([\w.-]+?)(?:\.toml)?(?: |$)|name='([^']+)'", command) for command in commands
-    ]
-    names = {m[1] or m[2] for m in found if m}
-    return f"Experiment {names.pop()}" if len(names) == 1 and len(settings) == 1 else "Runs of fedstale"
+    found = {name for s in settings for name in names(s)}
+    return f"Experiment {found.pop()}" if len(found) == 1 and len(settings) == 1 else "Runs of fedstale"
+
+
+def names(setting: Setting) -> set[str]:
+    """The names of the experiments that made the runs of a setting, as their commands have it."""
+    name = r"run (?:\S*/)?([\w.-]+?)(?:\.toml)?(?: |$)|name='([^']+)'"
+    return {m[1] or m[2] for command in origins(setting)[0] if (m := re.search(name, command))}
 
 
 def titles(settings: Sequence[Setting]) -> list[str]:
