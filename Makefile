@@ -40,7 +40,7 @@ test: setup
 	$(BIN)/pytest --durations=15 $(TESTS)
 
 test-slow: setup
-	$(BIN)/pytest -m slow --durations=15 $(TESTS)
+	$(BIN)/pytest -m slow --durations=15 --ignore tests/test_examples.py $(TESTS)  # see test-examples
 
 coverage: $(VENV)/.coverage-$(LOCK)
 	$(BIN)/pytest --cov=fedstale --cov-report=term:skip-covered $(TESTS)

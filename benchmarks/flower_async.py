@@ -111,9 +111,10 @@ def main() -> None:
     parser.add_argument("--slow", type=float, default=10.0, help="seconds that the others take")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds of a training, at most")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--strategies", nargs="+", type=int, default=[*range(len(STRATEGIES))], help="by number")
     chosen = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    for name, make in STRATEGIES.items():
+    for name, make in ([*STRATEGIES.items()][k] for k in chosen.strategies):
         for seed in chosen.seeds:
             found = accuracies(make, chosen, seed)
             seconds, accuracy = found[-1]

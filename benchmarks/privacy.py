@@ -36,20 +36,20 @@ RULES = ("fedavg", "unbiased", "fedstale, Δ clipped", "fedstale, difference cli
 T95 = 2.776  # Student's t, four degrees of freedom
 
 
-def rule_of(name: str, clip: float) -> fs.Strategy:
+def rule_of(name: str, clip: float) -> fs.core.Strategy:
     if name == "fedavg":
-        return fs.PrivateFedAvg(clip)
+        return fs.strategies.PrivateFedAvg(clip)
     if name == "unbiased":
-        return fs.PrivateFedStale(clip, 0.0, max_weight=CAP)
+        return fs.strategies.PrivateFedStale(clip, 0.0, max_weight=CAP)
     difference = clip / 5 if "difference" in name else None
-    return fs.PrivateFedStale(clip, 1.0, difference, max_weight=CAP)
+    return fs.strategies.PrivateFedStale(clip, 1.0, difference, max_weight=CAP)
 
 
 @cache
 def presence() -> Mask:
     """(rounds, n) who is there: the recorded phones, in each time zone some hours later."""
     place = Path(os.environ.get("FEDSTALE_DATA", "data")) / "traces/flash300_events.csv.xz"
-    phones = fs.Events(place, variant="2_state", start=300.0, round_seconds=1800.0, clients=PHONES)
+    phones = fs.participation.Events(place, variant="2_state", start=300.0, round_seconds=1800.0, clients=PHONES)
     rows = phones.rows(PHONES, np.random.default_rng(0))
     days = np.array([next(rows) for _ in range(6 * 48)])
     return np.concatenate([np.roll(days, 2 * HOURS * k, axis=0) for k in range(ZONES)], axis=1)
@@ -70,7 +70,7 @@ class ByPresence:
 
 
 @cache
-def engine_of(seed: int) -> fs.Engine:
+def engine_of(seed: int) -> fs.core.Engine:
     data = fs.data.federate(fs.data.load("mnist"), ByPresence(), N, seed=seed, resolution=14)
     return fs.engine("batched", fs.image_task(data, fs.models.MLP((16,))), LOCAL)
 

@@ -41,6 +41,7 @@ from fedstale import (
 )
 from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
 from fedstale.core.own_modules import installed, note_version
+from fedstale.core.parts import require_own_allowed
 from fedstale.tasks.checksum import Content, names_file
 
 __all__ = ["TABLES", "Names", "Recipe", "dataset", "recipe"]
@@ -253,19 +254,16 @@ def dataset(name: str) -> data.Dataset:
     if not OWN.fullmatch(name):
         return data.load(name)
     made = own_dataset(name)()
-    require(
-        isinstance(made, data.Dataset),
-        f"data.dataset {name!r} must return a fedstale.data.Dataset, got {shown(made)}",
-    )
+    ok = isinstance(made, data.Dataset)
+    require(ok, f"data.dataset {name!r} must return a fedstale.data.Dataset, got {shown(made)}")
     return cast(data.Dataset, made)
 
 
 def own_dataset(name: str) -> Callable[[], object]:
     """The user's own function that loads a dataset."""
     function = own_object(name, "data.dataset")
-    require(
-        callable(function), f"data.dataset {name!r} must be a function without arguments, got {shown(function)}"
-    )
+    ok = callable(function)
+    require(ok, f"data.dataset {name!r} must be a function without arguments, got {shown(function)}")
     return cast(Callable[[], object], function)
 
 
@@ -289,6 +287,7 @@ def sources(config: object) -> dict[str, str]:
 
 
 def _source(own: str) -> dict[str, str]:
+    require_own_allowed(own, "the part")
     module, _, name = own.partition(":")
     try:
         found = importlib.util.find_spec(module)
@@ -310,6 +309,7 @@ def dataset_source(name: str) -> dict[str, str]:
 
 def own_object(own: str, where: str) -> Any:
     """What "package.module:Name" names."""
+    require_own_allowed(own, where)
     module, _, name = own.partition(":")
     try:
         found = importlib.import_module(module)

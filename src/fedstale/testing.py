@@ -179,12 +179,8 @@ def _descents(task: core.Task, local: core.Local, params: Array) -> list[Any]:
     who, found = type(task).__name__, list[Any]()
     for client in sorted({0, task.n - 1}):
         batches = list(task.batches(client, local, stream(0, "local", 1, client)))
-        _hold(
-            len(batches) == local.steps,
-            who,
-            f"batches must give {local.steps} for as many steps",
-            str(len(batches)),
-        )
+        count = f"batches must give {local.steps} for as many steps"
+        _hold(len(batches) == local.steps, who, count, str(len(batches)))
         for batch in batches:
             given = params.copy()
             loss, gradient = task.gradient(given, client, batch)

@@ -102,7 +102,9 @@ WHOLE = {  # a batch is all that a client has, so that the order of its samples 
 }
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize(
+    "name", [n if n in ("linear", "mlp") else pytest.param(n, marks=pytest.mark.slow) for n in WHOLE]
+)
 def test_our_round_and_the_naive_one_take_the_same_steps(name: str, one_core: None) -> None:
     w = WHOLE[name]
     with ours(w) as play:

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from fedstale.view.trackers.writers import Tracker
 
 from fedstale.cli.arena import Size, add, report, run
 from fedstale.core import BadInput
 from fedstale.view.terminal.console import Format
+from fedstale.view.trackers.follow import Tracker
 from tests.cli.commands import MAIN
 from tests.forks import Fork
 from tests.lab.arena.small_suite import TOML, finished

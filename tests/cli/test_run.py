@@ -86,7 +86,7 @@ def test_a_warm_up_is_computed_once_and_everybody_starts_from_its_end(file: Path
 
 
 def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, tmp_path: Path) -> None:
-    words = ["run", file, "-c", "rounds=400", "--seeds", "1", "--checkpoint", "0.05", "--engine", "serial"]
+    words = ["run", file, "-c", "rounds=200", "--seeds", "1", "--checkpoint", "0.05", "--engine", "serial"]
     whole = tmp_path / "whole"
     assert fedstale(*words, "--out", whole).returncode == 0
     (tmp_path / "doomed.py").write_text(DOOMED)
@@ -119,10 +119,10 @@ main()
 
 
 def _stopped_again_and_again(doomed: Path, words: list[Any], broken: Path, how: signal.Signals) -> None:
-    """After random numbers of the 1200 lines of metrics, and then not any more."""
+    """After random numbers of the 600 lines of metrics, and then not any more."""
     rng = random.Random(5)
     for _ in range(3):
-        doom = [how.value, rng.randint(50, 300), rng.uniform(0.0, 0.01)]
+        doom = [how.value, rng.randint(20, 120), rng.uniform(0.0, 0.01)]
         done = forked(doomed, *doom, *words, "--out", broken, "--resume")
         assert done.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), done.stderr
     assert fedstale(*words, "--out", broken, "--resume").returncode == 0

@@ -67,7 +67,7 @@ def test_commands_do_without_what_macos_lacks(tmp_path: Path) -> None:
         ["--help"],
         ["run", "try.toml", "-c", "rounds=5", "-c", "engine=pool"],
         ["report", "runs"],
-        ["reproduce", "figure.toml", "--scale", "smoke", "--seeds", "1"],
+        ["reproduce", "figure.toml", "--scale", "smoke", "--seeds", "1", "--jobs", "1"],
         ["arena", "run", "small.toml", "--size", "smoke"],
     )
     assert codes == [0] * 5, said

@@ -11,7 +11,9 @@ from fedstale.lab.runs.store import RunFolder, digest, fingerprint, write_json
 from tools.runs_damage import cases
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["with checksums", "of an earlier version"])
+@pytest.mark.parametrize(
+    "old", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["with checksums", "of an earlier version"]
+)
 def test_no_damage_ends_in_an_exception_or_is_used_in_silence(
     tmp_path: Path, old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import fedstale as fs
 from fedstale.lab import lineage, schema
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import Planned, plan
+from fedstale.lab.runs import query
 
 RAW: dict[str, Any] = {
     "name": "try", "rounds": 6, "algorithms": [{"kind": "fedstale", "beta": 0.5}],
@@ -33,7 +34,7 @@ def test_more_rounds_go_on_to_the_bits_of_a_run_that_was_never_stopped(tmp_path:
     np.testing.assert_array_equal(long.folder.params(), whole.folder.params())
     assert [line["round"] for line in long.folder.metrics()] == [*range(1, 11)]
     assert long.folder.environment()["continued"] == f"{short.folder.path.name}@6"
-    assert lineage.told(long.config, long.folder.environment()).startswith("continued from fedstale")
+    assert query.origin(long.config, long.folder.environment()).startswith("continued from fedstale")
 
 
 def test_a_run_too_large_for_its_checkpoint_to_be_kept_begins_anew_and_says_so(
@@ -79,7 +80,7 @@ def test_another_strategy_begins_anew_from_the_model_of_the_other_run(tmp_path: 
     assert said[-1].endswith("; strategy begins anew")
     lines = fork.folder.metrics()
     assert lines[:6] == short.folder.metrics()
-    assert lineage.told(fork.config, {}) == f"started from {short.folder.path.name}, round 6"
+    assert query.origin(fork.config, {}) == f"started from {short.folder.path.name}, round 6"
     later, _ = forked(tmp_path, short, algorithms=["mifa"], server="sgd")
     assert later.folder != fork.folder
 

@@ -73,7 +73,7 @@ def test_a_model_may_be_a_bare_name() -> None:
     assert named == table
 
 
-TABLE = {"csv": str(Path(__file__).parent / "patients.csv"), "client": "site", "label": "ill"}
+TABLE = {"csv": str(Path(__file__).parents[2] / "tools" / "patients.csv"), "client": "site", "label": "ill"}
 REFUSED = [
     ({"participation": 3}, "^participation should be a valid string, got 3"),
     ({"data": {"dataset": "digits", "held_out": 2}}, "^data.held_out should be less than 1, got 2"),

@@ -102,9 +102,8 @@ def per_client(
         "plain_weight": theory.plain_weights(here, weights),
         **({"name": np.array(names)} if names else {}),
     }
-    return [
-        dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
-    ]
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def report(

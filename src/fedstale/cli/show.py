@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedstale.core import known, require
-from fedstale.lab import lineage
-from fedstale.lab.runs import store
+from fedstale.lab.runs import query, store
 from fedstale.view.terminal.console import AsFormat, Format, Store, in_words, print_json, screen
 
 
@@ -38,7 +37,7 @@ def show(
         return
     state = "finished" if result else f"interrupted at round {len(metrics)} of {config.get('rounds')}"
     print(f"{folder.path.name}: {state}")
-    if origin := lineage.told(config, folder.environment()):
+    if origin := query.origin(config, folder.environment()):
         print(origin)
     for title, part in parts.items():
         if part:

@@ -8,6 +8,7 @@ import numpy as np
 from fedstale.core import Array, HasBeta, Ids, Mask
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.population import Population
+from fedstale.privacy.sums import Sums
 
 
 class Report(NamedTuple):
@@ -50,7 +51,8 @@ def report_of(
 ) -> Report:  # fmt: skip
     """The report of the round that has just closed; clients are given by their positions."""
     names, now, last = population.names, population.checkpoint, population.state.counts.last
-    beta = float(now.state.beta) if isinstance(now.state, HasBeta) else None
+    state = now.state.inner if isinstance(now.state, Sums) else now.state
+    beta = float(state.beta) if isinstance(state, HasBeta) else None
     return Report(
         now.t, names, tuple(names[k] for k in heard), refused, tuple(names[k] for k in silent),
         tuple(names[k] for k in lies), population.weights, rules.estimator.probs(now.belief),

@@ -33,6 +33,8 @@ from fedstale.flower.population import enter, forget, rules
 from fedstale.flower.replies import Asked, Keys, Sent, log, sound, unweighted, with_metrics
 from fedstale.flower.reports import Report, participation, report_of
 from fedstale.flower.saved import load, save
+from fedstale.flower.secure import Exchange, Outcome, SecAgg
+from fedstale.flower.secure_round import SecureGrid, closed_secure, exchanged, secured
 from fedstale.flower.training import Training, chosen, closed, opened
 from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapper
 from fedstale.lab.runs.store import write_csv
@@ -59,7 +61,9 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
 
     With a `pace`, `Buffer(size, concurrency)` or `Ticks(seconds, concurrency)`, the server waits for nobody: it
     keeps so many nodes at work, and steps after so many arrivals or seconds. No defence judges updates then.
-    `record` is the folder of a store, in which `start` keeps a run as `fedstale run` does.
+    `record` is the folder of a store, in which `start` keeps a run as `fedstale run` does. With `secure`, a
+    SecAgg(), the server learns sums of what clients send, and nothing else; their ClientApp has
+    `mods=[SecureMod(rule)]`.
     """
 
     def __init__(
@@ -70,23 +74,29 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
         loss_key: str = "train_loss", steps_key: str = "num-steps", forget_after: int | None = None,
         defence: Defence | bool | None = True, stop_after: int | None = 2, pace: Pace | None = None,
-        record: Path | str | None = None,
+        record: Path | str | None = None, secure: SecAgg | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
             weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn, evaluate_metrics_aggr_fn,
         )  # fmt: skip
-        self.rules, self.pace = rules(rule, estimator, server, defence, pace), pace
+        judged = None if secure is not None and defence is True else defence
+        self.rules = secured(rules(rule, estimator, server, judged, pace), secure)
+        self.pace, self.secure = pace, secure
         ok = pace is None or fraction_train == 1
         require(
             ok, f"the concurrency of a pace says how many nodes train: leave out fraction_train={fraction_train}"
         )
+        require(pace is None or secure is None, "secure aggregation needs rounds: leave out pace or secure")
+        require(record is None or secure is None, "a run tells of single clients: leave out record or secure")
         ok = not isinstance(buffers, str)
         require(ok, f'buffers must be a list of patterns such as ["*running_mean"], got {buffers!r}')
         ok = forget_after is None or forget_after >= 1
         require(ok, f"forget_after must be at least 1 round or None, got {forget_after}")
         ok = stop_after is None or stop_after >= 1
         require(ok, f"stop_after must be at least 1 round or None, got {stop_after}")
+        ok = secure is None or forget_after is None
+        require(ok, "what a client has in the sum of memories cannot be taken out: secure needs forget_after=None")
         self.buffers, self.forget_after, self.stop_after = tuple(buffers), forget_after, stop_after
         self.record, self.label = (
             None if record is None else Path(record),
@@ -99,6 +109,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         self._asked: Asked | None = None
         self._flights: Flights | None = None  # with a pace
         self._began = time.monotonic()
+        self._outcome: Outcome | None = None  # of the stages of secure aggregation
         self._identities = Identities()
         self._unusable = 0  # rounds in a row, up to the last one, in which replies came and none could be used
         self._weighted = True  # no round so far in which replies told no weights
@@ -120,9 +131,10 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     ) -> Result:  # fmt: skip
         """Train as FedAvg does; raises BadInput if no update was ever used, so that the model is the first one."""
         self._began, self._flights = time.monotonic(), None if self.pace is None else Flights(grid, self.pace)
+        link = self._flights or (grid if self.secure is None else SecureGrid(grid, self))
         with self._recording(num_rounds) as self._record:
             result: Result = super().start(
-                self._flights or grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config,
+                link, initial_arrays, num_rounds, timeout, train_config, evaluate_config,
                 None if evaluate_fn is None else partial(self._evaluated, evaluate_fn),
             )  # fmt: skip
             if self._training is not None and not np.isfinite(self._training.population.clients.weights).any():
@@ -191,6 +203,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
             training, asked = self._landed(training, self._flights)
         if training is None or asked is None:  # nobody was asked
             return None, None
+        if self.secure is not None:
+            return self._aggregate_sums(training, asked)
         came = self._with_weights(replies)
         refuse_app([message.error.reason if message.has_error() else "" for message in came])
         good, refused = sound(came, asked, training.layout, self.keys)
@@ -233,6 +247,30 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         sent = {k: Sent(t - version, flights.params[version]) for k, version in versions.items()}
         messages = {node: found.flight.message for node, found in landed.items()}
         return training._replace(population=population), Asked(nodes, messages, np.array([], np.int64), sent)
+
+    def exchange(self, grid: Any, messages: Sequence[Message], timeout: float | None) -> None:
+        """Play the stages of secure aggregation with the clients of these messages."""
+        assert self.secure is not None
+        assert self._training is not None
+        assert self._asked is not None
+        play = Exchange(self.secure, grid, timeout, repr(self.rules.strategy), self.weighted_by_key)
+        self._training, self._outcome = exchanged(self.rules, self._training, self._asked, play, messages)
+
+    def _aggregate_sums(self, training: Training, asked: Asked) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Close the round with the sums that came."""
+        outcome, self._outcome = self._outcome, None
+        require(outcome is not None, "with secure aggregation a training is played by start(grid, arrays)")
+        assert outcome is not None
+        self._training, metrics = closed_secure(self.rules, training, asked, outcome)
+        heard = [asked.nodes[node] for node in outcome.weights]
+        lost = {str(node): f"error {why}" for node, why in outcome.lost.items() if node not in outcome.weights}
+        self._tell(asked, heard, (), lost, False)
+        if not heard:
+            return self.arrays, None
+        for name, value in self.reports[-1].measures.items():
+            metrics[name] = value
+        metrics["fedstale-clipped"] = self._training.population.checkpoint.state.clipped
+        return self.arrays, metrics
 
     def _metrics(self, contents: list[RecordDict]) -> MetricRecord | None:
         """The clients' metrics as FedAvg averages them, and the numbers of the report; None if nobody was heard."""

@@ -132,10 +132,3 @@ def _copy_metrics(before: RunFolder, folder: RunFolder, t: int) -> None:
     folder.path.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(before.path / "metrics.jsonl", folder.path / "metrics.jsonl")
     folder.open_metrics(t).close()
-
-
-def told(config: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
-    """Where a run comes from, in words; nothing if it began with round 1."""
-    if start := config.get("start"):
-        return f"started from {start['run']}, round {start['round']}"
-    return f"continued from {environment['continued']}" if "continued" in environment else ""

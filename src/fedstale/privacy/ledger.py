@@ -93,6 +93,14 @@ class Privacy:
             ledger = ledger._replace(retired=ledger.retired | dear)
         return available[~ledger.retired[available]], state, ledger
 
+    def check(self, ledger: Ledger) -> None:
+        """Refuse to go on where every client has spent its budget."""
+        left = bool((ledger.spent < self.budget).any())
+        least = float(ledger.epsilons().min()) if not left else 0.0
+        require(
+            left, f"epsilon must be above {least:.4g}, which every client has spent already, got {self.epsilon}"
+        )
+
     def told(self, ledger: Ledger, sensitivity: Floats) -> Ledger:
         """The ledger after a step with this sensitivity (n,)."""
         return ledger._replace(spent=ledger.spent + sensitivity**2 / self._variance)

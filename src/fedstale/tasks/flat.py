@@ -194,9 +194,8 @@ def personal_names(module: nn.Module, personal: Sequence[str], norms: bool) -> t
         require(found, f"personal must name trained parameters, got {layer!r}; the model has {top}")
     layers += [name for name, layer in module.named_modules() if norms and isinstance(layer, _NormBase)]
     kept = tuple(name for name in names if any(_below(name, layer) for layer in layers))
-    require(
-        len(kept) < len(names), f"a parameter must be shared by all clients, got none besides {', '.join(layers)}"
-    )
+    told = ", ".join(layers)
+    require(len(kept) < len(names), f"a parameter must be shared by all clients, got none besides {told}")
     return kept
 
 

@@ -128,9 +128,8 @@ def read(module: nn.Module, slots: Sequence[Slot]) -> Array:
     """The parameters after a training loop; refuses a module in which they are not there any more."""
     held = dict(module.named_parameters())
     other = [slot.name for slot in slots if slot.name not in held or tuple(held[slot.name].shape) != slot.shape]
-    require(
-        not other, f"train must keep the model's parameters and their shapes, got others for {', '.join(other)}"
-    )
+    told = ", ".join(other)
+    require(not other, f"train must keep the model's parameters and their shapes, got others for {told}")
     flat = torch.cat([held[slot.name].detach().flatten().cpu().float() for slot in slots])
     values: Array = flat.numpy()
     return values

@@ -18,6 +18,12 @@ from tools import federation_hosts as hosts
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A server that is slow to start, on a machine that does other things too, is not submitted again."""
+    monkeypatch.setattr(runner, "STARTUP", chaos.PATIENT)
+
+
 @pytest.mark.parametrize(("tls", "isolated"), [(True, False), (True, True), (False, False)])
 def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls, isolated):
     s = settings.check(tmp_path, {"name": "none", "rounds": 1, "local": {"lr": 0.1}})

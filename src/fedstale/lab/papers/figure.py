@@ -75,9 +75,7 @@ def _require_free(figure: Figure, key: str) -> None:
     tuned = [key for key in figure.raw["tune"] if key != "seeds"]
     raw, tunes = figure.raw, {f"local.{key}" if key in LOCAL_KEYS else key for key in tuned}
     varied = {"tune": tunes, "grid": {part.strip() for keys in raw["grid"] for part in keys.split(",")}}
-    varied |= {
-        f"{kind}.{name}": {*settings} for kind in ("panel", "variant") for name, settings in raw[kind].items()
-    }
+    varied |= {f"{kind}.{name}": {*of} for kind in ("panel", "variant") for name, of in raw[kind].items()}
     for table, keys in varied.items():
         require(key not in keys, f"{key} is varied by [{table}] of {figure.name}: override that table instead")
 

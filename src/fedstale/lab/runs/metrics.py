@@ -87,7 +87,7 @@ METRICS = (
 ROUND_KEYS = (  # of a line, not evaluated
     "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
     "heard", "not_selected", "lost", "excluded", "beta", "weights", "warnings", "bytes_up", "bytes_down",
-    "seconds", "ages", "lost_work", "idle",
+    "seconds", "ages", "lost_work", "idle", "clipped",
 )  # fmt: skip
 IDS, NUMBERS, NUMBER, COUNT = (
     (list, int), (list, int, float, type(None)), (None, int, float, type(None)), (None, int),

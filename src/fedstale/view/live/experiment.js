@@ -28,28 +28,31 @@
 
   const select = (label, name, options) => make("label", {}, label, make("select", { name: name }, ...options.map(([value, text]) => make("option", { value: value }, text))));
 
-  function save(name, title, key, view) {
+  function save(name, title, address, view) {
     const picture = (format) => () => Plotly.downloadImage(name, { format: format, filename: title, width: 900, height: 520, scale: format === "png" ? 2 : 1 });
-    const csv = `/api/experiment/${key}/${name.slice(1)}.csv?${new URLSearchParams(view)}`;
-    return make("div", { class: "save" }, make("button", { type: "button", onclick: picture("svg") }, "SVG"), make("button", { type: "button", onclick: picture("png") }, "PNG"), make("a", { href: csv, download: true }, "CSV"));
+    const csv = address && make("a", { href: `${address}/${name.slice(1)}.csv?${new URLSearchParams(view)}`, download: true }, "CSV");
+    return make("div", { class: "save" }, make("button", { type: "button", onclick: picture("svg") }, "SVG"), make("button", { type: "button", onclick: picture("png") }, "PNG"), csv);
   }
 
+  // A setting with all its runs, or one run, which the address names.
   function experiment([key]) {
+    const one = key ? null : (({ store, name }) => ({ store, name }))(Page.address().asked);
+    const api = one ? "/api/run" : "/api/experiment/" + key, up = make("p", {});
     const title = make("h1", {}, "…"), notes = make("div", {}), seeds = make("div", {}), above = make("div", {}), below = make("div", {});
-    const figures = make("div", { class: "plots" }), controls = Page.controls({ key: key });
+    const figures = make("div", { class: "plots" }), controls = Page.controls(one || { key: key });
     const tools = make("div", { class: "tools" },
-      select("over", "x", [["round", "rounds"], ["seconds", "seconds"], ["bytes", "bytes"]]),
+      select("over", "x", [["round", "rounds"], ["hours", "hours of the clock"], ["seconds", "seconds"], ["bytes", "bytes"]]),
       select("scale", "scale", [["", "as it fits"], ["linear", "linear"], ["log", "logarithmic"]]),
       select("smoothing", "smooth", [["0", "none"], ["0.6", "some"], ["0.9", "much"]]));
     const a = make("select", { "aria-label": "algorithm A" }), b = make("select", { "aria-label": "algorithm B" }), verdict = make("div", {});
     const compare = make("details", {}, make("summary", {}, "Compare two algorithms"), make("div", { class: "tools" }, a, " with ", b), verdict);
-    const runs = make("details", {}, make("summary", {}, key.startsWith("federation-") ? "The clients" : "The runs"), seeds);
-    const element = make("section", {}, title, notes, controls.element, above, runs, tools, figures, compare, below);
+    const runs = make("details", {}, make("summary", {}, key && key.startsWith("federation-") ? "The clients" : "The runs"), seeds);
+    const element = make("section", {}, title, up, notes, controls.element, above, runs, tools, figures, compare, below);
     let busy = Promise.resolve(), first = true;
 
     const wish = (name) => tools.querySelector(`[name=${name}]`).value;
     const view = () => ({ x: wish("x"), smooth: wish("smooth") });
-    tools.addEventListener("change", () => Page.go("experiment/" + key, Object.assign(view(), { scale: wish("scale") }), true));
+    tools.addEventListener("change", () => Page.go(one ? "run" : "experiment/" + key, Object.assign({}, one, view(), { scale: wish("scale") }), true));
     [a, b].forEach((box) => box.addEventListener("change", test));
     compare.addEventListener("toggle", test);
 
@@ -73,7 +76,7 @@
     function figure(name, found) {
       const fresh = html(found.html).firstChild, old = document.getElementById("f-" + name);
       const caption = fresh.querySelector("figcaption");
-      caption.after(save(name, caption.textContent, key, view()));
+      caption.after(save(name, caption.textContent, one ? null : api, view()));
       if (!old || old.querySelector("figcaption").textContent !== caption.textContent) {
         if (old) old.replaceWith(fresh);
         else figures.append(fresh);
@@ -110,10 +113,11 @@
 
     async function update(asked) {
       for (const name of ["x", "scale", "smooth"]) if (asked[name] !== undefined) tools.querySelector(`[name=${name}]`).value = asked[name];
-      const found = await Page.get("/api/experiment/" + key, view());
+      const found = await Page.get(api, Object.assign({}, one, view()));
       title.textContent = found.title;
       document.title = found.title + " – fedstale";
       controls.update(found.states);
+      up.replaceChildren(...(found.experiment ? [make("a", { href: "#/experiment/" + found.experiment }, "the experiment of this run")] : []));
       notes.replaceChildren(...found.notes.map(Page.problem));
       seeds.replaceChildren(...html(found.seeds).childNodes);
       above.replaceChildren(...html(found.above).childNodes);
@@ -136,4 +140,5 @@
     Object.keys(Figures.plots).filter((name) => (document.getElementById(name) || {}).data).forEach((name) => Figures.draw(name));
   });
   Page.views.experiment = experiment;
+  Page.views.run = () => experiment([null]);
 })();

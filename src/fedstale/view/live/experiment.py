@@ -17,13 +17,15 @@ from fedstale.lab.runs.status import Tail, duration
 from fedstale.lab.runs.store import RunFolder
 from fedstale.view.live import arena, axes, federation
 from fedstale.view.live.index import Index, Row
-from fedstale.view.page import beta_map, markup, page, tables
+from fedstale.view.page import beta_map, markup, page, sweeps, tables
 from fedstale.view.page.plots import KEYS, Plot, Table
 from fedstale.view.page.series import Lines
 
 LINES = 100_000  # of metrics that are kept in memory, of the runs that were looked at last
 RUNS = 2000  # that a map is made of
 MAPS = "maps"  # the key of the page of maps
+BEST = "The best settings of each algorithm, at each point of the grid"
+NO_SWEEP = "No experiment here has several settings: `[grid]` and `[tune]` in a file make some."
 SEEDS = 400  # rows of the table of seeds
 
 
@@ -55,32 +57,26 @@ class Experiments:
         lines = [x for g in setting.groups[:KEYS] if (x := self._lines(g))]
         smooth = [axes.smoothed(x, view) for x in lines]
         part = page.setting_part(setting, tables.titles([setting])[0], smooth, running)
-        return part._replace(plots=[axes.over(plot, lines, view) for plot in part.plots]), rows, setting
+        plots = [axes.over(plot, lines, view)._replace(over={}) for plot in part.plots]
+        return part._replace(plots=plots), rows, setting
 
     def _maps(self) -> page.Part:
         """The best β of each setting of a sweep so far, and what was found of the claims of a figure."""
         rows = [row for of in self.index.experiments().values() for row in of]
         few = f"These are too many runs for a map: at most {RUNS} are read, and there are {len(rows)}."
         require(len(rows) <= RUNS, few)
-        plots = beta_map.maps([query.tuned(s) for s in query.settings(row.folder for row in rows)])
+        settings = query.settings(row.folder for row in rows)
+        found, plots = sweeps.sweeps(settings), beta_map.maps([query.tuned(s) for s in settings])
+        best = "".join(f"<h2>{escape(n)}</h2>{markup.table(t, BEST)}" for n, t, _ in found)
         texts = [file for store in self.index.stores for file in sorted(store.parent.glob("*-claims.txt"))]
-        claims = "".join(
-            f"<h2>{escape(f.stem)}</h2><pre>{escape(f.read_text(errors='replace'))}</pre>" for f in texts
-        )
-        return page.Part("Sweeps and figures", "" if plots else f"<p>{escape(page.LEAST)}</p>", plots, claims)
+        told = [(escape(f.stem), escape(f.read_text(errors="replace"))) for f in texts]
+        claims = "".join(f"<h2>{name}</h2><pre>{text}</pre>" for name, text in told)
+        note = "" if plots or found else page.paragraph(f"{NO_SWEEP} {page.LEAST}")
+        return page.Part("Sweeps and figures", best + note, [p for *_, p in found] + plots, claims)
 
     def show(self, key: str, view: axes.View) -> dict[str, Any]:
         """All that the page shows of an experiment."""
         part, rows, setting = self.plots(key, view)
-        figures = {
-            f"f{k}": {
-                "html": markup.figure(plot, f"f{k}"),
-                "data": plot.data,
-                "layout": plot.layout,
-                "curves": any(trace.get("mode") == "lines+markers" for trace in plot.data),
-            }
-            for k, plot in enumerate(part.plots)
-        }
         shown = {row.folder.path for row in rows} | {self.index.federations.get(key)}
         damage = [tail.damage for path, tail in self.tails.items() if tail.damage and path in shown]
         damage += [row.folder.damage for row in rows if row.state == "finished" and row.folder.damage]
@@ -90,11 +86,36 @@ class Experiments:
             "running": not rows or any(row.state == "running" for row in rows),
             "seeds": self._runs(key, rows),
             "above": part.above,
-            "figures": figures,
+            "figures": drawn(part.plots),
             "below": part.below,
             "notes": [*dict.fromkeys([row.note for row in rows if row.note] + damage)],
             "labels": [g.label for g in setting.groups if g.runs],
         }
+
+    def run(self, row: Row, view: axes.View) -> dict[str, Any]:
+        """All that the page shows of one run: its curves, and its settings beside those of its neighbours."""
+        run = query.load(row.folder)
+        require(run is not None and not row.folder.damage, row.folder.damage or row.note)
+        assert run
+        lines = self._tail(run)
+        shown = [Lines(Group(row.label, [run], []), [lines])] if lines else []
+        groups = [Group(row.label, [run] if run.result else [], [] if run.result else [run])]
+        setting = Setting(query.setting_of(run), groups)
+        part = page.setting_part(setting, f"{row.label}, seed {row.seed}", [axes.smoothed(x, view) for x in shown],
+                                 {row.folder.path} if row.state == "running" else ())  # fmt: skip
+        others = [r.folder for r in self.index.experiments().get(row.key, []) if r.folder.path != row.folder.path]
+        came, result = query.origin(run.config, row.folder.environment()), run.result or {}
+        told = [came, f"stopped: {result['stopped']}" if "stopped" in result else "", *result.get("warnings", [])]
+        above = "".join(f"<p>{escape(text)}</p>" for text in told if text)
+        where = f"{row.state}, round {row.round} of {row.rounds}"
+        settings = markup.table(settings_table(run, others), "The settings; first what differs from its neighbours")
+        return {
+            "title": part.title, "states": [row.state], "running": row.state == "running", "seeds": "",
+            "above": f"<p>{escape(row.name)}: {where}</p>{above}{part.above}",
+            "figures": drawn([axes.over(plot, shown, view) for plot in part.plots]),
+            "below": f"<h3>Settings</h3>{settings}{part.below}", "notes": [row.note] if row.note else [],
+            "labels": [], "experiment": row.key,
+        }  # fmt: skip
 
     def _runs(self, key: str, rows: Sequence[Row]) -> str:
         """The table of all runs; of a federation that of its clients."""
@@ -136,12 +157,40 @@ class Experiments:
         return list(lines)
 
 
+def drawn(plots: Sequence[Plot]) -> dict[str, dict[str, Any]]:
+    """The plots as the page's script takes them."""
+    return {
+        f"f{k}": {
+            "html": markup.figure(plot, f"f{k}"),
+            "data": plot.data,
+            "layout": plot.layout,
+            "curves": any(trace.get("mode") == "lines+markers" and "legendgroup" in trace for trace in plot.data),
+        }
+        for k, plot in enumerate(plots)
+    }
+
+
+def settings_table(run: Run, others: Sequence[RunFolder]) -> Table:
+    """Every setting of a run, beside the other values that runs of the same experiment have."""
+    own, known = query.flat(run.config), [query.flat(r.config) for f in others[:SEEDS] if (r := query.load(f))]
+    rows = []
+    for key in dict.fromkeys([*own, *(k for of in known for k in of)]):
+        mine = tables.inline(own[key]) if key in own else "–"
+        values = dict.fromkeys(tables.inline(of[key]) if key in of else "–" for of in known)
+        rows.append([key, mine, ", ".join([v for v in values if v != mine][:6])])
+    rows.sort(key=lambda row: not row[2])
+    return Table(["setting", "this run", "others of the experiment"], rows)
+
+
 def seed_table(rows: Sequence[Row]) -> Table:
     """A row for each run: where it is, how fast, and what it has reached."""
     order = sorted(rows, key=lambda r: (r.label, r.seed or 0))[:SEEDS]
-    return Table(["algorithm", "seed", "state", "round", "rounds/s", "time left", "main metric"], [
+    forks = any(r.origin for r in order)
+    head = ["algorithm", "seed", "state", "round", "rounds/s", "time left", "main metric", *["began"] * forks]
+    return Table(head, [
         [r.label, str(r.seed), r.state, f"{r.round} of {r.rounds}", "–" if not r.speed else f"{r.speed:.3g}",
-         duration(r.left), metric(r.metric).text(r.value) if r.metric else "–"]
+         duration(r.left), metric(r.metric).text(r.value) if r.metric else "–",
+         *[r.origin or "with round 1"] * forks]
         for r in order
     ])  # fmt: skip
 
@@ -168,9 +217,8 @@ def csv_of(plot: Plot) -> str:
         name, xs, ys, text = (trace.get(key) or [] for key in ("legendgroup", "x", "y", "text"))
         name = name or trace.get("name", "")
         if "z" in trace:
-            writer.writerows(
-                [name, xs[j], ys[k], z, ""] for k, row in enumerate(trace["z"]) for j, z in enumerate(row)
-            )
+            table = [(k, j, z) for k, row in enumerate(trace["z"]) for j, z in enumerate(row)]
+            writer.writerows([name, xs[j], ys[k], z, ""] for k, j, z in table)
         else:
             for k in range(len(xs)):
                 writer.writerow([name, xs[k], ys[k] if ys else "", "", text[k] if k < len(text) else ""])

@@ -33,6 +33,7 @@ class Row(NamedTuple):
     started: str
     warmup: str  # the run that this one starts from
     note: str = ""  # what is wrong with it
+    origin: str = ""  # where it began, if not with round 1
 
     @property
     def name(self) -> str:
@@ -130,6 +131,7 @@ class Index:
             going.speed if going else result.get("rounds_per_second"), going.seconds_left if going else None,
             m.name if m else "", value if value is not None and math.isfinite(value) else None,
             str(_environment(folder).get("started", "")), str(run.config.get("warmup", "")), told,
+            query.origin(run.config, _environment(folder)),
         )  # fmt: skip
 
     def experiments(self) -> dict[str, list[Row]]:

@@ -15,18 +15,17 @@
 
   function runCells(row) {
     const address = `#/run?${new URLSearchParams({ store: row.store, name: row.name })}`;
-    const label = make("a", { href: address, title: row.note || null }, row.label);
-    const where = row.key ? make("a", { href: "#/experiment/" + row.key }, "experiment") : "";
+    const label = make("span", {}, make("a", { href: address, title: row.note || null }, row.label), row.origin ? make("small", {}, ` ↳ ${row.origin}`) : "");
     return [
       label, row.seed === null ? "–" : row.seed, state(row.state),
       make("span", {}, progress(row.round, row.rounds, `${row.round} of ${row.rounds} rounds`), ` ${row.round} of ${row.rounds}`),
-      row.speed, row.left, row.value, row.started.slice(0, 16).replace("T", " "), row.name, where,
+      row.speed, row.left, row.value, row.started.slice(0, 16).replace("T", " "), row.name,
     ];
   }
 
   // heading, key that it sorts by, class: wide columns are left out on a phone
   const EXPERIMENTS = [["experiment", "title"], ["state", "state"], ["progress", "progress"], ["time left", "left"], ["algorithms", "algorithms", "wide"], ["best so far", "best"], ["started (UTC)", "started", "wide"]];
-  const RUNS = [["algorithm", "label"], ["seed", "seed"], ["state", "state"], ["round", "progress"], ["rounds/s", "speed"], ["time left", "left"], ["last 10 rounds", "value"], ["started (UTC)", "started", "wide"], ["run", "name", "wide"], ["", "", ""]];
+  const RUNS = [["algorithm", "label"], ["seed", "seed"], ["state", "state"], ["round", "progress"], ["rounds/s", "speed"], ["time left", "left"], ["last 10 rounds", "value"], ["started (UTC)", "started", "wide"], ["run", "name", "wide"]];
 
   function list(name, columns, cells, empty) {
     const search = make("input", { type: "search", placeholder: "search", "aria-label": "Search" });
@@ -79,25 +78,7 @@
     return { element: element, update: update };
   }
 
-  function run() {
-    const element = make("section", {}, make("p", {}, "reading …"));
-    const controls = Page.controls(Page.address().asked);
-    async function update(asked) {
-      const found = await Page.get("/api/run", asked);
-      controls.update([found.state]);
-      const parts = Object.entries(found.parts).filter(([, part]) => part);
-      element.replaceChildren(
-        make("h1", {}, found.name), make("p", {}, state(found.state)), controls.element,
-        found.note ? Page.problem(found.note) : "",
-        found.key ? make("p", {}, make("a", { href: "#/experiment/" + found.key }, "the experiment of this run")) : "",
-        ...parts.flatMap(([name, part]) => [make("h2", {}, name), make("pre", {}, JSON.stringify(part, null, 2))]),
-      );
-    }
-    return { element: element, update: update };
-  }
-
   const none = "No runs yet: start `fedstale run EXPERIMENT` in another terminal, and they appear here.";
   Page.views.experiments = () => list("experiments", EXPERIMENTS, experimentCells, none);
   Page.views.runs = () => list("runs", RUNS, runCells, none);
-  Page.views.run = run;
 })();

@@ -62,10 +62,8 @@ class Lists:
         page, pages = asked.get("page", "1"), max(1, math.ceil(len(found) / PAGE))
         require(page.isdecimal(), f"page must be a whole number, got {page[:20]!r}")
         at = min(max(int(page), 1), pages)
-        kept = [
-            {k: v for k, v in row.items() if k not in ("by", "search")}
-            for row in found[(at - 1) * PAGE : at * PAGE]
-        ]
+        here = found[(at - 1) * PAGE : at * PAGE]
+        kept = [{k: v for k, v in row.items() if k not in ("by", "search")} for row in here]
         return {
             "rows": kept, "found": len(found), "all": len(rows), "page": at, "pages": pages, "sort": by,
             "down": down, "counts": {s: counts[s] for s in STATES if counts[s]}, "whole": self.index.whole,
@@ -87,7 +85,7 @@ def _run(row: Row, title: str) -> dict[str, Any]:
         "name": row.name, "store": str(row.folder.path.parent), "key": row.key, "label": row.label,
         "seed": row.seed, "state": row.state, "round": row.round, "rounds": row.rounds, "note": row.note,
         "speed": "–" if not row.speed else f"{row.speed:.3g}", "left": duration(row.left),
-        "value": _value(row.metric, row.value), "started": row.started, "by": by,
+        "value": _value(row.metric, row.value), "started": row.started, "by": by, "origin": row.origin,
         "search": f"{row.label} {row.name} {row.state} {title}".lower(),
     }  # fmt: skip
 

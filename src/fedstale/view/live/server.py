@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from fedstale.core import BadInput, known, require
+from fedstale.core import BadInput, known
 from fedstale.lab.runs.store import finite
 from fedstale.view.live import arena, axes
 from fedstale.view.live.control import Control
@@ -171,13 +171,11 @@ class Page:
         return Response(text, media_type="text/csv", headers=kept)
 
     def _run(self, request: Request) -> dict[str, Any]:
-        """The files of one run that the index knows; no other path is ever opened."""
+        """One run that the index knows; no other path is ever opened."""
         row = self._row(request)
-        result = row.folder.result() if row.state == "finished" else None
-        require(not row.folder.damage, row.folder.damage)
-        parts = {"config": row.folder.config(), "environment": row.folder.environment(), "result": result}
-        note = "; ".join(filter(None, [row.note, *(self.control.trouble([row]) if self.control else [])]))
-        return {"name": row.name, "state": row.state, "key": row.key, "note": note, "parts": parts}
+        with self.lock:
+            found = self.experiments.run(row, self._view(request))
+        return found | {"notes": found["notes"] + (self.control.trouble([row]) if self.control else [])}
 
     def _row(self, request: Request) -> Row:
         asked = (request.query_params.get("store", ""), request.query_params.get("name", ""))

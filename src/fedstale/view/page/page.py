@@ -17,7 +17,7 @@ from fedstale.view.page.clients import alike, heard_weight, realised, staleness
 from fedstale.view.page.plots import BETA, KEYS, Plot, curves
 from fedstale.view.page.raster import raster
 from fedstale.view.page.series import Lines, read
-from fedstale.view.page.served import everyone, served, visited
+from fedstale.view.page.served import EPSILON, everyone, served, visited
 from fedstale.view.page.trace import recorded
 from fedstale.view.plots.palette import looks
 
@@ -62,7 +62,7 @@ def _overview(settings: Sequence[Setting], names: Sequence[str], runs: int, draw
         lines.append(f"The table has the first {tables.MOST} of them.")
     plots = beta_map.maps(settings)
     caption = "All settings, and who is best in the mean of the last 10 rounds"
-    above = _paragraph(" ".join(lines)) + markup.table(tables.overview(settings, names), caption)
+    above = paragraph(" ".join(lines)) + markup.table(tables.overview(settings, names), caption)
     return Part("Overview", above, plots, "" if plots else _notes([LEAST]))
 
 
@@ -80,7 +80,8 @@ def setting_part(s: Setting, name: str, shown: Sequence[Lines], running: Collect
     names = dict.fromkeys(key for group in shown for lines in group.seeds for key in lines[-1])
     main, aim = shown[0].group.config.get("main") if shown else None, tables.aim(shown)
     found = [curves(shown, m, drawn, aim) for m in metrics.shown(names, main=main)]
-    found += [served(shown, drawn), visited(shown, drawn), realised(shown, drawn), curves(shown, BETA, drawn)]
+    found += [served(shown, drawn), visited(shown, drawn), visited(shown, drawn, EPSILON)]
+    found += [realised(shown, drawn), curves(shown, BETA, drawn)]
     ways = alike(shown) if shown else []
     found += [plot(names, group) for names, group in ways[:WAYS] for plot in (raster, heard_weight, staleness)]
     plots = [p for p in found if p]
@@ -152,18 +153,19 @@ def _origin(s: Setting) -> str:
     settings = markup.table(tables.configuration(s), "Every key, and whose it is")
     return (
         f"<h3>How to run it again</h3><pre><code>{escape(told)}</code></pre>"
-        + "".join(_paragraph(f"Computed with {m}") for m in machines[:3])
+        + "".join(paragraph(f"Computed with {m}") for m in machines[:3])
         + f"<details><summary>The configuration</summary>{settings}</details>"
     )
 
 
-def _paragraph(text: str) -> str:
+def paragraph(text: str) -> str:
+    """A paragraph; what stands between backticks is code."""
     pieces = escape(text).split("`")  # every second one is code
     return "<p>" + "".join(f"<code>{t}</code>" if k % 2 else t for k, t in enumerate(pieces)) + "</p>"
 
 
 def _notes(notes: Sequence[str]) -> str:
-    items = "".join(f"<li>{_paragraph(note)[3:-4]}</li>" for note in notes)
+    items = "".join(f"<li>{paragraph(note)[3:-4]}</li>" for note in notes)
     return f'<h3>Not shown</h3><ul class="missing">{items}</ul>' if notes else ""
 
 
@@ -176,7 +178,7 @@ def document(title: str, parts: Sequence[Part]) -> str:
         figures = []
         for plot in part.plots:
             name = f"p{len(plots) + 1}"
-            plots[name] = {"data": plot.data, "layout": plot.layout}
+            plots[name] = {"data": plot.data, "layout": plot.layout, **({"over": plot.over} if plot.over else {})}
             figures.append(markup.figure(plot, name))
         inside = f'{part.above}<div class="plots">{"".join(figures)}</div>{part.below}'
         body.append(f'<section id="s{k}"><h2>{escape(part.title)}</h2>{inside}</section>')

@@ -1,0 +1,145 @@
+"""Sweeps on the page: which settings of [grid] and [tune] are best, as lines, a map or parallel coordinates."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from fedstale.lab.runs.metrics import OBJECTIVE, Metric
+from fedstale.lab.runs.query import Setting, flat, grouped, tuning_score, varying
+from fedstale.lab.runs.statistics import spread
+from fedstale.lab.runs.verdict import compared
+from fedstale.view.page.plots import BLUES, KEYS, Key, Plot, Table, layout, plain, stroke
+from fedstale.view.page.tables import MOST, inline, names
+from fedstale.view.plots.palette import looks
+
+LABELS = ("label", "engine", "evaluate_every")  # keys that may differ without being a setting that is tried
+Drawn = tuple[list[Any], dict[str, Any], list[Key]]  # traces, layout and legend
+
+
+class Tried(NamedTuple):
+    """An algorithm at one setting: where in the grid, what was tuned, and how it ended."""
+
+    algorithm: str
+    place: str  # in the grid
+    settings: dict[str, str]
+    value: float  # of the main metric
+    std: float
+    score: float  # that it is chosen by, the less the better
+
+
+def sweeps(settings: Sequence[Setting]) -> list[tuple[str, Table, Plot]]:
+    """Of each experiment with several settings: its name, the best settings, and a picture of all."""
+    found = []
+    for name, some in grouped(settings, lambda s: ", ".join(sorted(names(s)))).items():
+        done = [g for s in some for g in s.groups if g.runs]
+        shown = compared(done)
+        tried = _tried(some, shown[0]) if shown else []
+        keys = [key for key in dict.fromkeys(k for x in tried for k in x.settings) if _differs(tried, key)]
+        if keys:
+            found.append((name or "Runs", _best(tried, keys, shown[0]), _plot(name, tried, keys, shown[0])))
+    return found
+
+
+def _tried(some: Sequence[Setting], m: Metric) -> list[Tried]:
+    grid = [key for key in varying([s.config for s in some]) if key.rpartition(".")[2] not in LABELS]
+    found = []
+    for s in some:
+        place = {key: inline(flat(s.config).get(key)) for key in grid}
+        for g in (g for g in s.groups if g.runs and g.values(m.name, "last10")):
+            of: Mapping[str, Any] = g.runs[0].tuned
+            own = {key: inline(value) for key, value in of.get("settings", {}).items()}
+            mean, std, _ = spread(g.values(m.name, "last10"))
+            score = tuning_score([r.result for r in g.runs], of.get("by", OBJECTIVE))
+            found.append(Tried(of.get("algorithm", g.label), str(place), place | own, mean, std, score))
+    return found
+
+
+def _differs(tried: Sequence[Tried], key: str) -> bool:
+    return len({x.settings.get(key) for x in tried}) > 1
+
+
+def _best(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Table:
+    """A row for each algorithm at each point of the grid: the settings that are best there."""
+    places = grouped(tried, lambda x: (x.place, x.algorithm)).values()
+    best = [(min(of, key=lambda x: x.score), len(of)) for of in places]
+    head = ["algorithm", *keys, f"{m.label}, mean of the last 10", "of settings"]
+    return Table(head, [[*_row(x, keys, m), str(n)] for x, n in best[:MOST]])
+
+
+def _row(x: Tried, keys: Sequence[str], m: Metric) -> list[str]:
+    return [x.algorithm, *(x.settings.get(k, "–") for k in keys), m.text(x.value, x.std or None)]
+
+
+def _plot(name: str, tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Plot:
+    draw = {1: _lines, 2: _map}.get(len(keys), _parallel)
+    data, axes, shown = draw(tried, keys, m)
+    best = max(tried, key=lambda x: m.score(x.value))
+    where = ", ".join(f"{k} {best.settings.get(k, '–')}" for k in keys)
+    top = f"the best is {m.text(best.value)} of {best.algorithm} at {where}"
+    said = f"{m.label.capitalize()} at {len(tried)} settings; {top}."
+    table = Table(["algorithm", *keys, m.label], [_row(x, keys, m) for x in tried[:MOST]])
+    return Plot(f"{m.label.capitalize()} by {' and '.join(keys[:3])}: {name}", data, axes, said, table, shown, said)
+
+
+def _order(tried: Sequence[Tried], key: str) -> list[str]:
+    """The values of a setting, numbers by size."""
+    values = {x.settings[key] for x in tried if key in x.settings}
+    try:
+        return sorted(values, key=float)
+    except ValueError:
+        return sorted(values)
+
+
+def _lines(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
+    """One setting: a line for each algorithm, level where it has no such setting."""
+    by = dict(list(grouped(tried, lambda x: x.algorithm).items())[:KEYS])
+    drawn, order, data = looks(list(by)), _order(tried, keys[0]), []
+    for label, of in by.items():
+        values = {x.settings[keys[0]]: x.value for x in of if keys[0] in x.settings}
+        same = next((x.value for x in of if keys[0] not in x.settings), None)
+        xs = order if same is not None else [v for v in order if v in values]
+        data.append({
+            "type": "scatter", "mode": "lines+markers", "x": xs, "y": plain([values.get(x, same) for x in xs]),
+            "legendgroup": label, "name": label, "line": stroke(drawn[label], 2.2),
+            "marker": {"symbol": drawn[label].symbol, "size": 9, "color": drawn[label].colour},
+        })  # fmt: skip
+    axes = layout(keys[0], m.label, xaxis={"type": "category"}, yaxis=_ticks(m))
+    return data, axes, [Key(k, drawn[k]) for k in by]
+
+
+def _map(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
+    """Two settings: the best algorithm of each pair, coloured by its value."""
+    across, up = (_order(tried, key) for key in keys)
+    cells = grouped(tried, lambda x: tuple(x.settings.get(k) for k in keys))
+    best = {at: max(of, key=lambda x: m.score(x.value)) for at, of in cells.items()}
+    found = [[best.get((x, y)) for x in across] for y in up]
+    data = [{
+        "type": "heatmap", "x": across, "y": up,
+        "z": [plain([b.value if b else float("nan") for b in row]) for row in found],
+        "text": [[f"{m.text(b.value)}<br>{escape(b.algorithm)}" if b else "" for b in row] for row in found],
+        "texttemplate": "%{text}", "textfont": {"color": "#111"}, "colorscale": BLUES,
+        "reversescale": not m.higher_is_better, "xgap": 2, "ygap": 2, "colorbar": {"thickness": 12} | _ticks(m),
+        "hovertemplate": f"{keys[0]} %{{x}}, {keys[1]} %{{y}}<br>%{{text}}<extra></extra>",
+    }]  # fmt: skip
+    words = {"type": "category", "showgrid": False}
+    return data, layout(*keys, xaxis=words, yaxis=words), []
+
+
+def _parallel(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
+    """Three settings or more: an axis for each of them, for the algorithm and for the metric."""
+    columns = {"algorithm": [x.algorithm for x in tried]}
+    columns |= {k: [x.settings.get(k, "–") for x in tried] for k in keys}
+    dimensions: list[dict[str, Any]] = []
+    for key, values in columns.items():
+        order = [*dict.fromkeys(values)] if key == "algorithm" else [*_order(tried, key), *["–"] * ("–" in values)]
+        places = [order.index(v) for v in values]
+        dimensions.append({"label": key, "tickvals": list(range(len(order))), "ticktext": order, "values": places})
+    value, scale = plain([x.value for x in tried]), [[0, "#d0d0d0"], [1, "#0072b2"]]
+    dimensions.append({"label": m.label, "values": value} | _ticks(m))
+    line = {"color": value, "colorscale": scale, "reversescale": not m.higher_is_better}
+    data = [{"type": "parcoords", "dimensions": dimensions, "line": line}]
+    return data, layout("", "") | {"margin": {"l": 70, "r": 70, "t": 60, "b": 24}}, []
+
+
+def _ticks(m: Metric) -> dict[str, str]:
+    return {"tickformat": ".2~%"} if m.percent else {}
