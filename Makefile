@@ -6,6 +6,7 @@
 # make test-slow                                                 in .venv: what takes too long for every change
 # make coverage                                                  in .venv: the share of the lines that `make test` runs
 # make test-pythons                                              without torch, in .venv-3.12 and so on: other Pythons
+# make dist                                                      wheel and sdist in dist/, checked by twine
 # make test-all                                                  every test there is, quick and slow
 PYTHON ?= python3
 VENV := .venv
@@ -22,7 +23,7 @@ EVERY := -m 'not wheel'  # the slow tests, too
 INSTALL = pip install --quiet --constraint constraints.txt --editable
 
 .PHONY: setup demo test check format bench docs federation test-flower test-flower-newest test-ray test-browser test-trackers test-wheel \
-        test-slow coverage test-examples test-pythons test-others test-all chromium clean
+        dist test-slow coverage test-examples test-pythons test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
 
@@ -123,6 +124,11 @@ test-wheel: setup
 $(VENV)/.examples-$(LOCK): $(VENV)/.ready-$(LOCK)
 	$(BIN)/$(INSTALL) '.[examples,hf]'
 	touch $@
+
+dist: setup  # wheel and sdist, as they would be published
+	$(BIN)/pip install --quiet build twine
+	rm -rf dist && $(BIN)/python -m build --quiet --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 test-examples: $(VENV)/.examples-$(LOCK)
 	$(BIN)/pytest tests/test_examples.py tests/data/test_hugging_face.py $(EVERY) -rs $(TESTS)

@@ -275,3 +275,48 @@ def test_what_is_not_imported_yet_is_described_as_if_it_were(table: str, monkeyp
         monkeypatch.delitem(sys.modules, module)
     assert names.rows() == imported
     assert not modules & {*sys.modules}
+
+
+class Package:
+    """An installed package, as an entry point tells it."""
+
+    name, version = "my-parts", "0.1"
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Parts that installed packages offer."""
+    (tmp_path / "offered.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Entry:
+        def __init__(self, name: str, value: str) -> None:
+            self.name, self.value, self.dist = name, value, Package
+
+    def offer(**parts: str) -> None:
+        found = [Entry(name.replace("__", "."), value) for name, value in parts.items()]
+        monkeypatch.setattr(registry, "entry_points", lambda group: found)
+        registry.packaged_parts.cache_clear()
+
+    yield offer
+    registry.packaged_parts.cache_clear()
+    sys.modules.pop("offered", None)
+
+
+def test_parts_of_installed_packages_have_names_and_say_whose_they_are(packages: Any) -> None:
+    always = "offered:Always"
+    packages(participation__always=always, participation__bernoulli=always, strategies__no="offered:No")
+    assert registry.PARTICIPATION["always"].__name__ == "Always"
+    assert registry.PARTICIPATION["bernoulli"] is fs.Bernoulli  # a name of ours stays ours
+    rows = {name: (settings, about) for name, settings, about in registry.PARTICIPATION.rows()}
+    assert rows["always"][0] == "p = 1.0"
+    assert rows["always"][1].endswith("(from my-parts 0.1)")
+    assert registry.PARTICIPATION.name_of(registry.PARTICIPATION["always"]()) == "offered:Always"  # in a run's key
+    broken = {name: about for name, _, about in registry.STRATEGIES.rows()}["no"]
+    assert broken.startswith("cannot be used: strategy: in module offered the name 'No' is unknown")
+
+
+def test_an_entry_point_of_no_list_is_named(packages: Any) -> None:
+    packages(strategy__half="offered:Half")
+    with pytest.warns(UserWarning, match=r"my-parts 0.1: fedstale.parts 'strategy.half' must be LIST.NAME"):
+        assert "half" not in registry.STRATEGIES

@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and ed
     from fedstale.view.plots.comparison import plot
     from fedstale.view.trackers.follow import log_runs
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 moved.keep_old_names()
 
 ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic or another large package

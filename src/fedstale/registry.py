@@ -21,8 +21,11 @@ import importlib
 import importlib.util
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.machinery import ModuleSpec
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -78,6 +81,8 @@ class Names(Mapping[str, Any]):
         self.kind, self.methods, self._parts = kind, methods, parts
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self._parts and name in self.foreign:
+            return self.find(self.foreign[name][0], self.kind)
         part = self._parts[name]
         if not (isinstance(part, str) and OWN.fullmatch(part)):
             return part
@@ -87,10 +92,16 @@ class Names(Mapping[str, Any]):
         return getattr(importlib.import_module(module), attribute)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
+        return iter([*self._parts, *self.foreign])
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._parts) + len(self.foreign)
+
+    @property
+    def foreign(self) -> dict[str, tuple[str, str]]:
+        """Parts of installed packages, "module:Name" and whose it is; a name of ours stays ours."""
+        table = next((key for key, names in TABLES.items() if names is self and self.methods), "")
+        return {name: part for name, part in packaged_parts().get(table, {}).items() if name not in self._parts}
 
     def find(self, name: object, where: str) -> Any:
         """The part of that name, or the user's own as "package.module:Name"."""
@@ -111,7 +122,31 @@ class Names(Mapping[str, Any]):
 
     def rows(self) -> list[Row]:
         """Name, settings with their defaults, and one line on what it is."""
-        return [(name, *(_read(p) if _unloaded(p) else _described(self[name]))) for name, p in self._parts.items()]
+        ours = [(name, *(_read(p) if _unloaded(p) else _described(self[name]))) for name, p in self._parts.items()]
+        return ours + [(name, *self._about(name, whose)) for name, (_, whose) in self.foreign.items()]
+
+    def _about(self, name: str, whose: str) -> tuple[str, str]:
+        """Settings and one line of a part of a package, with its origin; of a broken one what is wrong."""
+        try:
+            settings, about = _described(self[name])
+        except BadInput as error:
+            settings, about = "", f"cannot be used: {error}"
+        return settings, f"{about} (from {whose})"
+
+
+@cache
+def packaged_parts() -> dict[str, dict[str, tuple[str, str]]]:
+    """The entry points `fedstale.parts` of installed packages: `"strategies.half" = "my_parts:Half"`."""
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for entry in entry_points(group="fedstale.parts"):
+        table, _, name = entry.name.partition(".")
+        whose = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an installed package"
+        if table not in TABLES or not TABLES[table].methods or not name:
+            lists = ", ".join(key for key, names in TABLES.items() if names.methods)
+            warnings.warn(f"{whose}: fedstale.parts {entry.name!r} must be LIST.NAME, of {lists}", stacklevel=2)
+        else:
+            found.setdefault(table, {})[name] = (entry.value, whose)
+    return found
 
 
 STRATEGIES = Names("strategy", {

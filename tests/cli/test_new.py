@@ -1,10 +1,12 @@
 """A new folder runs at once."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from fedstale import registry, testing
 from fedstale.cli.new import Kind
 from fedstale.lab import schema
 from fedstale.lab.plan import plan
@@ -35,6 +37,17 @@ def test_it_runs(tmp_path: Path, kind: str) -> None:
     done = fedstale(*words, cwd=tmp_path / "mine")
     assert done.returncode == 0, done.stderr
     assert "fedavg" in done.stdout
+
+
+def test_a_package_of_parts_names_a_strategy_that_passes_the_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fedstale("new", str(tmp_path / "mine"), "--kind", "parts")
+    told = tomllib.loads((tmp_path / "mine" / "pyproject.toml").read_text())
+    ((name, own),) = told["project"]["entry-points"]["fedstale.parts"].items()
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    testing.check_strategy(registry.STRATEGIES.find(own, "kind")())
+    assert f'kind = "{name.partition(".")[2]}"' in (tmp_path / "mine" / "experiment.toml").read_text()
 
 
 def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:

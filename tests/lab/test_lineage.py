@@ -96,9 +96,15 @@ def test_without_a_checkpoint_the_model_alone_is_taken(tmp_path: Path) -> None:
 def test_what_cannot_be_started_from_is_told(tmp_path: Path) -> None:
     short, _ = computed(tmp_path)
     name = short.folder.path.name
-    with pytest.raises(fs.BadInput, match=rf"{name} can be started from round 6, its latest, got @4"):
+    with pytest.raises(fs.BadInput, match=rf"{name} can be started from the rounds that are stored, 6, got @4"):
         lineage.source(f"{name}@4", short.folder)
     assert lineage.source(f"{name}@6", short.folder) == (short.folder, 6)
+    longer, _ = computed(tmp_path, rounds=10)
+    assert lineage.source(f"{longer.folder.path.name}@6", longer.folder) == (short.folder, 6)
+    with pytest.raises(fs.BadInput, match=r"the rounds that are stored, 10, 6, got @now"):
+        lineage.source("it@now", longer.folder)
+    with pytest.raises(fs.BadInput, match="start must be the folder of a run, or FOLDER@ROUND, got 'nowhere@3'"):
+        lineage.started([short], "nowhere@3")
     with pytest.raises(fs.BadInput, match=r"rounds must be above 6, the round that .* is at, got 5"):
         forked(tmp_path, short, rounds=5)
     with pytest.raises(fs.BadInput, match=r"a run of 8 clients cannot start from .*, which has 6"):

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     text = "text"
     own_model = "own-model"
     flower = "flower"
+    parts = "parts"
 
 
 def new(
@@ -42,6 +43,7 @@ def new(
     print(f"{folder}: {', '.join(names)}")
     first = "flwr run . local-simulation" if kind == Kind.flower else "fedstale run experiment.toml"
     first = "fedstale diagnose patients.csv presence.csv" if kind == Kind.csv else first
+    first = "pip install -e . && fedstale run experiment.toml" if kind == Kind.parts else first
     print(f"next: cd {folder} && {first}")
 
 

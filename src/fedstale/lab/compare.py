@@ -73,6 +73,7 @@ def compare(
     out: str | Path = "runs",
     name: str = "comparison",
     version: str = "",
+    start: str | Path | store.RunFolder | None = None,
     resume: bool = False,
     again: bool = False,
     checkpoint_seconds: float = 10.0,
@@ -89,7 +90,8 @@ def compare(
     `evaluate_every`, `evaluate_clients` and `evaluate="test"` say how much is evaluated, as in a TOML file.
     `version` is a text that stands for the data, where they are too large to be read or not all in the task.
     A `defence` judges the updates of all runs, `liars` lie in all of them, `privacy` adds noise. With a `clock`,
-    all algorithms live through the same timeline of each seed.
+    all algorithms live through the same timeline of each seed. `start` is the folder of another run, or
+    FOLDER@ROUND: all begin after that round, with the state of each part that they share.
     """
     require_kind("task", task)
     for kind, part in (("defence", defence), ("liars", liars), ("privacy", privacy), ("clock", clock)):
@@ -109,6 +111,7 @@ def compare(
         "privacy": _told(privacy, None),
     }  # fmt: skip
     experiment, planned = _plan(data, code, process, chosen, settings, Path(out), clock)
+    planned = [*lineage.started(planned, start)]
     _compute(partial(execute, experiment, planned, task=task, resume=resume, again=again,
                      command=f"fs.compare(…, name={name!r})",
                      checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
@@ -156,9 +159,7 @@ def record(
     }  # fmt: skip
     chosen = [Algorithm(label or _label(run.strategy), *parts)]
     experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder), run.clock)
-    if start is not None:
-        before = start if isinstance(start, store.RunFolder) else store.RunFolder(Path(start))
-        planned = [lineage.forked(p, *lineage.source("", before)) for p in planned]
+    planned = [*lineage.started(planned, start)]
     _compute(partial(execute, experiment, planned, engine=run.engine, resume=resume, again=again,
                      command="fs.record(…)", checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
     return planned[0].folder

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -36,17 +36,22 @@ def checkpoint_of(folder: RunFolder) -> Path | None:
 
 def shorter(p: "Planned") -> RunFolder | None:
     """The longest finished run in the store that differs from this one in having fewer rounds, if there is one."""
-    found = []
-    for path in p.folder.path.parent.glob(f"{p.folder.path.name.rpartition('-')[0]}-*/config.json"):
+    found = alike(p.folder, p.config)
+    return found[max(found)] if found else None
+
+
+def alike(folder: RunFolder, config: Mapping[str, Any]) -> dict[int, RunFolder]:
+    """By their rounds, the finished runs in the store that differ from this one in having fewer of them."""
+    found, same = {}, store.canonical({k: v for k, v in config.items() if k != "rounds"})
+    for path in folder.path.parent.glob(f"{folder.path.name.rpartition('-')[0]}-*/config.json"):
         other = RunFolder(path.parent)
         if not other.finished or other.damage:
             continue
-        config = other.config()
-        rounds = int(config.pop("rounds"))
-        same = store.canonical(config) == store.canonical({k: v for k, v in p.config.items() if k != "rounds"})
-        if same and rounds < p.config["rounds"] and "stopped" not in other.result():
-            found.append((rounds, str(other.path)))
-    return RunFolder(Path(max(found)[1])) if found else None
+        theirs = other.config()
+        rounds = int(theirs.pop("rounds"))
+        if store.canonical(theirs) == same and rounds < config["rounds"] and "stopped" not in other.result():
+            found[rounds] = other
+    return found
 
 
 def go_on(p: "Planned", like: Any) -> Begun | None:
@@ -65,11 +70,28 @@ def go_on(p: "Planned", like: Any) -> Begun | None:
 
 
 def source(text: str, folder: RunFolder) -> tuple[RunFolder, int]:
-    """The run and the round that `RUN[@ROUND]` names, where `folder` is that of RUN: it has its latest only."""
-    t = _round(folder)
-    asked = text.rpartition("@")[2] if "@" in text else str(t)
-    require(asked == str(t), f"{folder.path.name} can be started from round {t}, its latest, got @{asked}")
-    return folder, t
+    """The run and the round that `RUN[@ROUND]` names, where `folder` is that of RUN.
+
+    A run has its latest round, and those that shorter runs of the same settings ended with.
+    """
+    stored = alike(folder, folder.config()) | {_round(folder): folder}
+    asked = text.rpartition("@")[2] if "@" in text else str(max(stored))
+    rounds = ", ".join(map(str, sorted(stored, reverse=True)))
+    ok = asked.isdecimal() and int(asked) in stored
+    require(ok, f"{folder.path.name} can be started from the rounds that are stored, {rounds}, got @{asked[:20]}")
+    return stored[int(asked)], int(asked)
+
+
+def started(planned: Sequence[Planned], start: str | Path | RunFolder | None) -> Sequence[Planned]:
+    """The runs, to begin where another one is, given by its folder or as FOLDER@ROUND; None: with round 1."""
+    if start is None:
+        return planned
+    text = str(start.path if isinstance(start, RunFolder) else start)
+    whole = (Path(text) / "config.json").exists()
+    folder = RunFolder(Path(text if whole or "@" not in text else text.rpartition("@")[0]))
+    there = (folder.path / "config.json").exists()
+    require(there, f"start must be the folder of a run, or FOLDER@ROUND, got {text!r}, where there is none")
+    return [forked(p, *source("" if whole else text, folder)) for p in planned]
 
 
 def _round(folder: RunFolder) -> int:

@@ -130,7 +130,7 @@ def _recipe(entry: Table, where: str) -> registry.Recipe:
         )
         other = ELSEWHERE.get(str(kind).lower().replace("-", ""))
         require(other is None, f"{where}: {kind} is no rule of its own here: it is fedavg with {other}")
-        known(kind, {**registry.RECIPES, **registry.STRATEGIES}, where)
+        known(kind, dict.fromkeys([*registry.RECIPES, *registry.STRATEGIES]), where)
         found = registry.RECIPES.get(kind, found)
     if "strategy" not in entry:
         return found

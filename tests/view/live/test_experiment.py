@@ -158,7 +158,7 @@ def test_a_sweep_is_a_map_of_the_best_beta_that_fills_up(tmp_path: Path) -> None
     computed(store, **more, participation={"kind": "two-groups", "p_min": 0.1})
     experiments.index.scan()
     shown = experiments.show("maps", View())
-    (plot,) = shown["figures"].values()
+    *_, plot = shown["figures"].values()  # after that of the sweep
     (values,) = plot["data"][0]["z"]
     best = max(found, key=lambda p: p.folder.result()["accuracy"]["last10"]).config["strategy"]["beta"]
     assert values[0] == best

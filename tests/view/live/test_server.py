@@ -78,7 +78,9 @@ def test_lists_experiments_runs_and_csv_are_answered(port: int) -> None:
     assert body.startswith(b"series,round,test accuracy")
     (run, *_) = json.loads(ask(port, "/api/runs")[2])["rows"]
     found = json.loads(ask(port, f"/api/run?store={run['store']}&name={run['name']}")[2])
-    assert found["parts"]["config"]["rounds"] == 12
+    assert (found["title"], found["experiment"]) == (f"{run['label']}, seed {run['seed']}", row["key"])
+    assert found["figures"]["f0"]["curves"]
+    assert found["below"].index(">seed<") < found["below"].index(">rounds<")  # what differs comes first
 
 
 @pytest.mark.parametrize("path", [

@@ -47,7 +47,7 @@ def _cell(text: str, best: bool) -> str:
 
 
 def _number(cell: str) -> bool:
-    return cell[:1].isdigit() or cell[:1] in "-–+"
+    return cell[:1].isdigit() or cell[:1] in "-–+" or cell == "never"
 
 
 def figure(plot: Plot, name: str) -> str:

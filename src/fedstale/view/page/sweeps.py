@@ -126,19 +126,33 @@ def _map(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
 
 
 def _parallel(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
-    """Three settings or more: an axis for each of them, for the algorithm and for the metric."""
-    columns = {"algorithm": [x.algorithm for x in tried]}
-    columns |= {k: [x.settings.get(k, "–") for x in tried] for k in keys}
-    dimensions: list[dict[str, Any]] = []
-    for key, values in columns.items():
-        order = [*dict.fromkeys(values)] if key == "algorithm" else [*_order(tried, key), *["–"] * ("–" in values)]
-        places = [order.index(v) for v in values]
-        dimensions.append({"label": key, "tickvals": list(range(len(order))), "ticktext": order, "values": places})
-    value, scale = plain([x.value for x in tried]), [[0, "#d0d0d0"], [1, "#0072b2"]]
-    dimensions.append({"label": m.label, "values": value} | _ticks(m))
-    line = {"color": value, "colorscale": scale, "reversescale": not m.higher_is_better}
-    data = [{"type": "parcoords", "dimensions": dimensions, "line": line}]
-    return data, layout("", "") | {"margin": {"l": 70, "r": 70, "t": 60, "b": 24}}, []
+    """Three settings or more: an upright axis for each and for the metric, and a line for everything tried."""
+    labels = list(dict.fromkeys(x.algorithm for x in tried))[:KEYS]
+    drawn, low, high = looks(labels), min(x.value for x in tried), max(x.value for x in tried)
+    orders = {key: [*["–"] * any(key not in x.settings for x in tried), *_order(tried, key)] for key in keys}
+    data, best = [], max(m.score(x.value) for x in tried)
+    for x in [x for x in tried if x.algorithm in drawn][:MOST]:
+        places = [_share(orders[k].index(x.settings.get(k, "–")), 0, len(orders[k]) - 1) for k in keys]
+        top = m.score(x.value) == best
+        data.append({
+            "type": "scatter", "mode": "lines+markers", "x": [*keys, m.label], "legendgroup": x.algorithm,
+            "y": plain([*places, _share(x.value, low, high)]),
+            "line": stroke(drawn[x.algorithm], 4 if top else 1.2),
+            "marker": {"color": drawn[x.algorithm].colour, "size": 7}, "hovertemplate": "%{text}<extra></extra>",
+            "text": [escape(f"{x.algorithm}, {str(x.settings)[1:-1]}: {m.text(x.value)}")] * (len(keys) + 1),
+        })  # fmt: skip
+    ends = {m.label: [m.text(low), m.text(high)]}
+    told = [
+        {"x": key, "y": _share(k, 0, len(order) - 1), "text": escape(text), "showarrow": False, "xanchor": "left",
+         "xshift": 8, "bgcolor": "#fff"}
+        for key, order in (orders | ends).items() for k, text in enumerate(order)
+    ]  # fmt: skip
+    axes = layout("", "", xaxis={"type": "category"}, yaxis={"visible": False, "range": [-0.08, 1.08]})
+    return data, axes | {"annotations": told}, [Key(k, drawn[k]) for k in labels]
+
+
+def _share(value: float, low: float, high: float) -> float:
+    return (value - low) / (high - low) if high > low else 0.5
 
 
 def _ticks(m: Metric) -> dict[str, str]:

@@ -1,0 +1,51 @@
+"""The page of sweeps: what was tried, what is best, and a picture that fits the number of settings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedstale.lab import sweep
+from fedstale.lab.execute import execute
+from fedstale.lab.runs import query
+from fedstale.lab.runs.store import open_store
+from fedstale.view.page.sweeps import sweeps
+
+RAW: dict[str, Any] = {
+    "name": "try",
+    "rounds": 3,
+    "data": {"dataset": "quadratic", "clients": 4, "dimension": 2},
+    "local": {"lr": 0.1},
+    "participation": {"kind": "two-groups", "p_min": 0.5},
+    "algorithms": ["fedavg", "fedstale"],
+}
+
+
+def swept(folder: Path, **more: Any) -> list[query.Setting]:
+    for cell in sweep.planned(sweep.cells(RAW | more), open_store(folder)):
+        for _ in execute(cell.experiment, cell.runs, command="fedstale run try.toml"):
+            pass
+    return query.settings(query.find(folder).runs)
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [
+        ({"tune": {"lr": [0.1, 0.2]}}, "scatter"),
+        ({"tune": {"lr": [0.1, 0.2]}, "grid": {"participation.p_min": [0.5, 0.9]}}, "heatmap"),
+        ({"tune": {"lr": [0.1, 0.2], "beta": [0.1, 0.9]}, "grid": {"participation.p_min": [0.5, 0.9]}}, "scatter"),
+    ],
+)
+def test_the_best_settings_are_named_and_all_are_drawn(tmp_path: Path, more: dict[str, Any], kind: str) -> None:
+    found = swept(tmp_path / "runs", **more)
+    ((name, best, plot),) = sweeps(found)
+    assert name == "try"
+    assert {trace["type"] for trace in plot.data} == {kind}
+    places = len(more.get("grid", {}).get("participation.p_min", [0]))
+    assert [row[0] for row in best.rows] == ["fedavg", "fedstale"] * places
+    assert sum(int(row[-1]) for row in best.rows) == len(plot.table.rows)
+    assert all(row[:-1] in plot.table.rows for row in best.rows)
+
+
+def test_runs_of_one_setting_are_no_sweep(tmp_path: Path) -> None:
+    assert sweeps(swept(tmp_path / "runs")) == []
