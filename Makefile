@@ -3,9 +3,11 @@
 # make test-flower-newest                                        the same with the newest Flower that is supported
 # make test-browser, test-wheel, test-trackers, test-examples    in .venv: the pages in Chromium; the built package; trackers;
 #                                                                examples that need other packages
+# make test-slow                                                 in .venv: what takes too long for every change
+# make coverage                                                  in .venv: the share of the lines that `make test` runs
 # make test-pythons                                              without torch, in .venv-3.12 and so on: other Pythons
 # make dist                                                      wheel and sdist in dist/, checked by twine
-# make test-all                                                  every test there is
+# make test-all                                                  every test there is, quick and slow
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,10 +19,11 @@ NEWEST := .venv-flower-newest
 RAY := .venv-ray
 # An environment is made again when the text of its lock changes, whatever the dates of the files.
 LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
+EVERY := -m 'not wheel'  # the slow tests, too
 INSTALL = pip install --quiet --constraint constraints.txt --editable
 
 .PHONY: setup demo test check format bench docs federation test-flower test-flower-newest test-ray test-browser test-trackers test-wheel \
-        dist test-examples test-pythons test-others test-all chromium clean
+        test-slow coverage dist test-examples test-pythons test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
 
@@ -28,13 +31,24 @@ $(VENV)/.ready-$(LOCK):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedstale needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/$(INSTALL) '.[dev,report,pandas,safetensors]'
-	rm -f $(VENV)/.ready-* $(VENV)/.docs-* $(VENV)/.browser-* $(VENV)/.trackers-* $(VENV)/.examples-* && touch $@
+	$(BIN)/python -m tests.engines.kernels.compiled
+	rm -f $(VENV)/.ready-* $(VENV)/.docs-* $(VENV)/.browser-* $(VENV)/.trackers-* $(VENV)/.examples-* $(VENV)/.coverage-* && touch $@
 
 demo: setup
 	$(BIN)/fedstale run experiments/demo.toml $(DEMO)
 
 test: setup
-	$(BIN)/pytest $(TESTS)
+	$(BIN)/pytest --durations=15 $(TESTS)
+
+test-slow: setup
+	$(BIN)/pytest -m slow --durations=15 --ignore tests/test_examples.py $(TESTS)  # see test-examples
+
+coverage: $(VENV)/.coverage-$(LOCK)
+	$(BIN)/pytest --cov=fedstale --cov-report=term:skip-covered $(TESTS)
+
+$(VENV)/.coverage-$(LOCK): $(VENV)/.ready-$(LOCK)
+	$(BIN)/$(INSTALL) '.[coverage]'
+	touch $@
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -65,7 +79,7 @@ federation: $(FLOWER)/.ready-$(LOCK)
 	$(FLOWER)/bin/python examples/federation/main.py $(FEDERATION)
 
 test-flower: $(FLOWER)/.ready-$(LOCK)
-	$(FLOWER)/bin/pytest tests/flower -rs $(TESTS)
+	$(FLOWER)/bin/pytest tests/flower $(EVERY) -rs $(TESTS)
 
 $(NEWEST)/.ready-$(LOCK):
 	test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
@@ -74,7 +88,7 @@ $(NEWEST)/.ready-$(LOCK):
 	rm -f $(NEWEST)/.ready-* && touch $@
 
 test-flower-newest: $(NEWEST)/.ready-$(LOCK)
-	$(NEWEST)/bin/python -m pytest -rs tests/flower/test_*.py tests/flower/federation/test_adapter.py \
+	$(NEWEST)/bin/python -m pytest $(EVERY) -rs tests/flower/test_*.py tests/flower/federation/test_adapter.py \
 	tests/flower/federation/test_fleet.py tests/flower/federation/test_warm.py tests/flower/federation/test_flower_*.py $(TESTS)
 
 $(RAY)/.ready-$(LOCK):
@@ -83,7 +97,7 @@ $(RAY)/.ready-$(LOCK):
 	rm -f $(RAY)/.ready-* && touch $@
 
 test-ray: $(RAY)/.ready-$(LOCK)
-	$(RAY)/bin/pytest tests/engines/ray -rs $(TESTS)
+	$(RAY)/bin/pytest tests/engines/ray $(EVERY) -rs $(TESTS)
 
 $(VENV)/.browser-$(LOCK): $(VENV)/.ready-$(LOCK)
 	$(BIN)/$(INSTALL) '.[browser,ui]'
@@ -95,14 +109,14 @@ chromium:  # Debian's; without it, and without the right to install it, tests/br
 	echo "Chromium is missing and cannot be installed here: tests/browser will be skipped"
 
 test-browser: $(VENV)/.browser-$(LOCK) chromium
-	$(BIN)/pytest tests/browser tests/view/live -rs $(TESTS)
+	$(BIN)/pytest tests/browser tests/view/live $(EVERY) -rs $(TESTS)
 
 $(VENV)/.trackers-$(LOCK): $(VENV)/.ready-$(LOCK)
 	$(BIN)/$(INSTALL) '.[tensorboard,wandb,mlflow,parquet]'
 	touch $@
 
 test-trackers: $(VENV)/.trackers-$(LOCK)
-	$(BIN)/pytest tests/view/trackers tests/cli/test_export.py -rs $(TESTS)
+	$(BIN)/pytest tests/view/trackers tests/cli/test_export.py $(EVERY) -rs $(TESTS)
 
 test-wheel: setup
 	$(BIN)/pytest -m wheel tests/packaging -rs $(TESTS)
@@ -117,12 +131,12 @@ dist: setup  # wheel and sdist, as they would be published
 	$(BIN)/twine check --strict dist/*
 
 test-examples: $(VENV)/.examples-$(LOCK)
-	$(BIN)/pytest tests/test_examples.py tests/data/test_hugging_face.py -rs $(TESTS)
+	$(BIN)/pytest tests/test_examples.py tests/data/test_hugging_face.py $(EVERY) -rs $(TESTS)
 
 test-pythons:
 	.ci/pythons $(TESTS)
 
-test-others: test-pythons test-wheel test-examples docs test-browser test-trackers test-ray test-flower
+test-others: test-slow test-pythons test-wheel test-examples docs test-browser test-trackers test-ray test-flower
 
 test-all: test test-others
 

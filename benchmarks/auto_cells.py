@@ -2,6 +2,7 @@
 
     python benchmarks/auto_cells.py development     the cells and seeds that the rule was chosen with
     python benchmarks/auto_cells.py fresh           other data, other shapes, other seeds: judged once
+    python benchmarks/auto_cells.py later           up to 100,000 clients, 300 rounds, a GRU: judged once, too
     … --rules fedavg auto "no doubt" "β = 1"        also the rule without one of its ingredients
 
 A cell is a task with a participation and two rates; each rule takes the rate with the least training objective.
@@ -27,7 +28,7 @@ from fedstale.core import Array, Floats, Ids, Round
 from fedstale.strategies.self_tuning import Tuned
 
 MARKS, LAST = (10, 20, 50, 100, 200), 5  # rounds with an accuracy; so many last rounds are the end
-Who = Callable[[int, Ids], fs.Participation]  # from the number of clients and the label that each has most of
+Who = Callable[[int, Ids], fs.core.Participation]  # from the number of clients and the label that each has most of
 Curve = dict[int, tuple[float, float]]  # round → accuracy and objective
 PLAIN, PHONE = {"steps": 5, "batch": 16}, {"steps": 5, "batch": 8}
 MOMENTUM, ADAM = {"steps": 10, "batch": 16, "momentum": 0.9}, {"steps": 5, "batch": 16, "optimizer": "adam"}
@@ -58,12 +59,12 @@ class Halves:
 
 
 SPLITS = {"iid": fs.data.IID(), "shards": fs.data.Shards(2), "dirichlet": fs.data.Dirichlet(0.3, min_samples=4),
-          "halves": Halves()}  # fmt: skip
+          "halves": Halves(), "by-writer": fs.data.ByWriter(largest=True)}  # fmt: skip
 LINEAR, MLP, CNN = fs.models.Linear(), fs.models.MLP((32,)), fs.models.CNN((8, 16), 3, (32,))
-RESOLUTION = {"mnist": 14, "fashion-mnist": 14, "cifar-10": 16, "digits": None}
+RESOLUTION = {"mnist": 14, "fashion-mnist": 14, "cifar-10": 16, "digits": None, "shakespeare": None}
 
 
-def always(process: fs.Participation) -> Who:
+def always(process: fs.core.Participation) -> Who:
     return lambda n, labels: process
 
 
@@ -72,20 +73,28 @@ def spread(low: float, high: float) -> Who:
     return lambda n, labels: fs.Bernoulli(np.exp(np.random.default_rng(n).uniform(np.log(low), np.log(high), n)))
 
 
-def phones(n: int, labels: Ids) -> fs.Participation:
+def phones(n: int, labels: Ids) -> fs.core.Participation:
     """Phones that charge, by the half-hour."""
     place = Path(os.environ.get("FEDSTALE_DATA", "data")) / "traces/flash300_events.csv.xz"
-    return fs.Events(place, variant="2_state", start=300.0, round_seconds=1800.0, clients=n)
+    return fs.participation.Events(place, variant="2_state", start=300.0, round_seconds=1800.0, clients=n)
 
 
-def tied(n: int, labels: Ids) -> fs.Participation:
+def tied(n: int, labels: Ids) -> fs.core.Participation:
     """Clients with high labels come rarely."""
     return fs.Bernoulli(np.where(labels > np.median(labels), 0.05, 0.5))
 
 
 TWO = {p: always(fs.TwoGroups(p)) for p in (0.05, 0.07, 0.1, 0.15, 0.2)}
-CHAINS, TURNS, HOURS = map(always, (fs.MarkovClasses(), fs.Cyclic(4, 4, 12), fs.Diurnal(0.3, 0.25, 24, 3)))
+CHAINS, TURNS, HOURS = map(
+    always,
+    (
+        fs.participation.MarkovClasses(),
+        fs.participation.Cyclic(4, 4, 12),
+        fs.participation.Diurnal(0.3, 0.25, 24, 3),
+    ),
+)
 M, F, C, D, K = "mnist", "fashion-mnist", "cifar-10", "digits", True
+GRU, SPEAKERS, SYNTHETIC = fs.models.GRU(), "shakespeare", "synthetic"
 CELLS: dict[str, dict[str, Cell]] = {
     "development": {
         "1,000 phones, IID": Cell(M, 1000, "iid", LINEAR, spread(0.02, 0.02), 100, (0.15, 0.5), PHONE, 0.3, K),
@@ -116,8 +125,21 @@ CELLS: dict[str, dict[str, Cell]] = {
         "12 silos, Adam": Cell(D, 12, "dirichlet", MLP, TWO[0.15], 60, (0.001, 0.003), ADAM, 1.0),
         "everybody": Cell(D, 16, "dirichlet", MLP, spread(1.0, 1.0), 25, (0.1, 0.3), PHONE, 1.0),
     },
+    "later": {
+        "100,000 phones": Cell(SYNTHETIC, 100_000, "", LINEAR, spread(5e-4, 5e-4), 200, (0.03, 0.1), PHONE),
+        "10,000 phones, shards": Cell(
+            F, 10_000, "shards", LINEAR, spread(5e-3, 5e-3), 200, (0.05, 0.15), PHONE, 1.0
+        ),
+        "1,000 phones, shards": Cell(F, 1000, "shards", MLP, spread(0.05, 0.05), 200, (0.1, 0.3), PHONE, 0.2),
+        "20 silos, IID": Cell(F, 20, "iid", MLP, TWO[0.2], 200, (0.1, 0.3), PLAIN),
+        "20 silos, 300 rounds": Cell(F, 20, "dirichlet", MLP, TWO[0.1], 300, (0.1, 0.3), PLAIN),
+        "quickstart, IID": Cell(C, 10, "iid", CNN, TWO[0.2], 25, (0.01, 0.03), MOMENTUM, 0.05),
+        "quickstart, halves": Cell(C, 10, "halves", CNN, TWO[0.2], 25, (0.01, 0.03), MOMENTUM, 0.05),
+        "20 speakers, GRU": Cell(SPEAKERS, 20, "by-writer", GRU, TWO[0.15], 50, (1.0, 3.0), PLAIN, 0.1),
+        "everybody": Cell(F, 20, "dirichlet", MLP, spread(1.0, 1.0), 50, (0.1, 0.3), PLAIN),
+    },
 }
-SEEDS = {"development": (101, 102), "fresh": (1, 2)}
+SEEDS = {"development": (101, 102), "fresh": (1, 2), "later": (11, 12, 13)}
 
 
 class AsGiven(fs.SelfTuning):
@@ -141,9 +163,9 @@ class NoCentre(fs.SelfTuning):
         return super().aggregate(state._replace(centre=np.zeros_like(state.centre)), r)
 
 
-RULES: dict[str, fs.Strategy] = {
-    "fedavg": fs.FedAvg(), "mifa": fs.MIFA(), "fedstale": fs.FedStale(0.5), "auto": fs.recipe("auto").strategy,
-    "p as given": AsGiven(), "no doubt": NoDoubt(), "m = 0": NoCentre(),
+RULES: dict[str, fs.core.Strategy] = {
+    "fedavg": fs.FedAvg(), "mifa": fs.strategies.MIFA(), "fedstale": fs.FedStale(0.5),
+    "auto": fs.recipe("auto").strategy, "p as given": AsGiven(), "no doubt": NoDoubt(), "m = 0": NoCentre(),
     "β = 0": fs.SelfTuning(beta=0.0), "β = 1": fs.SelfTuning(beta=1.0), "last updates": fs.SelfTuning(gain=1.0),
 }  # fmt: skip
 
@@ -152,6 +174,8 @@ RULES: dict[str, fs.Strategy] = {
 def task_of(cell: str, kind: str, seed: int) -> tuple[fs.Supervised, Ids]:
     """The task, and the label that each client has most of."""
     c = CELLS[kind][cell]
+    if c.data == SYNTHETIC:  # LEAF's, a few samples each; labels are not asked for
+        return fs.synthetic(c.clients, 1.0, 1.0, seed=seed, max_samples=8), np.zeros(c.clients, np.int64)
     data, size = fs.data.load(c.data), RESOLUTION[c.data]
     shared = fs.data.federate(data, SPLITS[c.split], c.clients, seed=seed, fraction=c.fraction, resolution=size)
     most = np.array([np.bincount(shared.train(i)[1], minlength=10).argmax() for i in range(c.clients)])
@@ -162,7 +186,7 @@ def curve(kind: str, cell: str, rule: str, seed: int, rate: float) -> Curve:
     """Accuracy and objective at the start, at the marks and in the last rounds; nothing after a divergence."""
     c, (task, labels) = CELLS[kind][cell], task_of(cell, kind, seed)
     engine = fs.engine("serial" if "optimizer" in c.local else "batched", task, fs.Local(lr=rate, **c.local))
-    estimator = fs.Known() if c.known else fs.Intervals(cutoff=None)
+    estimator = fs.estimators.Known() if c.known else fs.Intervals(cutoff=None)
     found, who = {0: measured(task, task.init(seed))}, c.who(c.clients, labels)
     try:
         for s in fs.simulate(engine, RULES[rule], who, rounds=c.rounds, seed=seed, estimator=estimator):

@@ -20,14 +20,15 @@ from fedstale.lab.build import make_task
 ROUNDS, GROUPS = 80, {"frequent": (0, 1, 2), "rare": (9, 8, 7)}
 RULES = {
     "fedavg": fs.FedAvg(), "fedstale": fs.FedStale(beta=0.5), "auto": fs.recipe("auto").strategy,
-    "trimmed mean": fs.TrimmedMean(trim=0.3), "trimmed memory": fs.TrimmedMean(trim=0.3, stale=True),
+    "trimmed mean": fs.strategies.TrimmedMean(trim=0.3),
+    "trimmed memory": fs.strategies.TrimmedMean(trim=0.3, stale=True),
 }  # fmt: skip
 LIES = {"zeros": 0.0, "× 1e4": 1e4, "flip × 1": -1.0, "flip × 15": -15.0}
-ATTACKS: dict[str, fs.Liars | None] = {"none": None} | {
-    f"{lie}, {count} {name}": fs.Liars(clients[:count], factor)
+ATTACKS: dict[str, fs.defence.Liars | None] = {"none": None} | {
+    f"{lie}, {count} {name}": fs.defence.Liars(clients[:count], factor)
     for lie, factor in LIES.items() for count in (1, 3) for name, clients in GROUPS.items()
 }  # fmt: skip
-SETTINGS: dict[str, tuple[dict[str, Any], str, fs.Local, fs.Participation, int]] = {
+SETTINGS: dict[str, tuple[dict[str, Any], str, fs.Local, fs.core.Participation, int]] = {
     "dirichlet": ({"clients": 10, "partition": {"kind": "dirichlet", "alpha": 0.5}}, "mlp",
                   fs.Local(lr=0.05, steps=5, batch=32), fs.TwoGroups(p_min=0.1), ROUNDS),
     "iid": ({"clients": 10, "partition": "iid"}, "mlp",
@@ -50,14 +51,14 @@ class Result(NamedTuple):
     refused: float  # share of the updates of honest clients
 
 
-def task(setting: str) -> fs.Task:
+def task(setting: str) -> fs.core.Task:
     """The digits, divided as this setting says."""
     data, model, *_ = SETTINGS[setting]
     if setting == "quickstart":
         sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "flower-quickstart"))
         from quickstart import task as app
 
-        samples = fs.Split.joined([app.load_data(k, 10).tensors for k in range(10)])
+        samples = fs.tasks.Split.joined([app.load_data(k, 10).tensors for k in range(10)])
         return fs.Supervised(
             app.Net, samples, None, central_test=app.samples(test=True), weights=lambda m: m / m.sum()
         )
@@ -65,13 +66,15 @@ def task(setting: str) -> fs.Task:
     return make_task(rest | {"weights": "per-client"} | data, {"kind": model, "ridge": 0.0}, "cpu")
 
 
-def play(setting: str, rule: fs.Strategy, attacks: Sequence[tuple[fs.Liars | None, bool, int]]) -> list[Result]:
+def play(
+    setting: str, rule: fs.core.Strategy, attacks: Sequence[tuple[fs.defence.Liars | None, bool, int]]
+) -> list[Result]:
     """The results of runs in step: each with its liars, whether it is defended, and its seed."""
     _, _, local, participation, rounds = SETTINGS[setting]
     engine = fs.engine("batched", task(setting), local)
     plays = [
         fs.play(fs.Run(engine, rule, participation, rounds, seed, estimator=fs.Intervals(),
-                       defence=fs.Defence() if defended else None, liars=liars))
+                       defence=fs.defence.Defence() if defended else None, liars=liars))
         for liars, defended, seed in attacks
     ]  # fmt: skip
     heard, refused, params = np.zeros(len(plays)), np.zeros(len(plays)), {}

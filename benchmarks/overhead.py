@@ -6,6 +6,7 @@ An engine that trains nothing, everything else as in a run. Milliseconds a round
 import itertools
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,18 @@ class Nothing:
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
         return [Reply(self.updates[: len(j.clients)], np.ones(len(j.clients), np.float32)) for j in jobs]
+
+    def losses(self, job: Job) -> Array:
+        return np.ones(len(job.clients), np.float32)
+
+    def batches(self, *_: Any) -> Any:
+        raise NotImplementedError  # nothing is drawn
+
+    def gradient(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+    def evaluate(self, params: Array) -> dict[str, float]:
+        return {}
 
 
 def milliseconds(n: int, heard: int, d: int, strategy: object, estimator: object, rounds: int) -> float:

@@ -41,6 +41,7 @@ class Workload(NamedTuple):
     seeds: int = 1
     betas: int = 1  # runs of one seed: they see the same samples
     classes: int = 10
+    symbols: int = 0  # inputs are numbers below it; 0: they are real
 
     @property
     def local(self) -> Local:
@@ -60,6 +61,29 @@ class Resnet(NamedTuple):
         return made
 
 
+class Recurrent(NamedTuple):
+    """Embedding, recurrent layers and a linear one on the last step, as people write it."""
+
+    kind: str
+    embedding: int
+    hidden: int
+    layers: int = 1
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        return Reads(classes, self.embedding, vars(nn)[self.kind], self.hidden, self.layers)
+
+
+class Reads(nn.Module):
+    def __init__(self, symbols: int, embedding: int, kind: type[nn.RNNBase], hidden: int, layers: int) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(symbols, embedding), nn.Linear(hidden, symbols)
+        self.cells = kind(embedding, hidden, layers, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.out(self.cells(self.embed(x))[0][:, -1])
+        return scores
+
+
 LINEAR = Workload("linear 784 → 10", Linear(), "batched")
 DENSE = Workload("MLP 784-200-10", MLP((200,)), "batched", hidden=(200,))
 LEAF = Workload("LEAF linear 60 → 10, batch 32, 100 clients", Linear(), "batched", (60,), clients=100, batch=32)
@@ -71,6 +95,11 @@ RESNET = Workload(
     "ResNet-18 with BatchNorm, width 16, batch 32, 3 steps", Resnet(), "auto", (3, 32, 32),
     clients=10, batch=32, steps=3, samples=96,
 )  # fmt: skip
+GATED = Workload(
+    "GRU 32 over 80 symbols, batch 16", Recurrent("GRU", 8, 32), "auto", (80,), clients=10, batch=16, samples=80,
+    classes=80, symbols=80,
+)  # fmt: skip
+CELLS = GATED._replace(about="LSTM 2 × 128 over 80 symbols, batch 16", model=Recurrent("LSTM", 8, 128, 2))
 WORKLOADS: Mapping[str, Workload] = {
     "leaf": LEAF,
     "linear": LINEAR,
@@ -82,6 +111,9 @@ WORKLOADS: Mapping[str, Workload] = {
     "cnn-15": SMALL._replace(about=f"{SMALL.about}, 15 runs", seeds=3, betas=5),
     "mnist-cnn": CONVOLUTIONS,
     "resnet18": RESNET,
+    "gru": GATED,
+    "gru-15": GATED._replace(about=f"{GATED.about}, 15 runs", seeds=3, betas=5),
+    "lstm": CELLS,
 }
 
 Client = tuple[torch.Tensor, torch.Tensor]  # inputs, targets
@@ -93,13 +125,14 @@ def samples(w: Workload) -> list[Client]:
     """Random inputs and labels, the same for every contender."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((w.clients, w.samples, *w.shape), np.float32)
+    x = rng.integers(0, w.symbols, x.shape) if w.symbols else x
     y = rng.integers(0, w.classes, (w.clients, w.samples))
     return [(torch.from_numpy(inputs), torch.from_numpy(targets)) for inputs, targets in zip(x, y, strict=True)]
 
 
 def plain(w: Workload) -> nn.Module:
     """The model as people write it."""
-    if isinstance(w.model, Resnet):
+    if isinstance(w.model, Resnet | Recurrent):
         return w.model.build(w.shape, w.classes)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise((w.shape[0], *w.channels)):
@@ -115,7 +148,8 @@ def plain(w: Workload) -> nn.Module:
 def flops(w: Workload) -> int:
     """Multiplications and additions of the products of a round."""
     with FlopCounterMode(display=False) as counter:
-        plain(w)(torch.zeros(w.batch, *w.shape)).sum().backward()
+        x = torch.zeros(w.batch, *w.shape)
+        plain(w)(x.long() if w.symbols else x).sum().backward()
     return int(counter.get_total_flops()) * w.steps * w.clients * w.runs
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import importlib.util
 import inspect
 import json
+import operator
 import re
 import types
 import typing
@@ -29,23 +30,23 @@ from fedstale.flower import HOMES
 from fedstale.lab import schema
 from fedstale.registry import TABLES
 
-ROOMS = {  # room → heading on the API page; the names of a room come from fedstale.__all__
-    "simulate": "The loop",
-    "core": "Records and protocols",
-    "strategies": "Strategies",
-    "participation": "Participation",
-    "estimators": "Estimators",
-    "channels": "Channels",
-    "servers": "Servers",
-    "memory": "Memory",
-    "tasks": "Tasks",
-    "engines": "Engines",
-    "fed_cis": "Fed-CIS",
+ROOMS = {  # public submodule → its heading on the API page; its names are those of its __all__
+    "strategies": "server rules",
+    "participation": "who is available",
+    "estimators": "how p is learned",
+    "channels": "what is lost on the way",
+    "servers": "what is done with a step",
+    "schedules": "learning rates and amounts of work",
+    "memory": "the last update of every client",
+    "defence": "clients that lie",
+    "engines": "how local training runs",
+    "tasks": "samples that are not copied",
+    "lab": "the folder of a run",
+    "core": "records, protocols and hooks",
 }
-OTHER = "Names, seeds, experiments and runs"
 SPEC = "name, or table with `kind`"
 LISTED = {"number": "numbers", "whole number": "whole numbers", SPEC: "names or tables"}
-MODULES = ("data", "models", "fed_cis", "theory", "testing")  # public modules with names of their own
+MODULES = ("data", "models", "clock", "fed_cis", "theory", "testing")  # public modules with names of their own
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -232,17 +233,13 @@ def names() -> str:
 
 
 def api() -> str:
-    """The public names of fedstale, room by room."""
-    rooms: dict[str, list[str]] = {title: [] for title in [*ROOMS.values(), OTHER]}
-    for name in sorted(fedstale.__all__, key=str.lower):
-        thing = getattr(fedstale, name)
-        if not isinstance(thing, types.ModuleType):
-            room = (getattr(thing, "__module__", "") + "..").split(".")[1]
-            rooms[ROOMS.get(room, OTHER)].append(name)
-    out = []
-    for title, members in rooms.items():
-        if members:
-            out += [f"## {title}\n", *(_entry(name) for name in members)]
+    """The public names of fedstale: those of short scripts, then room by room."""
+    short = [name for name in fedstale.__all__ if not isinstance(getattr(fedstale, name), types.ModuleType)]
+    out = ["## What a short script writes\n", *(_entry(name) for name in sorted(short, key=str.lower))]
+    for room, title in ROOMS.items():
+        module = getattr(fedstale, room)
+        names = [name for name in sorted(module.__all__, key=str.lower) if _public(room, getattr(module, name))]
+        out += [f"## fs.{room}: {title}\n", *(_entry(f"{room}.{name}") for name in names if name not in short)]
     for module in MODULES:
         imported = "\n   :imported-members:" if hasattr(getattr(fedstale, module), "__all__") else ""
         name = getattr(fedstale, module).__name__
@@ -266,8 +263,14 @@ def _unloaded(name: str, home: str) -> str:
     return _rst(f".. py:currentmodule:: fedstale.flower\n\n.. py:{kind}:: {name}{arguments}\n\n{text}")
 
 
+def _public(room: str, thing: Any) -> bool:
+    """Whether a name of a room is for users: of `core` the records, protocols and arrays, and `hooks_of`."""
+    kind = isinstance(thing, type) or typing.get_origin(thing) is np.ndarray or thing is fedstale.core.hooks_of
+    return kind or (room != "core" and inspect.isfunction(thing))
+
+
 def _entry(name: str) -> str:
-    thing = getattr(fedstale, name)
+    thing = operator.attrgetter(name)(fedstale)
     if typing.get_origin(thing) is np.ndarray:
         return f"**`fs.{name}`** is a numpy array of {typing.get_args(typing.get_args(thing)[1])[0].__name__}.\n"
     if not isinstance(thing, type):

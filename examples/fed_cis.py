@@ -19,11 +19,11 @@ if __name__ == "__main__":
     print("served    weighting      weights of exits 1, 2, 3   accuracy of exits 1, 2, 3   served accuracy")
     for mix in ((80, 15, 5), (5, 15, 80)):  # % of the requests that each exit serves
         tree = fed_cis.layered(nodes, mix)
-        sampling = fs.ExitSampling(tree.exits)  # p = 0: every node trains its own exit
+        sampling = fs.fed_cis.ExitSampling(tree.exits)  # p = 0: every node trains its own exit
         for name, weighting in fs.registry.WEIGHTINGS.items():
-            task = fs.early_exit_task(
+            task = fs.fed_cis.early_exit_task(
                 digits,
-                fs.ExitCNN(),
+                fs.fed_cis.ExitCNN(),
                 tree=tree,
                 pairs=sampling.pairs(),
                 weighting=weighting(),

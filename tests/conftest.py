@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
+
+from tests.forks import FORKS
 
 settings.register_profile("fedstale", derandomize=True, deadline=None)
 settings.load_profile("fedstale")
@@ -30,12 +33,18 @@ if not find_spec("torch"):
     sys.meta_path.append(NoTorch())
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _quick() -> Iterator[None]:
+    """Workers of a pool begin with all imports done; no disk is flushed, which no kill of a process asks for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedstale.engines.processes.pool.SPAWN", FORKS)
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
     """In a fresh clone, have the compiled loops made once, or every worker would make them all."""
     if not any(ROOT.glob("src/fedstale/engines/kernels/__pycache__/*.nbi")):
         command = [sys.executable, "-m", "tests.engines.kernels.compiled"]
-        halves = (["convolutional"], ["rows", "linear"])  # as long as each other; linear finds parts of the other
-        made = [subprocess.Popen([*command, *half], cwd=ROOT, stderr=subprocess.DEVNULL) for half in halves]
-        for process in made:
-            process.wait()
+        subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL)

@@ -76,7 +76,10 @@ class OneAtATime:
             yield np.arange(n) == rng.choice(n, p=self.p)
 
 
-@pytest.mark.parametrize("strategy", [Unbiased(), FedStale(0.2), FedStale(0.5), FedStale(1.0)])
+SLOW = [pytest.param(FedStale(beta), marks=pytest.mark.slow) for beta in (0.2, 1.0)]
+
+
+@pytest.mark.parametrize("strategy", [Unbiased(), FedStale(0.5), *SLOW])
 def test_unbiased_rules_reach_the_optimum(strategy: Strategy) -> None:
     reached = end(strategy, Bernoulli(P))
     assert reached.is_at(OPTIMUM)

@@ -52,6 +52,7 @@ REST: dict[str, Any] = {  # what an example leaves out
     "participation": {"kind": "two-groups", "p_min": 0.5},
 }
 SIMPLE = (bool, int, float, str, type(None))
+LONG = [pytest.param(page, marks=pytest.mark.slow) if page in GUIDES else page for page in PAGES]  # they train
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 parts = pytest.mark.parametrize(("page", "name"), [(page, name) for page in SECTIONS for name in SECTIONS[page]])
 
@@ -105,7 +106,7 @@ def written(default: Any) -> str:
     return "—" if default is None else str(default).lower()
 
 
-@pages
+@pytest.mark.parametrize("page", LONG, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page, in order, in one namespace; then its TOML blocks, which may name files they wrote."""
     namespace = _namespace(tmp_path, monkeypatch)
@@ -142,6 +143,7 @@ def _run(arguments: list[str]) -> None:
     command_line()([*arguments, *short], standalone_mode=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda p: p.name)
 def test_a_notebook_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cells in order, as plain Python: without magics no kernel is needed, which would be ten more packages."""

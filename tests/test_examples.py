@@ -38,6 +38,7 @@ def photographs(name: str) -> fs.data.Dataset:
     return fs.data.Dataset(name, x, y, 100, 10, mean=(0.5,) * 3, std=(0.25,) * 3)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of the other packages
 @pytest.mark.parametrize("name", NEEDS)
 def test_an_example_compares_stores_and_reports(

@@ -3,11 +3,13 @@
 import ast
 import re
 import tomllib
+import types
 from pathlib import Path
 
 import pytest
 
 import fedstale as fs
+from fedstale.core import moved
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]
@@ -42,6 +44,30 @@ def test_type_checkers_see_every_name_that_is_loaded_on_first_use() -> None:
     }
     assert seen.keys() == fs.ON_FIRST_USE.keys() <= {*fs.__all__}
     assert [name for name, home in fs.ON_FIRST_USE.items() if home not in seen[name]] == []
+
+
+def test_a_short_script_needs_about_forty_names_and_completion_shows_the_rooms() -> None:
+    short = [name for name in fs.__all__ if not isinstance(getattr(fs, name), types.ModuleType)]
+    assert len(short) <= 40
+    assert {"strategies", "participation", "estimators", "core", "theory"} <= {*dir(fs)}
+
+
+@pytest.mark.parametrize(
+    "name", ["strategies.MIFA", "core.Round", "servers.Adam", "fed_cis.ExitCNN", "lab.RunFolder"]
+)
+def test_an_old_flat_name_is_what_its_room_has_and_the_warning_says_so(name: str) -> None:
+    room, _, last = name.partition(".")
+    with pytest.warns(
+        FutureWarning, match=rf"fs\.{last} is now fs\.{name}; the old name goes with the next release"
+    ):
+        found = getattr(fs, last)
+    assert found is getattr(getattr(fs, room), last)
+
+
+def test_every_name_of_a_room_can_be_used() -> None:
+    for room in moved.ROOMS:
+        module = getattr(fs, room)
+        assert [name for name in module.__all__ if getattr(module, name, None) is None] == [], room
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

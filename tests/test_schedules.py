@@ -33,6 +33,8 @@ def test_a_function_is_a_schedule_and_multiplies_the_decay() -> None:
 
 
 def test_work_below_one_step_is_refused() -> None:
+    rng = stream(0, "steps")
+    assert {UniformSteps(2, 4).steps(0, 1, rng) for _ in range(100)} == {2, 3, 4}, "both ends are drawn"
     with pytest.raises(BadInput, match="at least 1 step, got 0 for client 4 in round 2"):
         Local(1.0, work=lambda client, t, rng: 0).alone(4, 2, stream(0, "work"))
     with pytest.raises(BadInput, match="1 ≤ low ≤ high, got 3 and 2"):

@@ -134,11 +134,11 @@ def test_a_script_without_a_guard_is_told_in_a_line(tmp_path: Path) -> None:
     script.write_text(
         "import fedstale as fs\n"
         "from fedstale.engines.processes.pool import Pool\n"
-        "task = fs.synthetic(4, 1.0, 1.0, seed=0, max_samples=20)\n"
+        "task = fs.Quadratic.random(4, 3)\n"
         "engine = Pool(task, fs.Local(lr=0.1), workers=1)\n"
         "*_, s = fs.simulate(engine, fs.FedAvg(), fs.Bernoulli(1.0), rounds=1, seed=1)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600)
     assert "start scripts under `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
     assert "freeze_support" not in done.stderr
     assert len(done.stderr.splitlines()) < 60

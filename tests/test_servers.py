@@ -86,6 +86,7 @@ def test_adam_of_one_step_by_hand() -> None:
         (lambda: Adam(beta1=-0.1), r"beta1 must be in \[0, 1\), got -0.1"),
         (lambda: Adam(beta2=1), r"beta2 must be in \[0, 1\), got 1"),
         (lambda: Adam(tau=0), "tau must be above 0, got 0"),
+        (lambda: Sgd(float("inf")), "lr must be finite, got inf"),
         (lambda: Sgd(float("nan")), "lr must be above 0, got nan"),
     ],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedstale.channels import Lossless
 from fedstale.core import (
+    NOBODY,
     Array,
     Availability,
     BadInput,
@@ -35,7 +36,7 @@ from fedstale.participation import Bernoulli, Cyclic, TwoGroups
 from fedstale.rng import stream
 from fedstale.servers import Adam, Momentum, Sgd
 from fedstale.simulate import Diverged, Run, play, simulate, together
-from fedstale.simulate.round import SMALL, finite_rows
+from fedstale.simulate.round import NOT_FINITE, SMALL, Refusals, finite_rows
 from fedstale.strategies import MIFA, CAFed, FedAvg, FedStale, FedVARP, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 
@@ -288,6 +289,28 @@ def test_a_run_in_which_no_update_is_ever_used_does_not_return_its_start() -> No
         list(simulate(engine, FedAvg(), Cyclic(5, 1, 4), rounds=3))
     some = Recording(bad=dict.fromkeys(range(4), ("updates", np.nan)))
     assert len(list(simulate(some, FedAvg(), Cyclic(5, 1, 4), rounds=30))) == 30, "one in five is used"
+
+
+def test_a_rule_that_selects_sends_the_parameters_to_all_who_are_there_and_hears_their_losses() -> None:
+    for s in simulate(ENGINE, Loudest(), TwoGroups(0.4), rounds=6):
+        assert s.bytes_down == 4 * TASK.d * len(s.available)
+        assert s.bytes_up == 4 * (TASK.d * len(s.chosen) + len(s.available))
+
+
+def test_a_resumed_run_whose_last_updates_are_refused_has_learned_before() -> None:
+    *_, before = simulate(Recording(), FedAvg(), Cyclic(5, 1, 4), rounds=2)
+    engine = Recording(bad=dict.fromkeys(range(5), ("updates", np.nan)))
+    rest = list(simulate(engine, FedAvg(), Cyclic(5, 1, 4), rounds=4, start=before.checkpoint))
+    assert [s.t for s in rest] == [3, 4]
+
+
+def test_an_update_that_the_defence_refuses_is_finite_all_the_same() -> None:
+    none = np.zeros((0, 1), np.float32)
+    seen, round_of = Refusals(used=True), Round(1, none, NOBODY, none, none > 0, none[:, 0], none, none)
+    for t in range(1, 30):
+        why = {0: NOT_FINITE, 1: "a lie"} if t % 5 == 0 else {0: NOT_FINITE}
+        seen.after(round_of._replace(t=t, refused=why), last=False)
+    assert seen.streak == 4, "only rounds since the last finite update count"
 
 
 @settings(max_examples=25)

@@ -802,3 +802,18 @@ def test_checks_leave_the_part_as_it_was() -> None:
         before = repr(rule)
         testing.check_strategy(rule)
         assert repr(rule) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "promise"),
+    [
+        ("message", lambda self, h, update, order: MIFA().message(h, 2 * update, order), "must be aggregate"),
+        ("close", lambda self, state, total, r: (total.stale.astype(np.float32), None), "must be aggregate"),
+        ("orders", lambda self, state, r: [], "Summed: aggregate in a round of 2 clients must work"),
+    ],
+)
+def test_a_split_that_is_not_the_rule_is_caught(method: str, wrong: Any, promise: str) -> None:
+    broken = part(type("Broken", (MIFA,), {method: wrong}))
+    testing.check_strategy(MIFA())
+    with pytest.raises(AssertionError, match=promise):
+        testing._check_split(broken(), 5, 6, 8)

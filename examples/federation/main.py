@@ -98,7 +98,7 @@ def replay(s: settings.Settings, trace: Path, engine: str) -> str:
     task = fs.Supervised(app.model, [app.samples(i) for i in all_], [app.samples(i, test=True) for i in all_])
     with ExitStack() as stack:
         made = fs.engine(engine, task, s.local)
-        if isinstance(made, fs.Closes):
+        if isinstance(made, fs.core.Closes):
             stack.callback(made.close)
         *_, end = fs.simulate(
             made, s.rules.strategy, fs.Trace(trace), rounds=s.file.rounds, seed=s.file.seed,

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from fedstale.core import Array, Mask, keep, part, require
 
+__all__ = ["BetaBernoulli", "Intervals", "Known", "Transitions"]
+
 Counts = npt.NDArray[np.int32]
 
 

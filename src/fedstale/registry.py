@@ -46,6 +46,8 @@ from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
 from fedstale.core.own_modules import installed, note_version
 from fedstale.tasks.checksum import Content, names_file
 
+__all__ = ["TABLES", "Names", "Recipe", "dataset", "recipe"]
+
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:Name
 Row = tuple[str, str, str]  # name, settings, one line
 
@@ -242,7 +244,7 @@ SCHEDULES = Names("schedule", {
 }, ("factor",))  # fmt: skip
 WORKLOADS = Names("workload", {"uniform": schedules.UniformSteps}, ("steps",))
 MEMORIES = Names("memory coding", {
-    "float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8,
+    "float32": memory.Float32, "float16": memory.Float16, "int8": memory.Int8, "clients": memory.AtClients,
 }, ("scales", "encode", "decode"))  # fmt: skip
 PARTITIONS = Names("partition", {
     "iid": data.IID, "shares": data.Shares, "dirichlet": data.Dirichlet,
@@ -286,19 +288,16 @@ def dataset(name: str) -> data.Dataset:
     if not OWN.fullmatch(name):
         return data.load(name)
     made = own_dataset(name)()
-    require(
-        isinstance(made, data.Dataset),
-        f"data.dataset {name!r} must return a fedstale.data.Dataset, got {shown(made)}",
-    )
+    ok = isinstance(made, data.Dataset)
+    require(ok, f"data.dataset {name!r} must return a fedstale.data.Dataset, got {shown(made)}")
     return cast(data.Dataset, made)
 
 
 def own_dataset(name: str) -> Callable[[], object]:
     """The user's own function that loads a dataset."""
     function = own_object(name, "data.dataset")
-    require(
-        callable(function), f"data.dataset {name!r} must be a function without arguments, got {shown(function)}"
-    )
+    ok = callable(function)
+    require(ok, f"data.dataset {name!r} must be a function without arguments, got {shown(function)}")
     return cast(Callable[[], object], function)
 
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from fedstale.core import Schedule, part, require
 
+__all__ = ["Cosine", "StepDecay", "UniformSteps", "Warmup"]
+
 
 @part
 class Cosine:

@@ -11,10 +11,13 @@ import numpy as np
 
 from fedstale.core import LATER, Array, Server, State, part, require
 
+__all__ = ["Adam", "Momentum", "Projection", "Sgd", "Yogi"]
+
 
 def _check(lr: float, shares: dict[str, float], tau: float = 1.0) -> None:
     """Refuse a learning rate, moving averages' shares or an offset τ that cannot be used."""
     require(lr > 0, f"the server's lr must be above 0, got {lr}")
+    require(lr < math.inf, f"the server's lr must be finite, got {lr}")
     for name, value in shares.items():
         require(0 <= value < 1, f"{name} must be in [0, 1), got {value}")
     require(tau > 0, f"tau must be above 0, got {tau}")

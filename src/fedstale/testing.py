@@ -32,6 +32,7 @@ from fedstale.core import (
     Strategy,
 )
 from fedstale.evaluation import evaluate, per_client
+from fedstale.privacy.sums import Summed
 from fedstale.rng import stream
 
 Copy = Callable[[Any], Any]
@@ -58,6 +59,22 @@ def check_strategy(strategy: Strategy, *, n: int = 5, d: int = 6, rounds: int = 
             apart = np.abs(step[order] - turned).max()
             ok = bool(apart <= tolerance * np.abs(step).max())
             _hold(ok, who, "the order of the coordinates must not matter", f"{step[order]} and {turned}")
+        if isinstance(strategy, core.Splits):
+            _check_split(strategy, n, d, rounds)
+
+
+def _check_split(strategy: Strategy, n: int, d: int, rounds: int) -> None:
+    """Hold `close` of the sum of the clients' messages against `aggregate`, in rounds of whole updates."""
+    who, script = (
+        type(strategy).__name__,
+        [r._replace(arrived=np.ones((n, 1), np.bool_)) for r in _script(n, d, rounds=rounds, hole=0.0)],
+    )
+    with _works(who, "opened, orders, message and close"):
+        split = _steps(Summed(strategy), script, _itself)
+    for t, (step, summed) in enumerate(zip(_steps(strategy, script, _itself), split, strict=True), 1):
+        ok = bool(np.abs(step - summed).max() <= 1e-4 * max(1.0, float(np.abs(step).max())))
+        promise = f"close of the sum of the messages must be aggregate (round {t})"
+        _hold(ok, who, promise, f"{summed} and {step}")
 
 
 def check_participation(participation: Participation, *, n: int = 6, rounds: int = 2000) -> None:
@@ -162,12 +179,8 @@ def _descents(task: core.Task, local: core.Local, params: Array) -> list[Any]:
     who, found = type(task).__name__, list[Any]()
     for client in sorted({0, task.n - 1}):
         batches = list(task.batches(client, local, stream(0, "local", 1, client)))
-        _hold(
-            len(batches) == local.steps,
-            who,
-            f"batches must give {local.steps} for as many steps",
-            str(len(batches)),
-        )
+        count = f"batches must give {local.steps} for as many steps"
+        _hold(len(batches) == local.steps, who, count, str(len(batches)))
         for batch in batches:
             given = params.copy()
             loss, gradient = task.gradient(given, client, batch)

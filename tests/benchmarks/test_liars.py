@@ -1,8 +1,10 @@
 """The table of attacks, in a short version."""
 
 import liars
+import pytest
 
 
+@pytest.mark.slow
 def test_three_flipped_signs_of_ten_clients_are_survived():
     plain, attacked, defended = liars.play(
         "dirichlet", liars.RULES["auto"],

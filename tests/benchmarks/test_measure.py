@@ -4,6 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import curves
+import overhead
 import pytest
 import torch
 import typer
@@ -14,6 +16,8 @@ from workloads import WORKLOADS, Workload, flops, ours, plain, samples, update
 
 from fedstale.cli.bench import Format, bench, measuring
 from fedstale.core import BadInput
+from fedstale.estimators import Intervals
+from fedstale.strategies.fedstale import FedStale
 from fedstale.tasks.local import one_thread
 from fedstale.tasks.models import MLP, Linear, MnistCNN
 from fedstale.tasks.supervised import Supervised
@@ -75,7 +79,7 @@ def test_work_is_counted() -> None:
     assert flops(TINY._replace(seeds=2, betas=3)) == 6 * flops(TINY)
 
 
-@pytest.mark.parametrize("name", ["leaf", "linear", "mlp", "mnist-cnn", "resnet18"])
+@pytest.mark.parametrize("name", ["leaf", "linear", "mlp", "mnist-cnn", "resnet18", "gru", "lstm"])
 def test_contenders_train_the_same_model(name: str) -> None:
     w = WORKLOADS[name]
     theirs, mine = (sum(p.numel() for p in m.parameters()) for m in (plain(w), w.model.build(w.shape, w.classes)))
@@ -93,11 +97,14 @@ WHOLE = {  # a batch is all that a client has, so that the order of its samples 
     "linear": TINY._replace(batch=8, steps=3),
     "mlp": TINY._replace(model=MLP((3,)), hidden=(3,), batch=8, steps=3),
     "mnist-cnn": CNN._replace(clients=2, samples=4, batch=4, steps=2, engine="serial"),
+    "lstm": WORKLOADS["lstm"]._replace(shape=(6,), clients=1, samples=4, batch=4, steps=2, engine="serial"),
     "resnet18": WORKLOADS["resnet18"]._replace(clients=1, samples=4, batch=4, steps=1, engine="serial"),
 }
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize(
+    "name", [n if n in ("linear", "mlp") else pytest.param(n, marks=pytest.mark.slow) for n in WHOLE]
+)
 def test_our_round_and_the_naive_one_take_the_same_steps(name: str, one_core: None) -> None:
     w = WHOLE[name]
     with ours(w) as play:
@@ -109,6 +116,15 @@ def test_our_round_and_the_naive_one_take_the_same_steps(name: str, one_core: No
         change = update(start, x, y, w).numpy()
         assert abs(change).max() > 1e-4
         assert reply.updates[client] == pytest.approx(change, abs=2e-6)
+
+
+def test_what_a_round_costs_besides_training_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert overhead.milliseconds(12, 3, 5, FedStale(0.5), Intervals(), rounds=2) > 0
+    few = [curves.Point(f"{panel}, of all", "line", x, 1.0) for panel in "ab" for x in (1.0, 2.0)]
+    monkeypatch.setattr(curves, "points", lambda quick: few)
+    monkeypatch.setattr("sys.argv", ["curves.py", "--out", str(tmp_path)])
+    curves.main()
+    assert {file.name for file in tmp_path.iterdir()} == {"benchmark-curves.csv", "benchmark-curves.png"}
 
 
 def played(play: Any) -> Any:

@@ -2,8 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,8 +10,9 @@ import pytest
 from fedstale.cli.arena import Size, add, report, run
 from fedstale.core import BadInput
 from fedstale.view.terminal.console import Format
-from fedstale.view.trackers.writers import Tracker
-from tests.cli.commands import COMMAND
+from fedstale.view.trackers.follow import Tracker
+from tests.cli.commands import MAIN
+from tests.forks import Fork
 from tests.lab.arena.small_suite import TOML, finished
 
 RULE = """
@@ -35,12 +34,9 @@ def test_a_contest_that_is_killed_ends_with_the_same_bytes(tmp_path: Path) -> No
     file = tmp_path / "small.toml"
     file.write_text(TOML)
     cut, whole = tmp_path / "cut", tmp_path / "whole"
-    words = [*COMMAND, "arena", "run", str(file), "--jobs", "1", "--resume", "--out", str(cut)]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-    while process.poll() is None and len(list(cut.glob("runs/*/result.json"))) < 20:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait(600)
+    with Fork(MAIN, "arena", "run", file, "--jobs", "1", "--resume", "--out", cut) as fork:
+        while fork.process.is_alive() and len(list(cut.glob("runs/*/result.json"))) < 20:
+            time.sleep(0.002)
     assert not (cut / "arena.json").exists(), "nothing was left to do"
     for out in (cut, whole):
         run(str(file), Size.smoke, jobs=1, resume=True, out=out)

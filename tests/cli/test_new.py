@@ -1,8 +1,6 @@
 """A new folder runs at once."""
 
 import ast
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -35,9 +33,8 @@ def test_the_tables_can_be_planned_and_name_their_hospitals(tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", ["images", "text", "own-model"])
 def test_it_runs(tmp_path: Path, kind: str) -> None:
     fedstale("new", str(tmp_path / "mine"), "--kind", kind)
-    command = [sys.executable, "-m", "fedstale", "run", "experiment.toml", "-c", "rounds=1", "--seeds", "1"]
-    command += ["-c", 'algorithms=["fedavg"]']
-    done = subprocess.run(command, cwd=tmp_path / "mine", capture_output=True, text=True)
+    words = ["run", "experiment.toml", "-c", "rounds=1", "--seeds", "1", "-c", 'algorithms=["fedavg"]']
+    done = fedstale(*words, cwd=tmp_path / "mine")
     assert done.returncode == 0, done.stderr
     assert "fedavg" in done.stdout
 

@@ -1,10 +1,10 @@
 """The papers' figures as a command: all at scale smoke, and one that is killed again and again."""
 
 import csv
+import json
 import random
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,13 +18,15 @@ from fedstale.lab import executors
 from fedstale.lab import plan as planning
 from fedstale.lab.papers import results
 from fedstale.lab.papers.figure import Figure, Scale, cells, figures, read
+from fedstale.lab.plan import Planned
 from fedstale.lab.recorder import packages
 from fedstale.lab.runs import store
-from fedstale.lab.sweep import Cell, planned
+from fedstale.lab.sweep import Cell, every_run, planned
+from tests.cli.commands import MAIN, fedstale
+from tests.forks import Fork
 from tests.lab.papers.small_figure import small_figure
 
 FILES = figures()
-COMMAND = [sys.executable, "-c", "import typer; from fedstale.cli.reproduce import reproduce; typer.run(reproduce)"]
 SMALL = small_figure()
 
 
@@ -34,7 +36,10 @@ def computed(figure: Figure, folder: Path) -> tuple[Figure, list[Cell]]:
     return figure, found
 
 
-@pytest.mark.parametrize("name", FILES)
+QUICK = {"amplified-fig2", "auto-phones", "fedawe-tab2", "fedstale-fig1", "thesis-fig2.1"}  # one of each paper
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in FILES])
 def test_every_figure_runs_at_scale_smoke(name: str, tmp_path: Path) -> None:
     figure, found = computed(read(name, "smoke"), tmp_path)
     verdicts = results.write(figure, found, tmp_path, "png")
@@ -45,8 +50,38 @@ def test_every_figure_runs_at_scale_smoke(name: str, tmp_path: Path) -> None:
     assert figure.reduced in (tmp_path / f"{name}-smoke-claims.txt").read_text()
 
 
+def made_up(p: Planned) -> None:
+    """A finished run with every number that figures are drawn from."""
+    luck, n, folder = random.Random(p.folder.path.name), p.config["data"]["clients"], p.folder
+    names = [f"{kind}_exit_{e}" for kind in ("accuracy", "variance") for e in (1, 2, 3, 4, 5)]
+    folder.path.mkdir()
+    store.write_json(folder.path / "config.json", p.config)
+    with (folder.path / "metrics.jsonl").open("w") as file:
+        for t in range(1, 13):
+            line: dict[str, Any] = {"round": t, "available": n, "participants": n - 1, "weights": [1 / n] * n}
+            line |= {"heard": [*range(n - 1)], "not_selected": [n - 1], "excluded": [n - 1]}
+            line |= {
+                name: luck.random() for name in ("accuracy", "objective", "loss", "variance", "w1", "w2", *names)
+            }
+            file.write(json.dumps(line) + "\n")
+    best = dict.fromkeys(("final", "last10", "best"), luck.random())
+    folder.save_result({"rounds": p.config["rounds"], "objective": best, "accuracy": best})
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n not in QUICK])
+def test_every_other_figure_is_drawn_and_judged(name: str, tmp_path: Path) -> None:
+    """From made-up runs; `make test-slow` trains them."""
+    figure = read(name, "smoke")
+    found = planned(cells(figure), store.open_store(tmp_path / "runs"))
+    for p in every_run(found):
+        made_up(p)
+    verdicts = results.write(figure, found, tmp_path, "png")
+    assert len(verdicts) == len(figure.about["claims"]) > 0
+    assert (tmp_path / f"{name}-smoke.png").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("scale", ["laptop", "paper"])
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
 def test_every_figure_is_defined_at_every_scale(name: str, scale: str) -> None:
     """Its claims are about algorithms and settings that it has, and its runs can be planned."""
     figure = read(name, scale)
@@ -69,32 +104,30 @@ def written(out: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.suffix in (".csv", ".txt", ".png")}
 
 
-def test_a_sweep_killed_at_random_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    words = [*COMMAND, str(small(tmp_path)), "--scale", "smoke", "--resume"]
-    subprocess.run(
-        [*words, "--jobs", "1", "--out", tmp_path / "whole"], check=True, capture_output=True, timeout=900
-    )
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_sweep_killed_at_random_ends_with_the_same_bytes(tmp_path: Path, jobs: int) -> None:
+    words = ["reproduce", small(tmp_path), "--scale", "smoke", "--resume"]
+    assert fedstale(*words, "--jobs", "1", "--out", tmp_path / "whole").returncode == 0
     whole = written(tmp_path / "whole")
     assert len(whole) == 6
-    for jobs in (1, 2):
-        cut = tmp_path / f"cut-{jobs}"
-        _killed_again_and_again([*words, "--jobs", str(jobs)], cut, random.Random(jobs))
-        assert written(cut) == whole, jobs
+    cut = tmp_path / "cut"
+    _killed_again_and_again([*words, "--jobs", jobs, "--out", cut], cut, random.Random(jobs))
+    assert written(cut) == whole
 
 
-def _killed_again_and_again(words: list[str], cut: Path, luck: random.Random) -> None:
+def _killed_again_and_again(words: list[Any], cut: Path, luck: random.Random) -> None:
     for blow in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
         begun = len(list(cut.glob("runs/*/metrics.jsonl")))
-        process = subprocess.Popen([*words, "--out", cut], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(list(cut.glob("runs/*/metrics.jsonl"))) <= begun < 36:
-            time.sleep(0.01)  # until the next runs begin
-        time.sleep(luck.uniform(0.0, 0.3))
-        process.send_signal(blow)
-        process.wait(600)
+        with Fork(MAIN, *words) as fork:
+            while fork.process.is_alive() and len(list(cut.glob("runs/*/metrics.jsonl"))) <= begun < 36:
+                time.sleep(0.01)  # until the next runs begin
+            time.sleep(luck.uniform(0.0, 0.1))
+            fork.kill(blow)
+            fork.process.join(600)
     finished = len(list(cut.glob("runs/*/result.json")))
     assert finished < 36, "nothing was left to do"
     for _ in range(5):  # workers that lost their parent may hold their runs for one more round
-        if subprocess.run([*words, "--out", cut], capture_output=True, timeout=900).returncode == 0:
+        if fedstale(*words).returncode == 0:
             break
         time.sleep(0.5)
 

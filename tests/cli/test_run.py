@@ -1,14 +1,11 @@
-"""`fedstale run` as a person uses it: in a process of its own, interrupted, killed and fed nonsense."""
+"""`fedstale run` as a person uses it: interrupted, killed and fed nonsense."""
 
 import csv
 import json
 import os
 import random
-import resource
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,8 @@ import pytest
 from fedstale.cli.run import run
 from fedstale.lab import plan as planning
 from fedstale.view.terminal.console import Format
-from tests.cli.commands import COMMAND, fedstale
+from tests.cli.commands import fedstale
+from tests.forks import forked
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -88,12 +86,13 @@ def test_a_warm_up_is_computed_once_and_everybody_starts_from_its_end(file: Path
 
 
 def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, tmp_path: Path) -> None:
-    words = ["run", file, "-c", "rounds=600", "--seeds", "1", "--checkpoint", "0.05", "--engine", "serial"]
+    words = ["run", file, "-c", "rounds=200", "--seeds", "1", "--checkpoint", "0.05", "--engine", "serial"]
     whole = tmp_path / "whole"
     assert fedstale(*words, "--out", whole).returncode == 0
+    (tmp_path / "doomed.py").write_text(DOOMED)
     for how in (signal.SIGINT, signal.SIGKILL):
         broken = tmp_path / how.name
-        _stopped_again_and_again(words, broken, how)
+        _stopped_again_and_again(tmp_path / "doomed.py", words, broken, how)
         assert run_files(broken) == run_files(whole), how
 
 
@@ -119,29 +118,21 @@ main()
 """  # the command, which sends itself a signal soon after it has written so many lines of metrics
 
 
-def _stopped_again_and_again(words: list[Any], broken: Path, how: signal.Signals) -> None:
-    """After random numbers of the 1800 lines of metrics, and then not any more."""
+def _stopped_again_and_again(doomed: Path, words: list[Any], broken: Path, how: signal.Signals) -> None:
+    """After random numbers of the 600 lines of metrics, and then not any more."""
     rng = random.Random(5)
-    for _ in range(4):
-        doom = [how.value, rng.randint(50, 350), rng.uniform(0.0, 0.01)]
-        command = [sys.executable, "-c", DOOMED, *doom, *words, "--out", broken, "--resume"]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=600)
+    for _ in range(3):
+        doom = [how.value, rng.randint(20, 120), rng.uniform(0.0, 0.01)]
+        done = forked(doomed, *doom, *words, "--out", broken, "--resume")
         assert done.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), done.stderr
     assert fedstale(*words, "--out", broken, "--resume").returncode == 0
 
 
-def _metrics(out: Path) -> int:
-    """Bytes of metrics that have been written."""
-    return sum(path.stat().st_size for path in out.glob("*/metrics.jsonl"))
-
-
 def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "doomed.py").write_text(DOOMED)
     words = ["run", file, "-c", "rounds=20000", "--seeds", "1", "--out", tmp_path / "runs", "--engine", "serial"]
-    process = subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not _metrics(tmp_path / "runs"):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert "--resume goes on" in process.communicate(timeout=600)[1]
+    stopped = forked(tmp_path / "doomed.py", signal.SIGINT.value, 1, 0, *words)
+    assert "--resume goes on" in stopped.stderr
     refused = fedstale(*words)
     assert refused.returncode == 2
     assert "add --resume" in refused.stderr
@@ -196,13 +187,19 @@ def test_a_folder_that_is_not_ours_is_left_alone(file: Path, tmp_path: Path) -> 
     assert os.listdir(tmp_path / "precious") == ["thesis.tex"]
 
 
-def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(file: Path, tmp_path: Path) -> None:
-    def small_files() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+SMALL_FILES = """
+import resource, signal
+from fedstale.__main__ import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+main()
+"""
 
+
+def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "small_files.py").write_text(SMALL_FILES)
     words = ["run", file, "-c", "rounds=120", "--seeds", "1", "--out", tmp_path / "runs", "--checkpoint", "0"]
-    full = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, preexec_fn=small_files)
+    full = forked(tmp_path / "small_files.py", *words)
     assert full.returncode == 4, full.stderr
     assert "Traceback" not in full.stderr
     assert fedstale(*words, "--resume").returncode == 0
@@ -259,7 +256,7 @@ def test_a_run_that_diverges_says_so_and_the_others_finish(file: Path, tmp_path:
     assert len(list((tmp_path / "runs").glob("mifa*/result.json"))) == 1
     (lost,) = (tmp_path / "runs").glob("fedavg*")
     before = (lost / "metrics.jsonl").stat().st_mtime_ns
-    known = fedstale(*done.args[3:])  # type: ignore[index]
+    known = fedstale(*done.args)
     assert known.returncode == 3
     assert "known from before: --again tries again" in known.stderr
     assert (lost / "metrics.jsonl").stat().st_mtime_ns == before

@@ -35,5 +35,5 @@ def test_a_signal_ends_the_page_with_the_code_of_an_interrupt(number: signal.Sig
     assert process.stdout
     assert process.stdout.readline().startswith("http://127.0.0.1:")
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode == 130

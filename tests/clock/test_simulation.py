@@ -10,7 +10,9 @@ import pytest
 
 import fedstale as fs
 from fedstale.clock import Buffer, Clock, Constant, Devices, Load, Lognormal, Rounds, Ticks
+from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
+from fedstale.lab.runs import query
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import check
 
@@ -198,3 +200,32 @@ def test_realised_weights_are_recorded_also_of_rules_that_read_the_starts(tmp_pa
         TASK, ["fedasync"], fs.Bernoulli(1.0), rounds=8, local=ENGINE.local, out=tmp_path, clock=ASYNC
     )
     assert len(done.runs[0].metrics()[-1]["weights"]) == N
+
+
+def test_an_algorithm_may_have_its_own_pace_and_all_have_the_same_hours(tmp_path: Path) -> None:
+    clock = {"hours": 0.01, "pace": {"kind": "buffer", "size": 2, "concurrency": 3}}
+    algorithms = ["ace", {"kind": "mifa", "pace": {"kind": "rounds", "ask": 3}}]
+    raw = {
+        "name": "paces", "rounds": 500, "participation": {"kind": "bernoulli", "p": 1.0}, "clock": clock,
+        "data": {"dataset": "quadratic", "clients": 6}, "local": {"lr": 0.05}, "algorithms": algorithms,
+    }  # fmt: skip
+    first, second = plan(check(raw), tmp_path)
+    assert isinstance(first.clock, Clock)
+    assert isinstance(second.clock, Clock)
+    assert (first.clock.pace, second.clock.pace) == (Buffer(2, 3), Rounds(ask=3))
+    found = list(execute(check(raw), [first, second]))
+    ends = [p.metrics["seconds"] for p in found if p.result]
+    assert all(10 < end <= 36 for end in ends)
+    [setting] = query.settings([first.folder, second.folder])
+    assert [g.label for g in setting.groups] == ["ace", "mifa"], "one table for both paces"
+    with pytest.raises(fs.BadInput, match="mifa: a pace of its own needs a \\[clock\\]"):
+        plan(check({key: value for key, value in raw.items() if key != "clock"}), tmp_path)
+    with pytest.raises(fs.BadInput, match="no step is made within 0"):
+        play(fs.MIFA(), Clock(Buffer(3, 6), Constant(5.0), round_seconds=100.0, hours=0.0001))
+
+
+@pytest.mark.parametrize("latency", [Lognormal(fastest_first=True), Devices([1.0, 3.0, 2.0], fastest_first=True)])
+def test_the_first_client_is_the_fastest_where_data_follow_speed(latency: Any) -> None:
+    speeds = latency.fleet(N, fs.stream(1, "fleet")).speed
+    assert (np.diff(speeds) <= 0).all()
+    assert speeds[0] > speeds[-1]

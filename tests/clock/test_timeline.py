@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstale.clock import Buffer, Clock, Constant, Devices, Load, Lognormal, Pace, Rounds, Row, Ticks
+from fedstale.clock.timeline import Idle
 from fedstale.core import BadInput, Participation
 from fedstale.participation import Bernoulli, Events, Trace
+from fedstale.rng import stream
 
 PACES = (Rounds(), Rounds(ask=4, need=3), Rounds(deadline=6.0), Buffer(3, 5), Buffer(1, 2), Ticks(4.0, 6))
 
@@ -137,13 +139,42 @@ def test_a_timeline_is_replayed_from_its_file(tmp_path: Path) -> None:
         rows(replay, Bernoulli(0.1), 5, 1)
 
 
+def test_messages_take_time_both_ways() -> None:
+    rng, load = stream(1, "latency"), Load(np.full(3, 5), 100, 10)
+    for latency in (
+        Lognormal(2.0, spread=0, jitter=0, bandwidth=10.0),
+        Devices([1.0], 2.0, jitter=0, bandwidth=10.0),
+    ):
+        fleet = latency.fleet(3, rng)
+        assert latency.seconds(fleet, np.arange(3), load, rng).tolist() == [5 * 2 + 110 / 10] * 3
+
+
+def test_idle_clients_are_each_there_once() -> None:
+    rng, idle, there = stream(1, "idle"), Idle(40), set[int]()
+    for step in range(300):
+        if step % 20 == 0:
+            gone = {c for c in there if rng.random() < 0.3}
+            came = [c for c in range(40) if c not in there and rng.random() < 0.5]
+            idle.change(np.array(came, np.int64), np.array(sorted(gone), np.int64))
+            there = (there - gone) | {*came}
+        elif there:
+            drawn = idle.draw(min(2 if step % 10 == 5 else 1, len(there)), rng).tolist()
+            assert {*drawn} <= there
+            there -= {*drawn}
+        if step % 3 == 0 and (away := sorted({*range(40)} - there)):
+            idle.add(away[0])
+            there.add(away[0])
+        assert sorted(idle._clients[: idle.size]) == sorted(there)
+
+
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(BadInput, match="need must be at most ask, 3, got 4"):
         Rounds(ask=3, need=4)
     with pytest.raises(BadInput, match="Bernoulli knows no seconds: the clock needs round_seconds"):
         rows(Clock(), Bernoulli(0.5), 3, 1)
-    with pytest.raises(BadInput, match="must be speeds above 0"):
-        Devices([1.0, 0.0])
+    for table in ([1.0, 0.0], [True]):
+        with pytest.raises(BadInput, match="must be speeds above 0"):
+            Devices(table)
     with pytest.raises(BadInput, match="no update has arrived"):
         rows(Clock(Buffer(1, 1), Constant(9.0), round_seconds=1.0), Trace([[1, 0], [0, 1]]), 2, 1)
 

@@ -12,7 +12,7 @@ from torch import nn
 from fedstale.core import Job, Local
 from fedstale.engines import Serial
 from fedstale.engines.batched import engine as batched
-from fedstale.engines.batched.convolutional import Convolutional
+from fedstale.engines.batched.compiled import Compiled
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.batched.functional import Functional
 from fedstale.engines.kernels import load
@@ -70,7 +70,7 @@ def network(name: str, sizes: tuple[int, ...] = (3, 20, 40), ridge: float = 0.0)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_equal_the_reference(name: str) -> None:
     engine = Batched(network(name, ridge=0.1), LOCAL)
-    assert isinstance(engine._kernel, Convolutional)
+    assert isinstance(engine._kernel, Compiled)
     check_engine(engine, rounds=2, tolerance=1e-4)
 
 

@@ -36,7 +36,7 @@ class Direct(Grid):
         replies: list[Message] = []
         for message in messages:
             self.sent += 1
-            message.metadata.__dict__["_message_id"] = f"m{self.sent}"
+            message.metadata.__dict__["_message_id"] = message.metadata.message_id or f"m{self.sent}"
             k = message.metadata.dst_node_id - 1000
             given = self.answer(message, self.contexts[k])
             replies += given if isinstance(given, list) else [given] if given is not None else []

@@ -86,8 +86,8 @@ def test_the_defence_is_in_the_state():
     assert all(np.array_equal(a, rest.state_dict()[name]) for name, a in whole.state_dict().items())
     with pytest.raises(BadInput, match=r"this strategy has .*, no defence"):
         FedStale("fedstale", defence=None).load_state_dict(half.state_dict())
-    with pytest.raises(BadInput, match=r"defence must be an object such as Defence\(\), got True"):
-        FedStale("auto", defence=True)
+    with pytest.raises(BadInput, match=r"defence must be an object such as Defence\(\), got 3"):
+        FedStale("auto", defence=3)
 
 
 def test_what_a_refused_client_says_of_its_weight_does_not_move_the_step():

@@ -24,7 +24,7 @@ def test_the_examples_of_the_guide_run_and_training_is_resumed(tmp_path, monkeyp
         "Net": lambda: torch.nn.Linear(2, 1),
     }  # fmt: skip
     blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in [*blocks, blocks[-1]]:  # the last one again: it continues
         exec(block, names)
     assert names["strategy"]._training.population.checkpoint.t == 4

@@ -37,6 +37,17 @@ def test_a_report_tells_what_the_rule_knew():
     assert {*last.heard} == {name for name, k in zip(last.clients, places, strict=True) if THERE[-1, k]}
 
 
+def test_a_client_that_was_never_heard_has_no_staleness():
+    silent = THERE.copy()
+    silent[:, 1] = False
+    strategy, _ = played(answer=quadratic(silent))
+    staleness = dict(zip(strategy.report.clients, strategy.report.staleness.tolist(), strict=True))
+    assert staleness[strategy._identities.names[1001]] == -1
+    assert sum(value < 0 for value in staleness.values()) == 1
+    seen = [value for value in staleness.values() if value >= 0]
+    assert strategy.report.measures["fedstale-staleness"] == np.median(seen)
+
+
 def test_the_result_of_flower_has_the_numbers_of_every_round():
     strategy, result = played()
     for report in strategy.reports:

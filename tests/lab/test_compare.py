@@ -4,8 +4,6 @@ import functools
 import importlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +16,7 @@ import torch
 import fedstale as fs
 from fedstale.lab.runs import query
 from fedstale.tasks.checksum import Content, describe_task
+from tests.forks import Fork, forked
 
 LOCAL = fs.Local(lr=0.1)
 PROGRAM = """
@@ -61,7 +60,7 @@ if __name__ == "__main__":
     clients = [(torch.randn(9, 3, generator=made), torch.arange(9) % 2) for _ in range(4)]
     task = Slow(Net, clients, clients)
     own = {"kind": "fedavg", "label": "own", "train": with_momentum}  # what its clients keep is, too
-    fs.compare(task, ["fedavg", fs.FedStale(0.5), own], fs.Bernoulli(0.5), rounds=15, seeds=(1, 2), engine="serial",
+    fs.compare(task, ["fedavg", fs.FedStale(0.5), own], fs.Bernoulli(0.5), rounds=8, seeds=(1, 2), engine="serial",
                local=fs.Local(lr=0.1), out=sys.argv[1], evaluate_every=1, checkpoint_seconds=0, resume=True)
     lazy = Slow(Net, [Lazy(*pair) for pair in clients], clients, buffers="local", personal=["layer.bias"])
     fs.compare(lazy, [{"kind": "fedstale", "label": "personal"}], fs.Bernoulli(0.5), rounds=40, engine="serial",
@@ -114,18 +113,14 @@ def test_it_equals_simulate_to_the_bit(task: fs.Quadratic, tmp_path: Path) -> No
 def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    source = {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1])}
-    runs = [sys.executable, str(program)]
-    subprocess.run([*runs, str(tmp_path / "whole")], env=source, check=True, capture_output=True)
-    for after in (1, 27, 75):  # the last one early in the clients' own layers and lazy data
-        with subprocess.Popen([*runs, str(tmp_path / "parts")], env=source, stdout=subprocess.PIPE) as process:
-            assert process.stdout
+    assert forked(program, tmp_path / "whole").returncode == 0
+    for after in (1, 15, 40):  # the last one early in the clients' own layers and lazy data
+        with Fork(program, tmp_path / "parts") as fork:
             for _ in range(after):
-                process.stdout.readline()
-            process.send_signal(signal.SIGKILL)
+                fork.stdout.readline()
     (begun,) = (tmp_path / "parts").glob("personal*")
     assert not (begun / "params.npy").exists()
-    subprocess.run([*runs, str(tmp_path / "parts")], env=source, check=True, capture_output=True)
+    assert forked(program, tmp_path / "parts").returncode == 0
     names = {path.parent.name for path in (tmp_path / "whole").glob("*/config.json")}
     assert len(names) == 7
     for name in names:
@@ -137,7 +132,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path) -> Non
     states = fs.RunFolder(tmp_path / "parts" / next(n for n in names if n.startswith("own"))).client_states()
     assert states is not None
     assert sorted(states) == [0, 1, 2, 3]
-    assert 4 * 15 > sum(state["loop"]["rounds"] for state in states.values()) > 15  # of those in which it came
+    assert 4 * 8 > sum(state["loop"]["rounds"] for state in states.values()) > 8  # of those in which it came
 
 
 def test_a_changed_model_or_other_data_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,8 +339,8 @@ def test_the_example_of_an_own_model_gets_all_of_the_tooling(
     assert len(lines) <= 25
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_model.py").write_text(example.read_text().replace('"rounds": 40', '"rounds": 3'))
-    source = {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "own_model.py"], env=source, check=True, capture_output=True, text=True)
+    done = forked(tmp_path / "own_model.py")
+    assert done.returncode == 0, done.stderr
     assert "own-model: Supervised, 12 clients, two-groups(p_min=0.1), 2 seeds" in done.stdout
     assert (tmp_path / "model.pt").exists()
     assert (tmp_path / "runs" / "own-model.png").exists()

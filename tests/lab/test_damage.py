@@ -1,4 +1,4 @@
-"""Damaged files of finished runs are named; `python -m tests.lab.damage` tries more of them."""
+"""Damaged files of finished runs are named; `python -m tools.runs_damage` tries more of them."""
 
 from pathlib import Path
 
@@ -8,10 +8,12 @@ import pytest
 from fedstale.core import BadInput
 from fedstale.lab.runs import checks
 from fedstale.lab.runs.store import RunFolder, digest, fingerprint, write_json
-from tests.lab.damage import cases
+from tools.runs_damage import cases
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["with checksums", "of an earlier version"])
+@pytest.mark.parametrize(
+    "old", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["with checksums", "of an earlier version"]
+)
 def test_no_damage_ends_in_an_exception_or_is_used_in_silence(
     tmp_path: Path, old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

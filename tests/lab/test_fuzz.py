@@ -1,10 +1,10 @@
-"""Hostile settings are refused in one sentence; `python -m tests.lab.fuzz` tries more of them."""
+"""Hostile settings are refused in one sentence; `python -m tools.settings_fuzz` tries more of them."""
 
 import warnings
 
 import pytest
 
-from tests.lab.fuzz import CLASSES, cases, verdict
+from tools.settings_fuzz import CLASSES, cases, verdict
 
 
 @pytest.mark.parametrize("block", range(4))

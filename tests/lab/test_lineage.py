@@ -49,6 +49,15 @@ def test_a_run_too_large_for_its_checkpoint_to_be_kept_begins_anew_and_says_so(
     assert long.folder.result()["rounds"] == 8
 
 
+@pytest.mark.parametrize("torn", ["last.npz", "config.json"])
+def test_a_run_whose_files_a_power_cut_has_torn_is_not_gone_on_from(tmp_path: Path, torn: str) -> None:
+    short, _ = computed(tmp_path)
+    (short.folder.path / torn).write_bytes(b"")
+    long, said = computed(tmp_path, resume=True, rounds=8)
+    assert [line["round"] for line in long.folder.metrics()] == [*range(1, 9)]
+    assert any("begins with round 1: " in line for line in said) == (torn == "last.npz")
+
+
 def forked(folder: Path, before: Planned, **changes: Any) -> tuple[Planned, list[str]]:
     experiment, said = schema.check(RAW | {"rounds": 10} | changes), list[str]()
     planned = [lineage.forked(p, *lineage.source("", before.folder)) for p in plan(experiment, folder)]

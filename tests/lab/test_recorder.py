@@ -13,6 +13,7 @@ import fedstale as fs
 from fedstale.core import Array, Local, Snapshot
 from fedstale.lab.plan import plan
 from fedstale.lab.recorder import Recorder, summary
+from fedstale.lab.runs import store
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import check
 from fedstale.lab.tracer import Tracer
@@ -95,6 +96,27 @@ def test_the_lines_of_a_checkpoint_are_on_the_disk_before_it(
         for s in snapshots()[:3]:
             r.record(s)
     assert lines == [1, 2, 3]
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 0.0])
+def test_a_run_waits_for_the_disk_from_its_first_checkpoint_on(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited, write = set[str](), store.write
+
+    def watched(path: Path, writer: Any, durable: bool = True) -> None:
+        waited.update([path.name] if durable else [])
+        write(path, writer, durable)
+
+    monkeypatch.setattr(store, "write", watched)
+    monkeypatch.setattr("fedstale.lab.recorder.sync", lambda path: waited.add(path.name))
+    with recorder(tmp_path, seconds) as r:
+        for s in snapshots():
+            r.record(s)
+        r.finish(s.checkpoint)
+    files = "checkpoint.npz", "checksums.json", "result.json", "params.npy", "clients.json", "last.npz"
+    always = "config.json", "environment.json", "metrics.jsonl"
+    assert waited == ({*files, *always} if seconds == 0 else set())
 
 
 def test_a_summary_has_the_last_round_the_mean_of_ten_and_the_best() -> None:

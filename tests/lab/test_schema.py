@@ -73,6 +73,7 @@ def test_a_model_may_be_a_bare_name() -> None:
     assert named == table
 
 
+TABLE = {"csv": str(Path(__file__).parents[2] / "tools" / "patients.csv"), "client": "site", "label": "ill"}
 REFUSED = [
     ({"participation": 3}, "^participation should be a valid string, got 3"),
     ({"data": {"dataset": "digits", "held_out": 2}}, "^data.held_out should be less than 1, got 2"),
@@ -113,6 +114,21 @@ REFUSED = [
     ({"algorithms": [{"kind": "mifa", "memory": {"kind": "int8", "folder": "a\0b"}}]}, "folder must be a text"),
     ({"rounds": True}, "rounds"),
     ({"server": {"kind": "sgd", "lr": 0.0}}, "lr must be above 0"),
+    ({"tune_by": "accuracy"}, "tune_by needs settings to choose, .tune., got none"),
+    ({"monitor": "distance"}, "monitor needs patience or target, got neither"),
+    (
+        {"data": {"dataset": "quadratic"}, "model": {"kind": "mlp"}},
+        "model must be left out with quadratic functions",
+    ),
+    ({"data": {"dataset": "quadratic", "start": [1.0]}}, "data.start must be left out without data.centers"),
+    (
+        {"data": {"dataset": "quadratic", "clients": 1, "centers": [[1.0]], "spread": 2.0}},
+        "data.spread .* with data.c",
+    ),
+    ({"data": TABLE | {"clients": 4}}, "data.clients is read from patients.csv, which has 3: leave it out, got 4"),
+    ({"data": TABLE | {"dataset": "digits"}}, "data.dataset is read from patients.csv"),
+    ({"data": TABLE | {"sha256": "word"}}, "data.sha256 is read from patients.csv"),
+    ({"data": TABLE | {"csv": "é" * 300}}, "cannot be read: .*File name too long|there is no file"),
 ]
 
 

@@ -18,11 +18,11 @@ def realised(strategy: fs.Strategy, p_min: float, rounds: int, estimator: fs.Est
 
 
 def test_fedavg_neglects_who_rarely_comes_and_the_unbiased_rules_do_not() -> None:
-    fedavg = realised(fs.FedAvg(), 0.2, 3000).mean(axis=0)
+    fedavg = realised(fs.FedAvg(), 0.2, 1200).mean(axis=0)
     assert (fedavg[3:] < 0.08).all()
     assert (fedavg[:3] > 0.2).all()
     for strategy in (fs.Unbiased(), fs.FedStale(0.5), fs.FedStale(1.0)):
-        assert realised(strategy, 0.2, 3000).mean(axis=0) == pytest.approx(np.full(6, 1 / 6), abs=0.02)
+        assert realised(strategy, 0.2, 1200).mean(axis=0) == pytest.approx(np.full(6, 1 / 6), abs=0.03)
 
 
 def test_memory_counts_absent_clients() -> None:

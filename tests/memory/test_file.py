@@ -27,6 +27,7 @@ from fedstale.simulate import Run, checked, first, simulate
 from fedstale.strategies import MIFA, FedStale, FedVARP
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.testing import check_strategy
+from tests.forks import Fork
 
 ENGINE = Serial(Quadratic.random(6, 8, noise=1.0), Local(lr=0.05, steps=2))
 ROUNDS, EVERY = 13, 3
@@ -162,20 +163,19 @@ LONG = 120
 def test_kill_9_at_any_moment_resumes_to_the_same_bits(tmp_path: Path) -> None:
     plain = last(played(Int8(), rounds=LONG))
     moments, lives = random.Random(0), 0
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = tmp_path / "program.py"
+    program.write_text(CHILD)
     while lives < 20:
-        command = [sys.executable, "-c", CHILD, str(tmp_path), str(Path(__file__).parents[2])]
-        child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        assert child.stdout
         lives += 1
-        for _ in range(moments.randint(15, 50)):
-            if not child.stdout.readline():
-                break
-        child.kill()
-        child.stdout.close()
-        if child.wait() == 0:
+        with Fork(program, tmp_path, Path(__file__).parents[2]) as child:
+            for _ in range(moments.randint(15, 50)):
+                if not child.stdout.readline():
+                    break
+            child.kill()
+            ended = child.ended()
+        if ended.returncode == 0:
             break
-        assert child.returncode == -9, "the child failed by itself"
+        assert ended.returncode == -9, f"the child failed by itself: {ended.stderr}"
     assert lives > 2
     assert RunFolder(tmp_path).params().tobytes() == plain.params.tobytes()
     assert len(list(tmp_path.glob("*.rows"))) == 1

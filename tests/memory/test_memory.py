@@ -78,6 +78,14 @@ def test_forgotten_rows_are_as_before_the_first_update(coding: Coding) -> None:
     np.testing.assert_allclose(memory.weighted_sum(weights), weights @ memory.rows.astype(np.float64), atol=1e-7)
 
 
+def test_a_row_that_was_read_stays_as_it_was() -> None:
+    memory = Memory.zeros(2, 3)
+    memory.write(1, np.ones(3, np.float32), np.ones(1, np.bool_), 1)
+    before = memory.row(1)
+    memory.write(1, np.full(3, 5, np.float32), np.ones(1, np.bool_), 2)
+    assert before.tolist() == [1, 1, 1]
+
+
 def test_a_write_touches_one_row_and_copies() -> None:
     memory, update = Memory.zeros(3, 2), np.array([1, 2], np.float32)
     memory.weighted_sum(np.full(3, 1 / 3, np.float32))

@@ -18,6 +18,7 @@ LEFT_OUT = (
     "tests/",
     "fuzz",
     "chaos",
+    "tools/",
     "workloads",
     "measure.py",
     "benchmarks",

@@ -101,6 +101,7 @@ def test_the_sentence_names_the_client_and_the_values() -> None:
         (lambda: MarkovClasses(g=0.6), r"g must be in \[0, 1/2\], got 0.6"),
         (lambda: MarkovClasses(nu=1.1), r"nu must be in \[0, 1\], got 1.1"),
         (lambda: MarkovClasses(eps=-1), "eps must be at least 0, got -1"),
+        (lambda: MarkovClasses(seed=-1), "seed must be at least 0, got -1"),
         (lambda: MarkovClasses(eps=0.2).probs(100), "client 33: .* imply"),
         (lambda: ClusteredMarkov(0, 0.5, 0), "clusters must be from 1 to 10000000, got 0"),
         (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedstale.core import Array, BadInput, Floats, Mask, Round
 from fedstale.privacy.gaussian import epsilon_of, mu_of
 from fedstale.privacy.ledger import Privacy, costs, sensitivity_of
-from fedstale.strategies import FedAvg, FedStale, Unbiased
+from fedstale.strategies import FedAvg, FedStale, SelfTuning, Unbiased
 from fedstale.strategies.private import PrivateFedAvg, PrivateFedStale, clipped
 
 N, D, T = 5, 4, 12
@@ -125,6 +125,70 @@ def test_an_accounting_without_weights_or_memory_fails_this_audit() -> None:
     assert (moved > no_memory + 1e-3).any()
 
 
+def released(rule, rows, out: int, update_at, weights, probs) -> tuple[Floats, Floats]:
+    """(T,) the steps of client 0 alone, d = 1, which is forgotten before round `out`, and what is stated."""
+    state, made, stated = rule.init(2, 1), [], []
+    for t, here in enumerate(rows):
+        if t == out:
+            state = rule.forget(state, np.array([0]))
+        row = np.array([here and t < out, False])
+        stated.append(rule.sensitivity(state, np.flatnonzero(row), weights, probs)[0])
+        step, state = rule.aggregate(state, round_of(t + 1, row, update_at(t), weights, probs))
+        made.append(float(step[0]))
+    return np.array(made), np.array(stated)
+
+
+def pattern(seed: int) -> tuple[Mask, int, float, Array, Array]:
+    """Visits of a client that may join late and may run out of budget, β, weights and p."""
+    rng = np.random.default_rng(seed)
+    rows = (rng.random(9) < rng.uniform(0.1, 0.8)) & (np.arange(9) >= rng.integers(0, 4))
+    out = int(rng.integers(5, 10)) if rng.random() < 0.5 else 9
+    weights = np.array([rng.uniform(0.1, 0.9), 0.5], np.float32)
+    return rows, out, float(rng.choice([0.0, 0.3, 1.0])), weights, rng.uniform(0.1, 1, 2).astype(np.float32)
+
+
+def test_the_sensitivity_is_the_operator_of_aggregate_and_brute_force_on_two_hundred_patterns() -> None:
+    for seed in range(200):
+        rows, out, β, weights, probs = pattern(seed)
+        rule, visits = PrivateFedStale(clip=1.0, beta=β), np.flatnonzero(rows[:out])
+        impulse = lambda k: lambda t: np.array([[t == k], [0]], np.float32)  # noqa: E731
+        M = np.array([released(rule, rows, out, impulse(k), weights, probs)[0] for k in visits]).reshape(-1, 9)
+        stated = released(rule, rows, out, impulse(-1), weights, probs)[1]
+        np.testing.assert_allclose(np.abs(M).sum(axis=0), stated, rtol=1e-4, atol=1e-6)
+        if 0 < len(visits) <= 6:
+            signs = np.array(np.meshgrid(*[[-1, 1]] * len(visits))).reshape(len(visits), -1).T
+            assert np.square(signs @ M).sum(axis=1).max() == pytest.approx((stated**2).sum(), rel=1e-4)
+
+
+def test_with_a_difference_clip_no_choice_of_updates_moves_more_than_is_stated_on_two_hundred_patterns() -> None:
+    reached = []
+    for seed in range(200):
+        rows, out, β, weights, probs = pattern(seed)
+        rule, rng = PrivateFedStale(clip=1.0, beta=β, difference_clip=0.4), np.random.default_rng(seed)
+        for scale in (1.0, 100.0):
+            x = (scale * rng.choice([-1.0, 1.0], 9)).astype(np.float32)
+            chosen = lambda t, x=x: np.array([[x[t]], [0]], np.float32)  # noqa: E731
+            made, stated = released(rule, rows, out, chosen, weights, probs)
+            assert (np.abs(made) <= stated * (1 + 1e-5) + 1e-7).all()
+            reached += [float(made @ made / (stated @ stated))] if stated.any() else []
+    assert max(reached) == pytest.approx(1.0, rel=1e-4)  # it is tight where all updates point the same way
+
+
+@pytest.mark.parametrize("wrong", ["no 1/p", "no memory rows"])
+def test_an_audit_fails_a_wrong_ledger(wrong: str) -> None:
+    """ε of a ledger that leaves something out is beaten by the best test between with and without the client."""
+    rows, weights, probs = np.arange(9) < 5, np.array([0.5, 0.5], np.float32), np.array([0.3, 1.0], np.float32)
+    rule, σ, δ = PrivateFedStale(clip=1.0, beta=1.0), 2.0, 1e-5
+    turning = lambda t: np.array([[(-1.0) ** t], [0]], np.float32)  # noqa: E731
+    made, stated = released(rule, rows, 9, turning, weights, probs)
+    told = (
+        np.where(rows, weights[0] * 1.0, stated) if wrong == "no 1/p" else np.where(rows, weights[0] / probs[0], 0)
+    )
+    audited = epsilon_of(float(np.linalg.norm(made)) / σ, δ)  # of two Gaussians that far apart: exact
+    assert audited > 1.05 * epsilon_of(float(np.linalg.norm(told)) / σ, δ)
+    assert audited <= epsilon_of(float(np.linalg.norm(stated)) / σ, δ) * (1 + 1e-6)
+
+
 def test_a_client_is_retired_before_it_passes_its_budget() -> None:
     presence, updates, weights, probs = drawn(5)
     rule, privacy = PrivateFedStale(clip=1.0, beta=1.0, difference_clip=0.5), Privacy(noise=0.4, epsilon=4.0)
@@ -164,7 +228,7 @@ def test_clipping_keeps_what_is_short_enough() -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Privacy(), "privacy needs noise or epsilon, got neither"),
+        (lambda: Privacy(), "privacy needs noise or epsilon, or secure = true, got neither"),
         (lambda: Privacy(noise=-1.0), "noise must be above 0 and finite, got -1.0"),
         (lambda: Privacy(epsilon=0.0), "epsilon must be above 0 and finite, got 0.0"),
         (lambda: Privacy(noise=1.0, delta=1.0), "delta must be above 0 and below 1, got 1.0"),
@@ -182,7 +246,7 @@ def test_bad_input_is_one_sentence(make, sentence: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("rule", [FedAvg(), Unbiased()])
+@pytest.mark.parametrize("rule", [FedAvg(), Unbiased(), SelfTuning()])
 def test_a_rule_that_bounds_nobody_is_refused(rule) -> None:
     presence, _, weights, probs = drawn(1)
     with pytest.raises(BadInput, match="bounds no client's influence on a step"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedstale as fs
-from fedstale.core import BadInput
+from fedstale.core import NOBODY, BadInput, Round
 from fedstale.privacy.noise import Noised
 
 TASK = fs.Quadratic.random(n=8, d=3, noise=0.1)
@@ -31,6 +31,14 @@ def test_the_noise_has_the_stated_deviation_and_is_not_that_of_another_seed() ->
     assert not np.array_equal(noised[0].step - plain[0].step, other[0].step)
 
 
+def test_every_round_has_noise_of_its_own() -> None:
+    rule, none = Noised(RULE, fs.Privacy(noise=0.5), 3), np.zeros((0, 50), np.float32)
+    weights, state = np.full(8, 1 / 8, np.float32), rule.init(8, 50)
+    rounds = [Round(t, none.sum(0), NOBODY, none, none > 0, none[:, 0], weights, weights) for t in (1, 2)]
+    first, second = (rule.aggregate(state, r)[0] for r in rounds)
+    assert not np.isclose(first, second).any(), "what is known of one round would tell the noise of all"
+
+
 def test_nobody_passes_the_budget_and_who_would_is_not_asked_any_more() -> None:
     snapshots = played(privacy=fs.Privacy(noise=0.3, epsilon=3.0), rounds=40)
     ledger = snapshots[-1].checkpoint.state.ledger
@@ -47,12 +55,24 @@ def test_an_epsilon_alone_becomes_the_noise_with_which_nobody_passes_it() -> Non
     assert not ledger.retired.any()
 
 
+def test_an_epsilon_alone_knows_that_rare_arrivals_count_more() -> None:
+    ledger = played(privacy=fs.Privacy(epsilon=2.0), channel=fs.Loss(0.7))[-1].checkpoint.state.ledger
+    assert ledger.epsilons().max() <= 2.0
+    assert not ledger.retired.any()
+
+
 def test_a_run_that_is_resumed_has_the_same_bits_and_the_same_ledger() -> None:
     whole = played(privacy=fs.Privacy(noise=0.3, epsilon=5.0))
     middle = played(privacy=fs.Privacy(noise=0.3, epsilon=5.0), rounds=5)[-1].checkpoint
     again = played(privacy=fs.Privacy(noise=0.3, epsilon=5.0), start=middle)
     assert np.array_equal(whole[-1].params, again[-1].params)
     assert np.array_equal(whole[-1].checkpoint.state.ledger.spent, again[-1].checkpoint.state.ledger.spent)
+
+
+def test_a_budget_that_everybody_has_spent_already_is_refused() -> None:
+    middle = played(privacy=fs.Privacy(noise=0.3), rounds=20)[-1].checkpoint
+    with pytest.raises(BadInput, match=r"epsilon must be above .*, which every client has spent already"):
+        played(privacy=fs.Privacy(noise=0.3, epsilon=0.001), rounds=30, start=middle)
 
 
 def test_the_ledger_is_in_the_metrics_of_a_stored_run_and_of_each_client(tmp_path: Path) -> None:

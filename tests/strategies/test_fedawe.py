@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedstale.core import BadInput, Local
+from fedstale.core import NOBODY, BadInput, Local, Round
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli
 from fedstale.rng import stream
@@ -39,6 +39,15 @@ def test_equals_the_algorithm_written_out(echo):
     np.testing.assert_allclose(
         FedAWE(echo).point(last.checkpoint.state, last.params), x.mean(axis=0), rtol=1e-4, atol=1e-4
     )
+
+
+def test_the_origin_is_not_that_of_somebody_else():
+    w, none = np.ones(D, np.float32), np.zeros((0, D), np.float32)
+    rule, weights = FedAWE(), np.full(N, 1 / N, np.float32)
+    r = Round(1, w, NOBODY, none, none > 0, none[:, 0], weights, weights)
+    _, state = rule.aggregate(rule.init(N, D), r)
+    w += 1
+    assert rule.starts(state, np.array([0]), w).tolist() == [[1, 1, 1]]
 
 
 def test_with_everybody_there_it_is_fedavg():

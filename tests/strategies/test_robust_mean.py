@@ -112,6 +112,12 @@ def test_three_liars_of_ten_do_not_turn_the_step_around(rule):
 
 
 def test_settings_out_of_range_are_refused():
-    for make in (lambda: TrimmedMean(0.5), lambda: Krum(liars=-0.1), lambda: Krum(keep=0), lambda: NormBound(0.0)):
+    for make in (
+        lambda: TrimmedMean(0.5),
+        lambda: Krum(liars=-0.1),
+        lambda: Krum(keep=0),
+        lambda: NormBound(0.0),
+        lambda: NormBound(np.inf),
+    ):
         with pytest.raises(BadInput, match="got"):
             make()

@@ -9,7 +9,7 @@ import torch
 
 from fedstale.core import BadInput
 from fedstale.lab.runs.codec import pack, unpack
-from fedstale.tasks.client_state import restored, stored
+from fedstale.tasks.loops import restored, stored
 
 
 def through_a_file(tree: Any) -> Any:

@@ -17,8 +17,7 @@ from fedstale.engines import Serial
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
 from fedstale.rng import stream
-from fedstale.tasks.answers import spans
-from fedstale.tasks.evaluation import by_client, client_scores
+from fedstale.tasks.evaluation import by_client, client_scores, spans
 from fedstale.tasks.local import minibatches
 from fedstale.tasks.losses import correct, cross_entropy
 from fedstale.tasks.supervised import Supervised

@@ -14,7 +14,7 @@ from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedavg import FedAvg
-from fedstale.tasks.answers import EVALUATION_BATCH
+from fedstale.tasks.evaluation import EVALUATION_BATCH
 from fedstale.tasks.flat import draw
 from fedstale.tasks.local import minibatches
 from fedstale.tasks.models import CNN, MLP, Linear
@@ -382,7 +382,7 @@ def test_compiled_outputs_of_a_linear_model_are_those_of_torch(monkeypatch):
     params = task.init(3)
     assert task.dense == (5, 3)
     fast, rows = task.evaluate(params), task.per_client(params)
-    monkeypatch.setattr("fedstale.tasks.answers.load", lambda name: None)
+    monkeypatch.setattr("fedstale.tasks.evaluation.load", lambda name: None)
     del task._compiled
     assert fast == pytest.approx(task.evaluate(params), rel=1e-6)
     for name, values in task.per_client(params).items():
@@ -397,7 +397,7 @@ def test_compiled_outputs_of_a_small_cnn_are_those_of_torch(monkeypatch):
     fast = task.evaluate(params)
     copied = pickle.loads(pickle.dumps(task))
     assert copied.evaluate(params) == fast
-    monkeypatch.setattr("fedstale.tasks.answers.load", lambda name: None)
+    monkeypatch.setattr("fedstale.tasks.evaluation.load", lambda name: None)
     assert fast == task.evaluate(params), "compiled loops are kept once they are made"
     del task._compiled
     slow = task.evaluate(params)

@@ -13,7 +13,8 @@ from fedstale.lab.advise.measures import Measures, measure, plain
 from fedstale.lab.advise.rules import Advice
 from fedstale.lab.advise.rules import advise as decide
 from fedstale.lab.execute import Stop, execute
-from fedstale.lab.plan import find, packaged, plan
+from fedstale.lab.packaged import find, packaged
+from fedstale.lab.plan import plan
 from fedstale.lab.runs import store
 from fedstale.lab.schema import Experiment
 from fedstale.simulate import Diverged, Interrupted

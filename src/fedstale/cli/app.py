@@ -8,14 +8,17 @@
 130  interrupted; the same command with --resume continues
 """
 
+import ast
 import errno
 import importlib
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import typer
+import typer.core
 
 from fedstale.core import BadInput
 from fedstale.simulate import Diverged, Interrupted
@@ -42,7 +45,28 @@ COMMANDS = {  # name → module in this folder and its function, or its Typer ap
 }
 NO_TORCH = "this needs PyTorch, which is not installed; `pip install torch` installs it"
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+class Group(typer.core.TyperGroup):
+    """The command line, whose help names its subcommands without loading them."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.commands: Any = {name: typer.core.TyperCommand(name, help=summary(name)) for name in COMMANDS}
+        super().format_help(ctx, formatter)
+
+
+def summary(name: str) -> str:
+    """The help of a subcommand as its source has it: loading all of them would take a second."""
+    module, _, attribute = COMMANDS[name].partition(":")
+    for node in ast.parse((Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == attribute:
+            return ast.get_docstring(node) or ""
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == attribute:
+            (text,) = (word.value for word in cast(ast.Call, node.value).keywords if word.arg == "help")
+            return str(ast.literal_eval(text))
+    return ""
+
+
+app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(asked: bool) -> None:

@@ -23,7 +23,7 @@ from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import missing, standings
 from fedstale.lab.arena.summary import boards, verdict
 from fedstale.lab.executors import Executor, compute, waiting
-from fedstale.lab.plan import find
+from fedstale.lab.packaged import find
 from fedstale.lab.runs.store import write, write_csv
 from fedstale.lab.schema import check
 from fedstale.lab.spec import override
@@ -41,7 +41,7 @@ from fedstale.view.terminal.console import (
 )
 from fedstale.view.terminal.log import Log, logging
 from fedstale.view.terminal.results import command_line
-from fedstale.view.trackers.writers import Tracker
+from fedstale.view.trackers.follow import Tracker
 
 app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")
 SUITES = Path(__file__).parents[1] / "lab" / "arena" / "suites"
@@ -184,8 +184,10 @@ def _report(out: Path, label: str, format: Format) -> None:
     if format == Format.json:
         print_json([s._asdict() for s in found])
         return
-    short = [dict(zip(table.HEAD[:8], row, strict=False)) for row in table.rows(found)]
-    print_table(short, f"{len(held.cells)} cells, {len(held.about['seeds'])} seeds")
+    for cells in filter(None, (held.cells, held.timed)):
+        rows, clock = table.rows(standings(cells, held.full)), ", with a clock" if cells[0].hours else ""
+        short = [dict(zip(table.head(cells)[:8], row, strict=False)) for row in rows]
+        print_table(short, f"{len(cells)} cells{clock}, {len(held.about['seeds'])} seeds")
     if label:
         place = [s.rule for s in found].index(label) + 1
         group = "in the leading group" if found[place - 1].leading else "behind the leading group"

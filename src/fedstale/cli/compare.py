@@ -10,8 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from fedstale.lab.runs.metrics import WINDOWS, metric
-from fedstale.lab.runs.paired import result
-from fedstale.lab.runs.pairing import Pair, matched, sides
+from fedstale.lab.runs.pairing import Pair, matched, result, sides
 from fedstale.lab.runs.query import flat
 from fedstale.lab.runs.store import RunFolder
 from fedstale.view.terminal.console import AsFormat, Format, print_json, screen
@@ -53,10 +52,8 @@ def _differences(both: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) ->
     keys = dict.fromkeys(key for a, b in both for key in (*a, *b) if a.get(key) != b.get(key))
     rows = []
     for key in keys:
-        values = [
-            {json.dumps(side.get(key), default=str): side.get(key) for side in some}
-            for some in zip(*both, strict=True)
-        ]
+        pairs = zip(*both, strict=True)
+        values = [{json.dumps(side.get(key), default=str): side.get(key) for side in some} for some in pairs]
         a, b = (next(iter(v.values())) if len(v) == 1 else f"{len(v)} values" for v in values)
         rows.append({"key": key, "a": a, "b": b})
     return rows

@@ -11,8 +11,7 @@ from fedstale.lab.runs import frames
 from fedstale.lab.runs.models import export as write_model
 from fedstale.lab.runs.store import write_csv
 from fedstale.view.terminal.console import Store
-from fedstale.view.trackers.follow import log_runs
-from fedstale.view.trackers.writers import Tracker
+from fedstale.view.trackers.follow import Tracker, log_runs
 
 TABLES = ("csv", "parquet")
 

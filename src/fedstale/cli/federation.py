@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from fedstale.cli import upkeep
-from fedstale.cli.members import add, join, leave, need_flower, new_key, remove
+from fedstale.cli.members import add, join, leave, need_flower, new_key, remove, rotate
 from fedstale.cli.upkeep import Folder
 from fedstale.core import require
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import control, launcher, processes, runner, template
+from fedstale.flower.federation.ops.keeper import KEEPERS
 from fedstale.flower.federation.server.diagnostics import (
     evaluation,
     heard_weight,
@@ -21,7 +22,7 @@ from fedstale.flower.federation.server.diagnostics import (
     scores_in_words,
     write_trace,
 )
-from fedstale.flower.federation.state import roster
+from fedstale.flower.federation.state import audit, roster
 from fedstale.flower.federation.state.manifest import read_line, read_metrics
 from fedstale.lab.runs.query import SILENT, mute
 from fedstale.lab.runs.store import RunFolder
@@ -75,12 +76,19 @@ def up(
     folder: Folder,
     foreground: Annotated[bool, typer.Option(help="Stay until SIGTERM, then stop the link: for systemd.")] = False,
 ) -> None:
-    """Start the SuperLink, which is started again if it ends, and register the clients' keys with it."""
+    """Start the SuperLink, which is started again if it ends, and register the clients' keys with it.
+
+    If it runs already, whatever else of this folder has ended and is wanted is started: clients, training, keepers.
+    """
     need_flower()
     s = settings.read(folder)
-    pid = launcher.start_link(s)
+    revived = launcher.revive_all(s)
+    pid = processes.pid_of(s, "link") or launcher.start_link(s)
     control.wait_until_ready(s)
     new = control.register(s)
+    audit.note(folder, "up", {"pid": pid})
+    for name in revived:
+        print(f"{name} had ended and is started again")
     print(f"link on {s.file.link.host}:{s.file.link.port} (pid {pid}), {new} keys registered", flush=True)
     if foreground:
         launcher.stay(s, "link")
@@ -122,6 +130,9 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
     now = read_status(folder / "status.json", len(lines))
     now["processes"] = {name: processes.pid_of(s, name) for name in processes.names(s)}
     now["server"], now["mute"] = runner.alive(s), mute(lines)
+    now["expires"] = expiries(s)
+    kept = [name for name in now["processes"] if name not in KEEPERS and processes.wanted(s, name)]
+    now["kept"] = not kept or any(now["processes"].get(name) for name in KEEPERS)
     if format == Format.json:
         print_json(now)
         return
@@ -132,6 +143,12 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
         print(scores_in_words(found))
     gone = f"{folder / 'status.json'} is missing; the next round writes it"
     print_table(now["clients"], empty=gone if lines else "no round yet")
+    for name in (name for name in kept if now["processes"][name] is None):
+        print(f"{name} has ended")
+    if not now["kept"]:
+        print(f"no keeper is running, so that nothing is started again: fedstale federation up {folder}")
+    for name, until in now["expires"].items():
+        print(f"{name} is valid until {until}")
     for client in now["mute"]:
         print(f"client {client} is mute: online, but without an answer in the last {SILENT} rounds that asked it")
 
@@ -144,8 +161,18 @@ def down(folder: Folder) -> None:
         print(f"{name} {'stopped' if there else 'was not running'}")
 
 
-for _verb in (join, leave, add, remove, upkeep.backup, upkeep.restore, upkeep.export, upkeep.units):
+for _verb in (join, leave, add, remove, rotate, upkeep.backup, upkeep.restore, upkeep.export, upkeep.units):
     app.command()(_verb)
+
+
+def expiries(s: settings.Settings) -> dict[str, str]:
+    """The last day of the certificates that are on this machine."""
+    files = [p for name in ("server.pem", "ca.pem") if (p := s.folder / "keys" / name).exists()]
+    if not files:
+        return {}
+    from fedstale.flower.federation.ops.keys import expiry  # cryptography comes with Flower
+
+    return {f"keys/{path.name}": f"{expiry(path):%Y-%m-%d}" for path in files}
 
 
 def _warn_of_strangers(host: str, tls: bool) -> None:

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from fedstale import theory
 from fedstale.core import Floats, Mask, normalised
-from fedstale.lab.advise.evidence import read_numbers, read_trace
 from fedstale.lab.runs.store import write_csv
 from fedstale.view.terminal.console import (
     AsFormat,
@@ -49,6 +48,8 @@ def inspect(
     if trace.suffix == ".toml":
         _inspect_timeline(trace, config or [], format)
         return
+    from fedstale.lab.advise.evidence import read_numbers, read_trace  # pydantic is slow to load
+
     here, names = read_trace(trace, config or [], clients_first)
     a = None if weights is None else read_numbers(weights, "weights")
     seen = theory.summary(here, a)
@@ -101,9 +102,8 @@ def per_client(
         "plain_weight": theory.plain_weights(here, weights),
         **({"name": np.array(names)} if names else {}),
     }
-    return [
-        dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
-    ]
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def report(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from fedstale.core import known
-from fedstale.lab.plan import packaged
+from fedstale.lab.packaged import packaged
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import run_row
 from fedstale.registry import TABLES

@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,12 @@ from fedstale.cli.upkeep import Folder
 from fedstale.core import require
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import control, launcher, processes
-from fedstale.flower.federation.state import roster
+from fedstale.flower.federation.ops.gate import new_token
+from fedstale.flower.federation.state import audit, roster
+
+Public = Annotated[
+    Path | None, typer.Option("--public", help="Its public key, FILE.pub: the private one never leaves the client.")
+]
 
 
 def join(
@@ -51,15 +57,64 @@ def add(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="A readable name.")] = "",
     weight: Annotated[float, typer.Option(help="Its weight a_i before normalising.")] = 1.0,
+    public: Public = None,
 ) -> None:
     """Add a client, with a key of its own, to the roster from the next round on."""
     s = settings.read(folder)
     old = roster.read(s.roster)
-    new = old.joined(new_key(folder, old.next, s.file.link.tls), name or f"client-{old.next}", weight)
+    key = new_key(folder, old.next, s.file.link.tls, public, {m.key for m in old.members})
+    _save(s, new := old.joined(key, name or f"client-{old.next}", weight))
+    audit.note(folder, "added", {"client": old.next, "key": key, "roster": new.version})
+    print(f"client {old.next} (roster {new.version}); next: fedstale federation join {folder} {old.next}")
+
+
+def rotate(
+    folder: Folder,
+    client: Annotated[int | None, typer.Option(help="Give this client another key.")] = None,
+    public: Public = None,
+    token: Annotated[bool, typer.Option("--token", help="Make another token for commands.")] = False,
+    certificate: Annotated[bool, typer.Option("--certificate", help="Issue another server certificate.")] = False,
+) -> None:
+    """Replace keys while the federation trains; all that was learned and is known of a client stays."""
+    s = settings.read(folder)
+    require(client is not None or token or certificate, "rotate needs --client N, --token or --certificate")
+    require(public is None or client is not None, "--public is the key of a client: --client N names it")
+    if client is not None:
+        _rekey(s, client, public)
+    if token:
+        new_token(folder)
+        audit.note(folder, "rotated the token")
+        print("another token; the old one is worth nothing")
+    if certificate:
+        from fedstale.flower.federation.ops.keys import expiry, renew  # cryptography comes with Flower
+
+        require(s.file.link.tls, "a federation without TLS has no certificate")
+        renew(folder / "keys")
+        audit.note(folder, "rotated the certificate")
+        if processes.stop(s, "link").get("link"):  # state and orders are in its database
+            launcher.start_link(s)
+        print(f"another server certificate, until {expiry(folder / 'keys' / 'server.pem'):%Y-%m-%d}")
+
+
+def _rekey(s: settings.Settings, client: int, public: Path | None) -> None:
+    """Give a client another key; where it runs on this machine it is started again with it."""
+    require(s.file.link.tls, "clients of a federation without TLS have no keys")
+    old, here = roster.read(s.roster), processes.pid_of(s, f"client-{client}") is not None
+    require(client in old.ids, f"there is no client {client} in the roster")
+    key = new_key(s.folder, client, True, public, {m.key for m in old.members})
+    _save(s, new := old.rekeyed(client, key))
+    audit.note(s.folder, "rotated a key", {"client": client, "key": key, "roster": new.version})
+    if here and public is None:
+        processes.stop(s, f"client-{client}")
+        launcher.start_client(s, client)
+    print(f"client {client} has another key (roster {new.version})")
+
+
+def _save(s: settings.Settings, new: roster.Roster) -> None:
+    """Write the roster, and tell the link its keys."""
     roster.save(s.roster, new)
     if processes.pid_of(s, "link") is not None:
         control.register(s)
-    print(f"client {old.next} (roster {new.version}); next: fedstale federation join {folder} {old.next}")
 
 
 def remove(folder: Folder, client: Annotated[int, typer.Argument(help="Client number.")]) -> None:
@@ -68,6 +123,9 @@ def remove(folder: Folder, client: Annotated[int, typer.Argument(help="Client nu
     new = roster.read(s.roster).left(client)
     roster.save(s.roster, new)
     processes.stop(s, f"client-{client}")
+    for file in (f"client-{client}", f"client-{client}.pub"):
+        (folder / "keys" / file).unlink(missing_ok=True)
+    audit.note(folder, "removed", {"client": client, "roster": new.version})
     print(f"client {client} is gone (roster {new.version})")
 
 
@@ -88,10 +146,18 @@ def _serve(s: settings.Settings, client: int) -> None:
     serve(s, client, processes.home(s, name), launcher.private_key(s, client))
 
 
-def new_key(folder: Path, client: int, tls: bool) -> str:
-    """Make the key of a client; its hash, by which the roster knows it."""
+def new_key(folder: Path, client: int, tls: bool, public: Path | None = None, known: Set[str] = frozenset()) -> str:
+    """Make the key of a client, or take its public key; its hash, which no other client has in the roster."""
     if not tls:
+        require(public is None, "clients of a federation without TLS have no keys: leave out --public")
         return roster.key_of(client)
-    from fedstale.flower.federation.ops.keys import make_node_key
+    from fedstale.flower.federation.ops.keys import make_node_key, public_hash
 
-    return make_node_key(folder / "keys" / f"client-{client}")
+    path = folder / "keys" / f"client-{client}"
+    if public is None:
+        return make_node_key(path)
+    found = public_hash(public)
+    require(found not in known, f"{public} is the key of a client of the roster already")
+    path.unlink(missing_ok=True)
+    path.with_suffix(".pub").write_bytes(public.read_bytes())
+    return found

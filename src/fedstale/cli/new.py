@@ -12,8 +12,9 @@ import typer
 
 from fedstale.core import require
 
-HOSPITALS = ("Aachen", "Bonn", "Celle", "Dresden", "Essen", "Fulda", "Gera", "Halle", "Jena", "Kiel", "Mainz",
-             "Ulm")  # fmt: skip
+HOSPITALS = (
+    "Aachen", "Bonn", "Celle", "Dresden", "Essen", "Fulda", "Gera", "Halle", "Jena", "Kiel", "Mainz", "Ulm",
+)  # fmt: skip
 DAYS = 150
 
 

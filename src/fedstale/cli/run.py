@@ -10,7 +10,7 @@ import typer
 from fedstale.cli.show import find as find_run
 from fedstale.lab import lineage, schema, sweep
 from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumable
-from fedstale.lab.plan import find
+from fedstale.lab.packaged import find
 from fedstale.lab.runs import store
 from fedstale.simulate import Diverged
 from fedstale.view.terminal import console, results, sweeps

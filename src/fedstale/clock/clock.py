@@ -4,6 +4,8 @@ import csv
 import math
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import field
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from fedstale.clock.latency import Latency, Load, Lognormal
 from fedstale.clock.pace import Pace, Rounds
 from fedstale.clock.presence import changes
 from fedstale.clock.timeline import Row, timeline
-from fedstale.core import BadInput, Floats, Participation, keep, part, require
+from fedstale.core import LATER, BadInput, Floats, Participation, keep, part, require
 from fedstale.participation.files import open_text, reading
 from fedstale.rng import stream
 
@@ -26,17 +28,21 @@ class Clock:
     """How long clients take (`latency`), and when the server steps (`pace`).
 
     A row of the participation holds for `round_seconds`; recorded events know their seconds, and need none. With
-    `replay`, the table of a timeline or the path of its .csv file (`Clock.save`), nothing is drawn.
+    `replay`, the table of a timeline or the path of its .csv file (`Clock.save`), nothing is drawn. With `hours` a
+    run ends with the last step within them, so that servers of any pace have the same time.
     """
 
     pace: Pace = Rounds()
     latency: Latency = Lognormal()
     round_seconds: float | None = None
     replay: npt.ArrayLike | os.PathLike[str] | str | None = None
+    hours: float | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         ok = self.round_seconds is None or 0 < self.round_seconds < math.inf
         require(ok, f"round_seconds must be above 0 and finite, got {self.round_seconds}")
+        ok = self.hours is None or 0 < self.hours < math.inf
+        require(ok, f"hours must be above 0 and finite, got {self.hours}")
         if self.replay is not None:
             path = self.replay if isinstance(self.replay, str | os.PathLike) else None
             keep(self, "replay", _checked(_read(Path(path)) if path else self.replay, path or "replay"))
@@ -53,6 +59,11 @@ class Clock:
             return _replayed(np.asarray(self.replay), n)
         presence = changes(who, n, self.round_seconds, stream(seed, "participation"))
         return timeline(n, presence, self.latency, self.pace, load, seed)
+
+    def within(self, rows: Iterable[Row], rounds: int) -> list[Row]:
+        """The first `rounds` steps of a timeline, or those that are within the hours."""
+        last = math.inf if self.hours is None else 3600 * self.hours
+        return [*takewhile(lambda row: row.seconds <= last, islice(rows, rounds))]
 
     @staticmethod
     def save(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:

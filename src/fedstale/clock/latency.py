@@ -3,13 +3,14 @@
 import csv
 import math
 import os
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, Ids, keep, part, require, shown
+from fedstale.core import LATER, Floats, Ids, keep, part, require, shown
 from fedstale.participation.files import open_text, reading
 
 PHONES = 0.93  # standard deviation of the logarithm of the speeds of 333 phones
@@ -93,6 +94,7 @@ class Lognormal:
     jitter: float = 0.2  # standard deviation of the logarithm, drawn for every training
     bandwidth: float | None = None  # bytes per second; messages cost no time if left out
     bandwidth_spread: float = 0.0  # standard deviation of its logarithm
+    fastest_first: bool = field(default=False, metadata=LATER)  # client 0 is the fastest: data may follow speed
 
     def __post_init__(self) -> None:
         _check(self)
@@ -101,7 +103,8 @@ class Lognormal:
     seconds = _seconds
 
     def fleet(self, n: int, rng: np.random.Generator) -> Fleet:
-        return Fleet(np.exp(self.spread * rng.standard_normal(n)), _bandwidths(self, n, rng))
+        speeds = np.exp(self.spread * rng.standard_normal(n))
+        return Fleet(np.sort(speeds)[::-1] if self.fastest_first else speeds, _bandwidths(self, n, rng))
 
 
 @part
@@ -118,6 +121,7 @@ class Devices:
     bandwidth: float | None = None
     bandwidth_spread: float = 0.0
     in_order: bool = False
+    fastest_first: bool = field(default=False, metadata=LATER)  # client 0 is the fastest: data may follow speed
 
     def __post_init__(self) -> None:
         path = self.table if isinstance(self.table, str | os.PathLike) else None
@@ -131,12 +135,12 @@ class Devices:
         if self.in_order:
             require(len(speeds) >= n, f"{n} clients need {n} devices with in_order, got {len(speeds)}")
         chosen = speeds[:n] if self.in_order else speeds[rng.integers(len(speeds), size=n)]
-        return Fleet(chosen, _bandwidths(self, n, rng))
+        return Fleet(np.sort(chosen)[::-1] if self.fastest_first else chosen, _bandwidths(self, n, rng))
 
 
 def _speeds(given: Any, where: object) -> Floats:
     try:
-        speeds = np.array(given, np.float64)
+        speeds = np.zeros(0) if np.asarray(given).dtype == np.bool_ else np.array(given, np.float64)
     except (TypeError, ValueError):
         speeds = np.zeros(0)
     ok = speeds.ndim == 1 and len(speeds) > 0 and bool((np.isfinite(speeds) & (speeds > 0)).all())

@@ -1,7 +1,8 @@
 """Presence in seconds: when each client comes and goes."""
 
+import math
 from collections.abc import Iterator
-from itertools import count
+from itertools import chain, count, repeat
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,9 +29,11 @@ class InSeconds(Protocol):
 
 
 def changes(who: Participation, n: int, round_seconds: float | None, rng: np.random.Generator) -> Iterator[Change]:
-    """When clients come and go: each row of a participation holds for `round_seconds`; a recording knows itself."""
+    """When clients come and go: a row holds for `round_seconds`; a recording, or who always comes, needs none."""
     if round_seconds is not None:
         return _by_rows(who.rows(n, rng), n, round_seconds)
+    if bool((who.probs(n) >= 1).all()):
+        return chain([Change(0.0, np.arange(n), NOBODY)], repeat(Change(math.inf, NOBODY, NOBODY)))
     if not isinstance(who, InSeconds):
         raise BadInput(
             f"{type(who).__name__} knows no seconds: the clock needs round_seconds, how long a row holds"

@@ -42,6 +42,7 @@ class Hooks(NamedTuple):
     sensitivity: Callable[[State, Ids, Array, Array], Floats] | None = None  # (n,) how far each can move a step
     inverse_weighting: bool = False  # divides by p_i: clients with p_i = 0 are refused before any work
     needs_last_gradient: bool = False  # of each client's last local step, in Round.gradients
+    least: int = 0  # a round with fewer clients than this closes as one without any
     at_clients: tuple[str, ...] = ()  # fields of the state, a row for each client, that a deployment keeps there
 
     def lifted(self, *fields: str) -> "Hooks":
@@ -85,6 +86,7 @@ LIFTS: dict[str, Callable[[Any, tuple[str, ...]], Any]] = {  # how each hook bec
     "sensitivity": _reads,
     "inverse_weighting": lambda yes, fields: yes,
     "needs_last_gradient": lambda yes, fields: yes,
+    "least": lambda fewest, fields: fewest,
     "at_clients": lambda names, fields: tuple(f"{fields[0]}.{name}" for name in names),
 }
 
@@ -147,7 +149,11 @@ def forgotten(strategy: Strategy) -> str:
     for outer in layers(strategy):
         for inner in inside(outer).values():
             if lost := sorted(hooks_of(inner).used() - hooks_of(outer).used()):
-                who, what, way = type(outer).__name__, type(inner).__name__, "return fs.hooks_of(self.strategy)"
+                who, what, way = (
+                    type(outer).__name__,
+                    type(inner).__name__,
+                    "return fs.core.hooks_of(self.strategy)",
+                )
                 every = f"{who} must pass on every hook of {what} inside it, as `def hooks(self): {way}` does"
                 return f"{every}, got none for {', '.join(lost)}"
     return ""

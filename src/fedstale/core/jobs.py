@@ -6,12 +6,12 @@ from itertools import islice
 
 import numpy as np
 
-from fedstale.core.local import Work
+from fedstale.core.local import Local, Work
 from fedstale.core.parts import require
 from fedstale.core.protocols import Engine
 from fedstale.core.records import Array, Job, Reply
 
-__all__ = ["train"]
+__all__ = ["require_last_gradient", "train"]
 
 
 def train(engine: Engine, jobs: Sequence[Job]) -> list[Reply]:
@@ -36,10 +36,15 @@ def _parts(job: Job) -> list[Job]:
         parts = [parts[0]._replace(params=start, clients=job.clients[at], drift=pull) for start, at, pull in rows]
     if not job.last_gradient:
         return parts
-    ok = job.local.plain and job.local.steps is not None and job.local.rate(job.t) > 0 and not job.local.prox
-    require(ok, f"the last gradient needs plain SGD at a fixed number of steps and a rate above 0, got {job.local}")
+    require_last_gradient(job.local, job.t)
     shorter = dataclasses.replace(job.local, steps=(job.local.steps or 0) - 1) if job.local.steps != 1 else None
     return parts + [part._replace(local=shorter) for part in parts if shorter]
+
+
+def require_last_gradient(local: Local, t: int = 0) -> None:
+    """Refuse local work whose last step is no gradient times the rate."""
+    ok = local.plain and local.steps is not None and local.rate(t) > 0 and not local.prox
+    require(ok, f"the last gradient needs plain SGD at a fixed number of steps and a rate above 0, got {local}")
 
 
 def _joined(job: Job, replies: Iterator[Reply]) -> Reply:

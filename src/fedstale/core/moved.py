@@ -1,8 +1,8 @@
-"""What has moved: old names of modules and protocols work for a release, and warn."""
+"""What is loaded on first use, and what has moved: old names work for a release, and warn."""
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -34,6 +34,11 @@ ABILITIES = {  # protocol that is gone → what it asked a strategy for
     "HasPoint": "point", "NeedsLastGradient": "needs_last_gradient", "Selects": "select",
     "StartsClients": "starts", "Wraps": "strategy",
 }  # fmt: skip
+
+ROOMS = (  # where the names are that were all in `fedstale` itself
+    "strategies", "participation", "channels", "estimators", "servers", "schedules", "memory", "defence", "core",
+    "engines", "fed_cis", "registry", "lab", "tasks",
+)  # fmt: skip
 
 
 class OldNames(MetaPathFinder, Loader):
@@ -70,11 +75,34 @@ def new_name(name: str) -> str | None:
     return None
 
 
-def old_ability(name: str) -> Any:
-    """A protocol that was asked of strategies, before all that they may do was in `Hooks`."""
+def on_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package: it loads these names, each "module:Name" or a module, when they are used."""
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home, _, attribute = homes[name].partition(":")
+        module = import_module(home)
+        vars(sys.modules[package])[name] = found = vars(module)[attribute] if attribute else module
+        return found
+
+    return load
+
+
+def old_name(name: str) -> Any:
+    """What was `fs.NAME` before it was in a room alone, or a protocol that strategies had before their hooks."""
+    rooms = {room: import_module(f"fedstale.{room}") for room in ROOMS if not name.startswith("_")}
+    home = next((room for room, module in rooms.items() if name in module.__all__), None)
+    if home is None and name not in ABILITIES:
+        raise AttributeError(f"module 'fedstale' has no attribute {name!r}")
+    gone = "the old name goes with the next release"
+    gone = (
+        f"is now fs.{home}.{name}; {gone}" if home else "goes with the next release; see fs.core.hooks_of(strategy)"
+    )
+    warnings.warn(f"fs.{name} {gone}", FutureWarning, stacklevel=3)
+    if home is not None:
+        return getattr(rooms[home], name)
     member = ABILITIES[name]
-    sentence = f"fs.{name} goes with the next release; fs.hooks_of(strategy) says what a strategy does"
-    warnings.warn(sentence, FutureWarning, stacklevel=3)
     return runtime_checkable(new_class(name, (Protocol,), exec_body=lambda members: members.update({member: None})))
 
 

@@ -2,12 +2,9 @@
 
 import contextlib
 import hashlib
-import http.client
 import os
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -97,6 +94,10 @@ def _part_of(target: Path) -> Iterator[IO[bytes]]:
 
 def _chunks(url: str, timeout: float) -> Iterator[tuple[bytes, int]]:
     """Pieces of the body, each with the announced total; what the network does wrong is a fault."""
+    import http.client  # slow to load, and most never download
+    import urllib.error
+    import urllib.request
+
     try:
         with urllib.request.urlopen(url, timeout=timeout) as response:
             total = int(response.headers.get("Content-Length") or 0)

@@ -128,8 +128,8 @@ def _prepared(group: Group | None, prepared: Preparation) -> Group | None:
 
 def read_csv(path: Path) -> dict[str, list[str]]:
     """The columns of a .csv file by their names."""
-    require(path.is_file(), f"there is no file {path}")
     try:
+        require(path.is_file(), f"there is no file {path}")
         with path.open(newline="", encoding="utf-8-sig") as file:
             text = file.read(1000)
             file.seek(0)

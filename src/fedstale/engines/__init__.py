@@ -1,9 +1,10 @@
 """Engines: how local training runs."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedstale.core import Engine, HasDevice, Local, Task, known, require
+from fedstale.core.moved import on_first_use
 from fedstale.engines.quadratic import BatchedQuadratic
 from fedstale.engines.serial import Serial
 from fedstale.tasks.quadratic import Quadratic
@@ -24,7 +25,15 @@ MODULES = {  # loaded when asked for: all but the first need torch, ray or proce
     "ray": ("ray.engine", "Ray"),
 }
 
-__all__ = ["ENGINES", "Serial", "make"]
+__all__ = ["ENGINES", "Auto", "Batched", "Pool", "Ray", "Serial", "make"]
+
+if TYPE_CHECKING:
+    from fedstale.engines.auto import Auto
+    from fedstale.engines.batched.engine import Batched
+    from fedstale.engines.processes.pool import Pool
+    from fedstale.engines.ray.engine import Ray
+else:
+    __getattr__ = on_first_use(__name__, {kind: f"{__name__}.{home}:{kind}" for home, kind in MODULES.values()})
 
 
 def make(name: str | dict[str, Any], task: Task, local: Local) -> Engine:

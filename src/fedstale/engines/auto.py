@@ -24,7 +24,7 @@ WORTH = 0.05  # seconds of a round from which a pool is worth the seconds that i
 
 
 class Auto:
-    """Batched where it is fast: for small models, linear ones, MLPs, CNNs with numba; else Serial or Pool.
+    """Batched where it is fast: for small models, linear ones, MLPs, CNNs and RNNs with numba; else Serial or Pool.
 
     Serial and Pool are given images channels last if the model has convolutions, see `Supervised.laid_out`.
     Both choices depend on the task and on `Local` alone, so that a run has the same numbers however busy the
@@ -88,7 +88,7 @@ def _batched(task: Task, local: Local) -> Chosen | None:
     """Batched, if the sizes of the task speak for it and it takes the model."""
     if not isinstance(task, Supervised):
         return None
-    compiled = task.dense or (task.stages and load("convolutional"))
+    compiled = task.dense or (task.stages and load("convolutional")) or (task.gates and load("recurrent"))
     if not (compiled or task.d < SMALL or _on_gpu(task)):
         return None
     with suppress(BadInput), warnings.catch_warnings():  # not every model can be batched, or with speed

@@ -130,8 +130,10 @@ class Serial:
 
         What the loop has put into its state goes to `kept`.
         """
-        from fedstale.tasks.client_state import stored  # torch is slow to load
-        from fedstale.tasks.loops import Context
+        from fedstale.tasks.loops import (
+            Context,
+            stored,  # torch is slow to load
+        )
 
         local = settled(job, client)
         context = Context.of(job, client, local)

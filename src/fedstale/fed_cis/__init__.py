@@ -8,12 +8,25 @@ Kaplan, Rodio, Si Salem, Xu and Neglia, Federated Learning for Cooperative Infer
 Early Exit Networks, 2024 (arXiv 2405.04249); Rodio's thesis, chapter 5.
 """
 
+from typing import TYPE_CHECKING
+
+from fedstale.core.moved import on_first_use
 from fedstale.fed_cis.inference import REQUESTS, everywhere, normalised_entropy, own, serve, served_mean
+from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.fed_cis.tree import DATA_SHARES, MIXES, SEVEN_NODES, SEVENTEEN_NODES, Flows, Tree, layered
 from fedstale.fed_cis.weights import Balanced, Equal, Exits, FlopsProportional, ServingRate, Weighting
 
+if TYPE_CHECKING:
+    from fedstale.fed_cis.networks import EarlyExit, ExitCNN, ExitResNet18
+    from fedstale.fed_cis.task import early_exit_task
+else:  # they need torch
+    NETWORKS = ("EarlyExit", "ExitCNN", "ExitResNet18")
+    __getattr__ = on_first_use(__name__, {
+        "early_exit_task": f"{__name__}.task:early_exit_task", **{k: f"{__name__}.networks:{k}" for k in NETWORKS},
+    })  # fmt: skip
+
 __all__ = [
-    "DATA_SHARES", "MIXES", "REQUESTS", "SEVENTEEN_NODES", "SEVEN_NODES", "Balanced", "Equal", "Exits",
-    "FlopsProportional", "Flows", "ServingRate", "Tree", "Weighting", "everywhere", "layered",
-    "normalised_entropy", "own", "serve", "served_mean",
+    "DATA_SHARES", "MIXES", "REQUESTS", "SEVENTEEN_NODES", "SEVEN_NODES", "Balanced", "EarlyExit", "Equal",
+    "ExitCNN", "ExitResNet18", "ExitSampling", "Exits", "FlopsProportional", "Flows", "ServingRate", "Tree",
+    "Weighting", "early_exit_task", "everywhere", "layered", "normalised_entropy", "own", "serve", "served_mean",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from fedstale.fed_cis.networks import EarlyExit, ExitModel
 from fedstale.fed_cis.tree import Tree
 from fedstale.fed_cis.weights import Equal, Exits, Weighting
 from fedstale.rng import stream
-from fedstale.tasks.answers import EVALUATION_BATCH
+from fedstale.tasks.evaluation import EVALUATION_BATCH
 from fedstale.tasks.flat import Flat, draw, layout, seeded, slots, vector
 from fedstale.tasks.images import splits
 from fedstale.tasks.local import few_threads

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedstale.clock import Pace
 from fedstale.core import (
     Array,
     Checkpoint,
@@ -23,7 +24,7 @@ from fedstale.defence import Defence
 from fedstale.estimators import Intervals
 from fedstale.flower.federation.state.cohorts import Cohorts
 from fedstale.flower.federation.state.resize import resize
-from fedstale.flower.federation.state.server_state import Rules, ServerState
+from fedstale.flower.federation.state.server_state import Rules, ServerState, require_asynchronous
 from fedstale.memory.memory import KeepsMemory
 from fedstale.registry import ESTIMATORS, recipe
 from fedstale.simulate import require_kind
@@ -99,8 +100,9 @@ def forget(rules: Rules, known: Population, rounds: int) -> Population:
 
 
 def rules(
-    rule: str | Strategy, estimator: str | Estimator | None, server: Server, defence: Defence | None = None
-) -> Rules:
+    rule: str | Strategy, estimator: str | Estimator | None, server: Server, defence: Defence | bool | None = None,
+    pace: Pace | None = None,
+) -> Rules:  # fmt: skip
     """The rules that a user has chosen by name or as objects; refuses what clients of Flower cannot do."""
     if isinstance(rule, str):
         chosen = recipe(rule)
@@ -117,6 +119,10 @@ def rules(
     require(ok, "the estimator Known() needs p, one probability per client: a federation does not know them")
     ok = not any(isinstance(part, KeepsMemory) and part.memory.folder is not None for part in layers(rule))
     require(ok, f"the memory of a Flower strategy is in RAM: it must have no folder, got {rule}")
-    if defence is not None:
-        require_kind("defence", defence)
-    return Rules(rule, Cohorts(belief), server, defence)
+    if pace is not None:
+        require_kind("pace", pace)
+        require_asynchronous(pace, rule, isinstance(defence, Defence))
+    judge = (Defence() if pace is None else None) if defence is True else defence or None
+    if judge is not None:
+        require_kind("defence", judge)
+    return Rules(rule, Cohorts(belief), server, judge)

@@ -16,12 +16,20 @@ log = logging.getLogger("flwr")  # what Flower prints
 LARGEST = 2.0**53  # of a weight: whole numbers are exact up to here
 
 
+class Sent(NamedTuple):
+    """What an update was trained on."""
+
+    age: int  # in steps; 0: the parameters of now
+    params: Array  # (d,)
+
+
 class Asked(NamedTuple):
     """The clients of the round that is under way."""
 
     nodes: Mapping[int, int]  # node → position of those that train
     messages: Mapping[int, Message]  # node → what it was sent; the grid gives it its id
     idle: Ids  # positions of those that the rule left out
+    sent: Mapping[int, Sent] = {}  # position → what it was sent; empty if all were sent the model of now
 
     def position(self, reply: Message) -> int:
         """The client that this replies to; raises ValueError if its sender was not asked for it."""

@@ -8,6 +8,7 @@ import numpy as np
 from fedstale.core import Array, HasBeta, Ids, Mask
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.population import Population
+from fedstale.privacy.sums import Sums
 
 
 class Report(NamedTuple):
@@ -24,6 +25,8 @@ class Report(NamedTuple):
     staleness: Ids  # rounds since a client was heard; -1 if it never was
     beta: float | None  # the share of the memory that the next round uses, if the rule has one
     unusable: bool = False  # replies came, and none was well-formed; those of clients that failed do not count
+    seconds: float = 0.0  # since training was started
+    ages: Mapping[str, int] = {}  # with a pace: client that was heard → steps since the model that it was sent
 
     @property
     def heard_weight(self) -> float:
@@ -38,6 +41,7 @@ class Report(NamedTuple):
         found = counts | {"heard-weight": self.heard_weight}
         found |= {"p-least": float(self.probs[seen].min()), "staleness": float(np.median(self.staleness[seen]))}
         found |= {} if self.beta is None else {"beta": self.beta}
+        found |= {"age": float(np.mean([*self.ages.values()]))} if self.ages else {}
         return {f"fedstale-{name}": value for name, value in found.items()}
 
 
@@ -47,7 +51,8 @@ def report_of(
 ) -> Report:  # fmt: skip
     """The report of the round that has just closed; clients are given by their positions."""
     names, now, last = population.names, population.checkpoint, population.state.counts.last
-    beta = float(now.state.beta) if isinstance(now.state, HasBeta) else None
+    state = now.state.inner if isinstance(now.state, Sums) else now.state
+    beta = float(state.beta) if isinstance(state, HasBeta) else None
     return Report(
         now.t, names, tuple(names[k] for k in heard), refused, tuple(names[k] for k in silent),
         tuple(names[k] for k in lies), population.weights, rules.estimator.probs(now.belief),

@@ -8,7 +8,12 @@
 The ClientApp, the configuration of clients, metrics and evaluation stay as they are.
 """
 
+import math
+import random
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +21,26 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Result
 
+from fedstale.clock import Pace
 from fedstale.core import BadInput, Estimator, Mask, Server, Strategy, require
 from fedstale.defence import Defence
 from fedstale.flower.arrays import BUFFERS, Layout, Values
 from fedstale.flower.federation.server.close import count
 from fedstale.flower.federation.server.diagnostics import status
+from fedstale.flower.flights import Flights, Work
 from fedstale.flower.identity import Identities
-from fedstale.flower.population import forget, rules
-from fedstale.flower.replies import Asked, Keys, log, sound, unweighted, with_metrics
+from fedstale.flower.population import enter, forget, rules
+from fedstale.flower.replies import Asked, Keys, Sent, log, sound, unweighted, with_metrics
 from fedstale.flower.reports import Report, participation, report_of
 from fedstale.flower.saved import load, save
+from fedstale.flower.secure import Exchange, Outcome, SecAgg
+from fedstale.flower.secure_round import SecureGrid, closed_secure, exchanged, secured
 from fedstale.flower.training import Training, chosen, closed, opened
 from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapper
 from fedstale.lab.runs.store import write_csv
 from fedstale.servers import Sgd
 
+Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 Aggregate = Callable[[list[RecordDict], str], MetricRecord]
 
 
@@ -48,6 +58,12 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     that clients that lie are refused; None turns it off. Training stops after `stop_after` rounds in a row in which
     replies came and none could be used; None lets it go on. The server calculates in float32, and every array
     keeps its dtype.
+
+    With a `pace`, `Buffer(size, concurrency)` or `Ticks(seconds, concurrency)`, the server waits for nobody: it
+    keeps so many nodes at work, and steps after so many arrivals or seconds. No defence judges updates then.
+    `record` is the folder of a store, in which `start` keeps a run as `fedstale run` does. With `secure`, a
+    SecAgg(), the server learns sums of what clients send, and nothing else; their ClientApp has
+    `mods=[SecureMod(rule)]`.
     """
 
     def __init__(
@@ -57,24 +73,42 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         train_metrics_aggr_fn: Aggregate | None = None, evaluate_metrics_aggr_fn: Aggregate | None = None, *,
         estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
         loss_key: str = "train_loss", steps_key: str = "num-steps", forget_after: int | None = None,
-        defence: Defence | None = Defence(), stop_after: int | None = 2,
+        defence: Defence | bool | None = True, stop_after: int | None = 2, pace: Pace | None = None,
+        record: Path | str | None = None, secure: SecAgg | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
             weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn, evaluate_metrics_aggr_fn,
         )  # fmt: skip
-        self.rules = rules(rule, estimator, server, defence)
+        self.rules, self.pace = secured(rules(rule, estimator, server, defence, pace), secure), pace
+        self.secure = secure
+        ok = pace is None or fraction_train == 1
+        require(
+            ok, f"the concurrency of a pace says how many nodes train: leave out fraction_train={fraction_train}"
+        )
+        require(pace is None or secure is None, "secure aggregation needs rounds: leave out pace or secure")
+        require(record is None or secure is None, "a run tells of single clients: leave out record or secure")
         ok = not isinstance(buffers, str)
         require(ok, f'buffers must be a list of patterns such as ["*running_mean"], got {buffers!r}')
         ok = forget_after is None or forget_after >= 1
         require(ok, f"forget_after must be at least 1 round or None, got {forget_after}")
         ok = stop_after is None or stop_after >= 1
         require(ok, f"stop_after must be at least 1 round or None, got {stop_after}")
+        ok = secure is None or forget_after is None
+        require(ok, "what a client has in the sum of memories cannot be taken out: secure needs forget_after=None")
         self.buffers, self.forget_after, self.stop_after = tuple(buffers), forget_after, stop_after
+        self.record, self.label = (
+            None if record is None else Path(record),
+            rule if isinstance(rule, str) else str(rule),
+        )
+        self._record: Any = None
         self.keys = Keys(weighted_by_key, loss_key, steps_key)
         self.reports: list[Report] = []  # of all rounds that this object has played
         self._training: Training | None = None
         self._asked: Asked | None = None
+        self._flights: Flights | None = None  # with a pace
+        self._began = time.monotonic()
+        self._outcome: Outcome | None = None  # of the stages of secure aggregation
         self._identities = Identities()
         self._unusable = 0  # rounds in a row, up to the last one, in which replies came and none could be used
         self._weighted = True  # no round so far in which replies told no weights
@@ -92,15 +126,37 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     def start(
         self, grid: Any, initial_arrays: ArrayRecord, num_rounds: int = 3, timeout: float = 3600,
         train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        evaluate_fn: Evaluate | None = None,
     ) -> Result:  # fmt: skip
         """Train as FedAvg does; raises BadInput if no update was ever used, so that the model is the first one."""
-        result: Result = super().start(
-            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
-        )
-        if self._training is not None and not np.isfinite(self._training.population.clients.weights).any():
-            raise BadInput(f"nothing was learned in {num_rounds} rounds, no update could be used: {self._first()}")
+        self._began, self._flights = time.monotonic(), None if self.pace is None else Flights(grid, self.pace)
+        link = self._flights or (grid if self.secure is None else SecureGrid(grid, self))
+        with self._recording(num_rounds) as self._record:
+            result: Result = super().start(
+                link, initial_arrays, num_rounds, timeout, train_config, evaluate_config,
+                None if evaluate_fn is None else partial(self._evaluated, evaluate_fn),
+            )  # fmt: skip
+            if self._training is not None and not np.isfinite(self._training.population.clients.weights).any():
+                raise BadInput(
+                    f"nothing was learned in {num_rounds} rounds, no update could be used: {self._first()}"
+                )
+            if self._record is not None and self._training is not None:
+                self._record.finish(self._training)
         return result
+
+    def _recording(self, rounds: int) -> AbstractContextManager[Any]:
+        """Where the run is kept, if it is."""
+        if self.record is None:
+            return nullcontext()
+        from fedstale.flower.record import recording  # the laboratory is slow to load
+
+        return recording(self.record, self.label, self.rules, rounds, self._training)
+
+    def _evaluated(self, evaluate: Evaluate, t: int, arrays: ArrayRecord) -> MetricRecord | None:
+        found = evaluate(t, arrays)
+        if found is not None and self._record is not None:
+            self._record.evaluated(found)
+        return found
 
     def initialize_parameters(self, client_manager: Any) -> None:
         """Refuse the legacy API of Flower, whose server asks a strategy for this first."""
@@ -111,6 +167,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         refuse_privacy_wrapper()
         log.info("\t├──> Rule: %s", self.rules.strategy)
         log.info("\t│\t└──Estimator: %s, server: %s", self.rules.plain, self.rules.server)
+        if self.pace is not None:
+            log.info("\t│\t└──Pace: %s; no defence judges the updates", self.pace)
         super().summary()
 
     def configure_train(
@@ -119,6 +177,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         """Sample clients as FedAvg does; a rule that selects, such as F3AST, chooses among them."""
         refuse_privacy_wrapper()
         self._asked = None
+        if self.pace is not None:
+            return self._open_step(server_round, arrays, config)
         messages = list(super().configure_train(self._round(server_round), arrays, config, grid))
         if not messages:
             return messages
@@ -138,17 +198,78 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Close the round with the replies that are sound; the others are refused, with a reason that is logged."""
         training, asked, self._asked = self._training, self._asked, None
+        if training is not None and self._flights is not None:
+            training, asked = self._landed(training, self._flights)
         if training is None or asked is None:  # nobody was asked
             return None, None
+        if self.secure is not None:
+            return self._aggregate_sums(training, asked)
         came = self._with_weights(replies)
         refuse_app([message.error.reason if message.has_error() else "" for message in came])
         good, refused = sound(came, asked, training.layout, self.keys)
         unusable = not good and not all(message.has_error() for message in came)
-        self._training, lies = closed(self.rules, training, good, asked.idle)
+        self._training, lies = closed(self.rules, training, good, asked)
         refused |= {str(node): lies[k] for node, k in asked.nodes.items() if k in lies}
         good = {k: reply for k, reply in good.items() if k not in lies}
         self._tell(asked, good, lies, refused, unusable)
+        if self._record is not None:
+            self._record.round(self.reports[-1], training, self._training, good)
         return self.arrays, self._metrics([reply.content for reply in good.values()])
+
+    def _open_step(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> list[Message]:
+        """Open a step without rounds: nodes that are idle are sent this model until it is due."""
+        flights = self._flights
+        if flights is None:
+            raise BadInput("a strategy with a pace is played by `start`, not round by round")
+        flights.wait_for(self.min_available_nodes)
+        self._training = self._opened(arrays, self._identities.of(flights, []))
+        t = self._training.population.checkpoint.t
+        content = self._content(arrays, config, self._round(server_round))
+        flights.open(Work(content, t, self._training.layout.flat(self._training.values)))
+        return []
+
+    def _content(self, arrays: ArrayRecord, config: ConfigRecord, t: int) -> RecordDict:
+        """What clients are sent, as by FedAvg."""
+        settings = ConfigRecord({**config, "server-round": t})
+        return RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: settings})
+
+    def _landed(self, training: Training, flights: Flights) -> tuple[Training, Asked]:
+        """The training with all clients that came since the last step, and what each of them was sent."""
+        landed, t = flights.landed, training.population.checkpoint.t
+        names = self._identities.of(flights, landed)
+        population = enter(
+            self.rules, training.population, [*names.values()], training.population.checkpoint.params
+        )
+        place = {name: k for k, name in enumerate(population.names)}
+        nodes = {node: place[names[node]] for node in landed}
+        versions = {nodes[node]: found.flight.version for node, found in landed.items()}
+        sent = {k: Sent(t - version, flights.params[version]) for k, version in versions.items()}
+        messages = {node: found.flight.message for node, found in landed.items()}
+        return training._replace(population=population), Asked(nodes, messages, np.array([], np.int64), sent)
+
+    def exchange(self, grid: Any, messages: Sequence[Message], timeout: float | None) -> None:
+        """Play the stages of secure aggregation with the clients of these messages."""
+        assert self.secure is not None
+        assert self._training is not None
+        assert self._asked is not None
+        play = Exchange(self.secure, grid, timeout, repr(self.rules.strategy), self.weighted_by_key)
+        self._training, self._outcome = exchanged(self.rules, self._training, self._asked, play, messages)
+
+    def _aggregate_sums(self, training: Training, asked: Asked) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Close the round with the sums that came."""
+        outcome, self._outcome = self._outcome, None
+        require(outcome is not None, "with secure aggregation a training is played by start(grid, arrays)")
+        assert outcome is not None
+        self._training, metrics = closed_secure(self.rules, training, asked, outcome)
+        heard = [asked.nodes[node] for node in outcome.weights]
+        lost = {str(node): f"error {why}" for node, why in outcome.lost.items() if node not in outcome.weights}
+        self._tell(asked, heard, (), lost, False)
+        if not heard:
+            return self.arrays, None
+        for name, value in self.reports[-1].measures.items():
+            metrics[name] = value
+        metrics["fedstale-clipped"] = self._training.population.checkpoint.state.clipped
+        return self.arrays, metrics
 
     def _metrics(self, contents: list[RecordDict]) -> MetricRecord | None:
         """The clients' metrics as FedAvg averages them, and the numbers of the report; None if nobody was heard."""
@@ -181,15 +302,24 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
     ) -> Iterable[Message]:
-        """As FedAvg does; after a restart the clients are told the round since the beginning."""
+        """As FedAvg does; after a restart the clients are told the round since the beginning.
+
+        With a pace those are asked who have nothing else to do.
+        """
         t = self._round(server_round) - 1 if self._training else server_round
-        messages: Iterable[Message] = super().configure_evaluate(t, arrays, config, grid)
-        return messages
+        if self._flights is None:
+            messages: Iterable[Message] = super().configure_evaluate(t, arrays, config, grid)
+            return messages
+        idle, content = self._flights.idle(), self._content(arrays, config, t)  # who is at work is not waited for
+        some = random.sample(idle, math.ceil(self.fraction_evaluate * len(idle)))
+        return [Message(content, dst_node_id=node, message_type="evaluate") for node in some]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As FedAvg does, without the replies whose metrics cannot be averaged."""
         usable = with_metrics(self._with_weights(replies), self.weighted_by_key)
         metrics: MetricRecord | None = super().aggregate_evaluate(server_round, usable)
+        if metrics is not None and self._record is not None:
+            self._record.evaluated(metrics)
         return metrics
 
     def state_dict(self) -> dict[str, Values]:
@@ -235,7 +365,13 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         bad = {k for node, k in nodes.items() if str(node) in refused} - failed - {*told}
         ids = (np.array(sorted(some), np.int64) for some in (nodes.values(), told, bad))
         count(population.state, population.weights, *ids)
-        self.reports.append(report_of(population, self.rules, told, lies, refused, silent, unusable))
+        ages = {population.names[k]: sent.age for k, sent in asked.sent.items() if k in told}
+        seconds = time.monotonic() - self._began
+        self.reports.append(
+            report_of(population, self.rules, told, lies, refused, silent, unusable)._replace(
+                seconds=seconds, ages=ages
+            )
+        )
         t = population.checkpoint.t
         log.info("aggregate_train: %d replies used, %d refused, %d missing", len(told), len(refused), len(silent))
         for node, reason in refused.items():

@@ -12,7 +12,7 @@ from fedstale.flower.arrays import Layout, Values, averaged
 from fedstale.flower.federation.server.close import play_out
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.population import Population, enter
-from fedstale.flower.replies import Checked
+from fedstale.flower.replies import Asked, Checked
 
 
 class Training(NamedTuple):
@@ -55,12 +55,9 @@ def chosen(rules: Rules, population: Population, available: Ids) -> tuple[Popula
 
 
 def closed(
-    rules: Rules, training: Training, replies: Mapping[int, Checked], idle: Ids
+    rules: Rules, training: Training, replies: Mapping[int, Checked], asked: Asked
 ) -> tuple[Training, dict[int, str]]:
-    """The training after a round with these replies, by position, and why the defence has refused some of them.
-
-    `idle` clients were left out by the rule.
-    """
+    """The training after a round with these replies, by position, and why the defence has refused some of them."""
     before, layout, values = training
 
     def heard(refused: Mapping[int, str]) -> Population:  # what the refused say of themselves does not count
@@ -68,11 +65,16 @@ def closed(
 
     population, sent = heard({}), layout.flat(values)
     positions, all_ = np.array(sorted(replies), np.int64), [replies[k] for k in sorted(replies)]
+    complete = np.ones((len(all_), 1), np.bool_)
+    starts = [asked.sent[k].params if asked.sent else sent for k in positions.tolist()]
     r = Round(
-        before.checkpoint.t + 1, sent, positions, _updates(all_, sent), np.ones((len(all_), 1), np.bool_),
+        before.checkpoint.t + 1, sent, positions, _updates(all_, starts, len(sent)), complete,
         population.clients.losses[positions].astype(np.float32), population.weights,
-        rules.estimator.probs(before.checkpoint.belief), _work(all_), idle=idle,
+        rules.estimator.probs(before.checkpoint.belief), _work(all_), idle=asked.idle,
     )  # fmt: skip
+    if asked.sent:
+        ages = np.array([asked.sent[k].age for k in positions.tolist()], np.int64)
+        r = r._replace(ages=ages, starts=np.stack(starts) if ages.any() else None)
     state, r, _, refused = play_out(before.state, rules, r, weigh=lambda refused: heard(refused).weights)
     population = heard(refused)
     good = [replies[k] for k in r.clients.tolist()]
@@ -101,9 +103,9 @@ def _work(replies: Sequence[Checked]) -> Work | None:
     return Work(steps.astype(np.int64), np.zeros(len(steps), np.int64), np.full(len(steps), np.nan))
 
 
-def _updates(replies: Sequence[Checked], sent: core.Array) -> core.Array:
+def _updates(replies: Sequence[Checked], starts: Sequence[core.Array], d: int) -> core.Array:
     """(m, d) local minus sent."""
-    updates = np.empty((len(replies), len(sent)), np.float32)
-    for row, reply in zip(updates, replies, strict=True):
-        np.subtract(reply.params, sent, out=row)
+    updates = np.empty((len(replies), d), np.float32)
+    for row, reply, start in zip(updates, replies, starts, strict=True):
+        np.subtract(reply.params, start, out=row)
     return updates

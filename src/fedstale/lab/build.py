@@ -63,18 +63,14 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
     own = {key: value for key, value in model.items() if key not in ("ridge", "loss", "metrics", *STAYING)}
     kept = {key: model[key] for key in STAYING if key in model}
     images = data["dataset"] != "synthetic" and not data.get("cis")
-    require(
-        images or not kept, f"model.{' and model.'.join(kept)} are for images, got data.dataset {data['dataset']!r}"
-    )
+    told = " and model.".join(kept)
+    require(images or not kept, f"model.{told} are for images, got data.dataset {data['dataset']!r}")
     if data.get("cis"):
-        require(
-            {"loss", "metrics"}.isdisjoint(model), "data.cis has cross entropy and accuracy: leave out model.loss"
-        )
+        ok = {"loss", "metrics"}.isdisjoint(model)
+        require(ok, "data.cis has cross entropy and accuracy: leave out model.loss")
         return _cis_task(data, own, model["ridge"], device)
     network, weights, loss = _network(own), WEIGHTS[data["weights"]], _loss(model.get("loss"))
-    metrics = {
-        name: own_object(function, f"model.metrics.{name}") for name, function in model.get("metrics", {}).items()
-    }
+    metrics = {name: own_object(of, f"model.metrics.{name}") for name, of in model.get("metrics", {}).items()}
     if data["dataset"] == "synthetic":
         return synthetic(
             n, data["gamma"], data["delta"], seed=seed, iid=data["iid"], max_samples=data["max_samples"],
@@ -199,7 +195,11 @@ def counted(data: Table) -> Table:
     names = client_names(path, data["client"])
     away = len(absent(data.get("held_out", 0.0), len(names), data["seed"]))
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    return data | {"dataset": path.name, "sha256": content, "clients": len(names) - away}
+    found = {"dataset": path.name, "sha256": content, "clients": len(names) - away}
+    for key, value in found.items():
+        ok = data[key] in ("", 0, value)
+        require(ok, f"data.{key} is read from {path.name}, which has {value}: leave it out, got {shown(data[key])}")
+    return data | found
 
 
 def divide(data: Mapping[str, Any]) -> Federated:

@@ -99,7 +99,8 @@ def compare(
             require_kind(kind, part)
     require_kind("local", local)
     data, code = describe_task(task, version)
-    process = participation if _is_part(participation) else make_participation(participation, data)
+    named = isinstance(participation, str | Mapping)
+    process = make_participation(participation, data) if named else participation
     shared = {"local": vars(local), "estimator": estimator, "server": server, "channel": channel}
     chosen = [_algorithm(entry, label, shared) for label, entry in _labelled(algorithms)]
     settings = {
@@ -237,10 +238,6 @@ def _label(strategy: Any) -> str:
     name = STRATEGIES.name_of(strategy).rpartition(":")[2]
     values = [(f.name, getattr(strategy, f.name), f.default) for f in dataclasses.fields(strategy)]
     return " ".join([name, *(f"{key}={shown(value)}" for key, value, default in values if value is not default)])
-
-
-def _is_part(value: object) -> bool:
-    return not isinstance(value, str | Mapping)
 
 
 def _check(kind: str, value: object) -> None:

@@ -19,6 +19,7 @@ from fedstale.core import (
 )
 from fedstale.lab.runs.codec import pack
 from fedstale.lab.spec import Algorithm, Table
+from fedstale.privacy.sums import placed
 from fedstale.rng import stream
 
 FLOAT = 4  # bytes of a number in a message
@@ -32,17 +33,15 @@ def units(rule: Algorithm, task: Task) -> Table:
     SCAFFOLD). A rule that selects by losses sends the model to everybody who is available. `unheard`: all clients
     train in every round, also those that are not there.
     """
-    n, d, hooks, state = task.n, task.d, hooks_of(rule.strategy), rule.strategy.init(task.n, task.d)
+    strategy = placed(rule.strategy)
+    n, d, hooks, state = task.n, task.d, hooks_of(strategy), strategy.init(task.n, task.d)
     at_clients = sum(_bytes(attrgetter(name)(state)) for name in hooks.at_clients)
     return {
-        "server_bytes": _bytes(state) - at_clients,
-        "client_bytes": at_clients // n,
-        "up": FLOAT * d,
+        "server_bytes": _bytes(state) - at_clients, "client_bytes": at_clients // n, "up": FLOAT * d,
         "down": FLOAT * d * ((hooks.select is None) + (hooks.drift is not None)),
-        "asked": FLOAT * d if hooks.select else 0,
-        "flops": _flops(rule, task),
+        "asked": FLOAT * d if hooks.select else 0, "flops": _flops(rule, task),
         "unheard": hooks.unheard is not None,
-    }
+    }  # fmt: skip
 
 
 def _bytes(tree: Any) -> int:

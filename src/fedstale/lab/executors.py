@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 
 from fedstale.core import require
 from fedstale.lab.execute import Stop, ended, execute, require_resumable
@@ -52,7 +53,7 @@ def compute(
         for p in (p for cell in cells for p in cell.runs):
             with p.folder.locked():
                 p.folder.clear()
-    todo = [cell for cell in cells if waiting(cell)]
+    todo = [cell for cell in _each_once(cells) if waiting(cell)]
     work = partial(_compute, resume=resume, command=command)
     try:
         with _reporting(todo, say):
@@ -65,6 +66,15 @@ def compute(
                 _in_processes(todo, jobs, work)
     except KeyboardInterrupt:
         raise Interrupted from None
+
+
+def _each_once(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells, each with the runs that no cell before it has: two processes cannot compute the same run."""
+    seen, found = set[Path](), list[Cell]()
+    for cell in cells:
+        found.append(cell._replace(runs=[p for p in cell.runs if p.folder.path not in seen]))
+        seen |= {p.folder.path for p in cell.runs}
+    return found
 
 
 def _in_processes(todo: list[Cell], jobs: int, work: Callable[..., None]) -> None:

@@ -4,24 +4,22 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from fedstale.core import BadInput, Checkpoint, require
-from fedstale.lab.plan import Planned
 from fedstale.lab.runs import store
 from fedstale.lab.runs.store import RunFolder
+
+if TYPE_CHECKING:  # `fedstale show` reads runs without what plans them
+    from fedstale.lab.plan import Planned
 
 LAST = "last.npz"  # the checkpoint of a finished run, where it is small
 SMALL = 2**21  # n · d up to which it is kept without being asked for: 8 MB
 STATES = {
-    "state": "strategy",
-    "belief": "estimator",
-    "server": "server",
-    "channel": "channel",
-    "defence": "defence",
-}
+    "state": "strategy", "belief": "estimator", "server": "server", "channel": "channel", "defence": "defence",
+}  # fmt: skip
 
 
 class Begun(NamedTuple):
@@ -36,7 +34,7 @@ def checkpoint_of(folder: RunFolder) -> Path | None:
     return next((path for name in ("checkpoint.npz", LAST) if (path := folder.path / name).exists()), None)
 
 
-def shorter(p: Planned) -> RunFolder | None:
+def shorter(p: "Planned") -> RunFolder | None:
     """The longest finished run in the store that differs from this one in having fewer rounds, if there is one."""
     found = alike(p.folder, p.config)
     return found[max(found)] if found else None
@@ -47,24 +45,26 @@ def alike(folder: RunFolder, config: Mapping[str, Any]) -> dict[int, RunFolder]:
     found, same = {}, store.canonical({k: v for k, v in config.items() if k != "rounds"})
     for path in folder.path.parent.glob(f"{folder.path.name.rpartition('-')[0]}-*/config.json"):
         other = RunFolder(path.parent)
+        if not other.finished or other.damage:
+            continue
         theirs = other.config()
         rounds = int(theirs.pop("rounds"))
-        known = store.canonical(theirs) == same and rounds < config["rounds"]
-        if known and other.finished and "stopped" not in other.result():
+        if store.canonical(theirs) == same and rounds < config["rounds"] and "stopped" not in other.result():
             found[rounds] = other
     return found
 
 
-def go_on(p: Planned, like: Any) -> Begun | None:
+def go_on(p: "Planned", like: Any) -> Begun | None:
     """The end of a shorter run of the same settings: this one has the bits of a run that was never stopped."""
     before = shorter(p)
     if before is None:
         return None
     who, path = f"{p.algorithm.label}, seed {p.seed}", checkpoint_of(before)
-    if path is None:
-        why = f"{before.path.name} kept no checkpoint (--keep-checkpoints does)"
-        return Begun(None, f"{who} begins with round 1: {why}")
-    saved = store.read_tree(path, like)
+    try:
+        require(path is not None, f"{before.path.name} kept no checkpoint (--keep-checkpoints does)")
+        saved = store.read_tree(cast(Path, path), like)
+    except BadInput as error:  # such as a file that a power cut has torn
+        return Begun(None, f"{who} begins with round 1: {error}")
     _copy_metrics(before, p.folder, saved[0].t)
     return Begun(saved, f"{who} goes on from round {saved[0].t} of {before.path.name}")
 
@@ -82,7 +82,7 @@ def source(text: str, folder: RunFolder) -> tuple[RunFolder, int]:
     return stored[int(asked)], int(asked)
 
 
-def started(planned: Sequence[Planned], start: str | Path | RunFolder | None) -> Sequence[Planned]:
+def started(planned: "Sequence[Planned]", start: str | Path | RunFolder | None) -> "Sequence[Planned]":
     """The runs, to begin where another one is, given by its folder or as FOLDER@ROUND; None: with round 1."""
     if start is None:
         return planned
@@ -110,7 +110,7 @@ def _shapes(path: Path) -> Any:
         raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
 
-def forked(p: Planned, before: RunFolder, t: int) -> Planned:
+def forked(p: "Planned", before: RunFolder, t: int) -> "Planned":
     """The run, to begin where another one is after round t; that is a part of its key."""
     rounds = p.config["rounds"]
     require(rounds > t, f"rounds must be above {t}, the round that {before.path.name} is at, got {rounds}")
@@ -121,7 +121,7 @@ def forked(p: Planned, before: RunFolder, t: int) -> Planned:
     return p._replace(config=config, folder=folder, warmup=None, start=before)
 
 
-def fork(p: Planned, first: Checkpoint, like: Any) -> Begun:
+def fork(p: "Planned", first: Checkpoint, like: Any) -> Begun:
     """The model of another run with the states of the parts that both share; other parts begin anew."""
     before = p.start
     assert before is not None

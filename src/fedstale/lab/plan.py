@@ -1,12 +1,13 @@
 """Plan an experiment: every run with its parts, its configuration and its folder, before anything is computed."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstale.clock import Clock
-from fedstale.core import Participation, known, require
+from fedstale.core import Participation, require
 from fedstale.data.files import roots
 from fedstale.lab.build import division, located_clock, make_participation
 from fedstale.lab.runs import store
@@ -17,7 +18,6 @@ from fedstale.lab.spec import algorithm as resolve
 from fedstale.registry import PARTICIPATION, dataset_source, sources
 from fedstale.rng import stream
 
-PACKAGED = Path(__file__).parent / "experiments"  # the experiments that come with the package
 LATER = (  # in a key if given
     "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "main", "defence",
     "liars", "privacy",
@@ -36,19 +36,6 @@ class Planned(NamedTuple):
     warmup: "Planned | None" = None  # the run whose end is this one's start
     start: store.RunFolder | None = None  # another run that this one goes on from; see lineage
     clock: Clock | None = None
-
-
-def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
-    """The TOML file that a user names: by its path, or by the bare name of one that comes with the package."""
-    if name.endswith(".toml") or Path(name).is_file() or "/" in name:
-        return Path(name)
-    files = packaged(folder)
-    return files[known(name, files, what)]
-
-
-def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
-    """The TOML files of a folder by their bare names."""
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def plan(experiment: Experiment, folder: Path, loaded: dict[str, dict[str, str]] | None = None) -> list[Planned]:
@@ -99,10 +86,20 @@ def plan_parts(
         before = {"warmup": warmup.folder.path.name} if warmup else {}
         for chosen in algorithms:
             code = {"algorithm_sources": own[chosen.label]} if own.get(chosen.label) else {}
-            config = _keyed(shared | described_clock(clock) | chosen.described() | {"seed": seed} | before | code)
+            mine = _clock(clock, chosen)
+            config = _keyed(shared | described_clock(mine) | chosen.described() | {"seed": seed} | before | code)
             run = store.RunFolder(folder / store.run_name(chosen.label, seed, config))
-            planned.append(Planned(chosen, participation, seed, config, run, warmup, clock=clock))
+            planned.append(Planned(chosen, participation, seed, config, run, warmup, clock=mine))
     return planned
+
+
+def _clock(clock: Clock | None, chosen: Algorithm) -> Clock | None:
+    """The clock of an algorithm, which may have a pace of its own."""
+    if chosen.pace is None:
+        return clock
+    ok = clock is not None and clock.replay is None
+    require(ok, f"{chosen.label}: a pace of its own needs a [clock] that is not replayed from a file")
+    return dataclasses.replace(clock, pace=chosen.pace)  # type: ignore[type-var]
 
 
 def _portable(data: dict[str, Any]) -> dict[str, Any]:

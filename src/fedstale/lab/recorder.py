@@ -41,12 +41,13 @@ from fedstale.lab.runs import status
 from fedstale.lab.runs.checks import FILE as CHECKSUMS
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
-from fedstale.lab.runs.store import fingerprint, write_json, write_tree
+from fedstale.lab.runs.store import fingerprint, sync, write_json, write_tree
 from fedstale.lab.spec import Table
 from fedstale.lab.stopping import Stopping
 from fedstale.lab.tracer import Traced
 from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.noise import Accounted
+from fedstale.privacy.sums import Sums
 from fedstale.simulate import Run, first
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
@@ -83,10 +84,10 @@ class Recorder:
             p.folder.clear()
             saved, where = self._begun(resume, where)
         (p.folder.path / CHECKSUMS).unlink(missing_ok=True)  # of a run that was killed before its result
-        write_json(p.folder.path / "config.json", p.config)
-        write_json(p.folder.path / "environment.json", where)
+        write_json(p.folder.path / "config.json", p.config, durable=False)
+        write_json(p.folder.path / "environment.json", where, durable=False)
         if (names := names_of(self.task)) and self.task.n <= LISTED:
-            write_json(p.folder.path / "clients.json", {"name": names})
+            write_json(p.folder.path / "clients.json", {"name": names}, durable=False)
         self.cadence = cadence(run, p.config)
         self.evaluated = evaluation_task(self.task, p.config, self.cadence.clients)
         self.start, self.tally = saved or self._empty()
@@ -170,24 +171,16 @@ class Recorder:
         a = self.task.weights[s.clients].astype(np.float64)
         stale = np.quantile(s.t - self.tally.last, [0.5, 0.9, 1.0])
         line: dict[str, Any] = {
-            "round": s.t,
-            "available": len(s.available),
-            "participants": len(s.clients),
-            "refused": len(s.refused),
+            "round": s.t, "available": len(s.available), "participants": len(s.clients), "refused": len(s.refused),
             "heard_weight": round(float(a.sum()), 6),
             "train_loss": float(a @ s.losses / a.sum()) if a.sum() > 0 else None,
-            "step_norm": float(np.linalg.norm(s.step.astype(np.float64))),
-            "staleness": [float(q) for q in stale],
-            "bytes_up": s.bytes_up,
-            "bytes_down": s.bytes_down,
-        }
+            "step_norm": float(np.linalg.norm(s.step.astype(np.float64))), "staleness": [float(q) for q in stale],
+            "bytes_up": s.bytes_up, "bytes_down": s.bytes_down,
+        }  # fmt: skip
         if s.seconds is not None:
             line |= {"seconds": round(s.seconds, 3), "lost_work": s.lost, "idle": round(s.idle or 0.0, 4)}
-        state = s.checkpoint.state
-        if isinstance(state, Accounted):
-            line["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
-        while isinstance(state, HasInner):
-            state = state.inner
+        told, state = _private(s.checkpoint.state)
+        line |= told
         if isinstance(state, HasBeta):
             line["beta"] = state.beta
         if self.task.n <= LISTED:
@@ -212,25 +205,27 @@ class Recorder:
         return values
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write the metrics to disk first, then the checkpoint that relies on them."""
+        """Write what is there to the disk first, then the checkpoint that relies on it."""
         self._sync()
         self.folder.save_checkpoint(Saved(checkpoint, self.tally))
         self.saved, self.saved_at = checkpoint.t, time.monotonic()
 
     def _sync(self) -> None:
         self.file.flush()
-        os.fsync(self.file.fileno())
+        for name in ("config.json", "environment.json", "metrics.jsonl"):
+            sync(self.folder.path / name)
 
     def finish(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Write the files of a finished run, its result last."""
-        self.save(checkpoint) if self.keep else self._sync()
+        """Write the files of a finished run, its result last; one with a checkpoint waits for the disk."""
+        durable = self.keep or self.saved > 0
+        self.save(checkpoint) if self.keep else self._sync() if durable else self.file.flush()
         self.status.write(checkpoint.t)
-        self.folder.save_params(checkpoint.params, checkpoint.buffers)
-        self.folder.save_client_states(checkpoint.clients)
+        self.folder.save_params(checkpoint.params, checkpoint.buffers, durable)
+        self.folder.save_client_states(checkpoint.clients, durable)
         if isinstance(self.task, DescribesModel):
-            write_json(self.folder.path / LAYOUT, self.task.layout())
+            write_json(self.folder.path / LAYOUT, self.task.layout(), durable)
         if self.task.n <= LISTED:
-            write_json(self.folder.path / "clients.json", client_table(self.task, checkpoint))
+            write_json(self.folder.path / "clients.json", client_table(self.task, checkpoint), durable)
         seconds = time.monotonic() - self.started_at
         lines = self.folder.metrics()
         gone = f"{self.folder.path}/metrics.jsonl was cut or deleted during the run; --resume starts it again"
@@ -250,8 +245,8 @@ class Recorder:
         }
         in_files = any(self.folder.path.rglob("memory-*.rows"))  # the rows of a memory, which are dropped
         if self.task.n * self.task.d <= lineage.SMALL and not in_files:
-            write_tree(self.folder.path / lineage.LAST, Saved(checkpoint, self.tally))
-        self.folder.save_result(result)
+            write_tree(self.folder.path / lineage.LAST, Saved(checkpoint, self.tally), durable)
+        self.folder.save_result(result, durable)
         if not self.keep:
             self.folder.drop_checkpoint()
         return result
@@ -280,6 +275,17 @@ def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
     return told | {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
 
 
+def _private(state: State) -> tuple[dict[str, Any], State]:
+    """The largest ε, or how many entries secure aggregation has cut; and the state of the innermost rule."""
+    told: dict[str, Any] = {}
+    if isinstance(state, Accounted):
+        told["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
+    while isinstance(state, HasInner):
+        told |= {"clipped": state.clipped} if isinstance(state, Sums) and state.secure else {}
+        state = state.inner
+    return told, state
+
+
 def rule_state(now: Checkpoint) -> State:
     """The state of the rule, or of its tracer, without the ledger that may be around it."""
     return now.state.inner if isinstance(now.state, Accounted) else now.state
@@ -306,14 +312,11 @@ def warned(lines: list[dict[str, Any]]) -> list[str]:
 def environment(command: str) -> dict[str, Any]:
     """Versions, machine, git state and command: to repeat the run elsewhere, or to see why it differs."""
     return {
-        "command": command,
-        "folder": str(Path.cwd()),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "python": sys.version.split()[0],
-        "packages": packages(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "command": command, "folder": str(Path.cwd()),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "python": sys.version.split()[0],
+        "packages": packages(), "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "git": _git(),
-    }
+    }  # fmt: skip
 
 
 @cache

@@ -281,8 +281,27 @@ def check(raw: Table) -> Experiment:
     make_clock(located_clock(experiment.clock, roots()))
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
-    checked = validated(kind, data, "data").model_dump()
+    section = validated(kind, data, "data")
+    _refuse_unused(experiment, section)
+    checked = section.model_dump()
     return experiment.model_copy(update={"data": counted(checked) if "csv" in checked else checked})
+
+
+def _refuse_unused(e: Experiment, data: Section) -> None:
+    """Refuse settings that would change nothing: whoever gives one expects that it does."""
+    require(
+        bool(e.tune) or "tune_by" not in e.model_fields_set, "tune_by needs settings to choose, [tune], got none"
+    )
+    ok = e.monitor is None or e.patience is not None or e.target is not None
+    require(ok, "monitor needs patience or target, got neither")
+    if isinstance(data, Quadratics):
+        require(
+            "model" not in e.model_fields_set, "model must be left out with quadratic functions, which have none"
+        )
+        random, fixed = ("dimension", "spread", "seed"), ("curvature", "start")
+        for key in sorted(data.model_fields_set & {*(fixed if data.centers is None else random)}):
+            ok = getattr(data, key) is None
+            require(ok, f"data.{key} must be left out {'without' if data.centers is None else 'with'} data.centers")
 
 
 def _section(dataset: object) -> type[Section]:

@@ -47,6 +47,7 @@ class Algorithm(NamedTuple):
     server: core.Server
     channel: core.Channel
     local: Local
+    pace: Pace | None = None  # instead of the clock's; a part of the run's clock, not of the algorithm's key
 
     def described(self) -> Table:
         """The settings of all parts, for a run's key."""
@@ -80,7 +81,7 @@ def algorithm(
     recipe = _recipe(entry, f"{where}.kind")
     parts: Table = {"estimator": recipe.estimator_spec or estimator, "server": server}
     parts |= {} if channel is None else {"channel": channel}
-    own = ("kind", "label", *parts, *LOCAL_KEYS)
+    own = ("kind", "label", *parts, *LOCAL_KEYS, *(() if channel is None else ("pace",)))
     settings = {key: value for key, value in entry.items() if key not in own}
     rule = registry.STRATEGIES.find(recipe.kind, f"{where}.kind")
     for key in settings:
@@ -93,7 +94,8 @@ def algorithm(
     parts = {"channel": "lossless"} | parts | {key: entry[key] for key in parts if key in entry}
     built = {key: build(parts[key], names, key) for key, names in PARTS.items()}
     training = _local(local, {key: entry[key] for key in LOCAL_KEYS if key in entry}, where)
-    return Algorithm(label, strategy, **built, local=training)
+    pace = build(entry["pace"], registry.PACES, f"{where}.pace") if "pace" in entry else None
+    return Algorithm(label, strategy, **built, local=training, pace=pace)
 
 
 def settings_of(spec: Spec, where: str) -> dict[str, Any]:
@@ -202,11 +204,7 @@ def make_clock(given: Table | None) -> Clock | None:
 
 def described_clock(clock: Clock | None) -> Table:
     """The clock as a part of a run's configuration; nothing without one."""
-    return (
-        {}
-        if clock is None
-        else {"clock": {f.name: _plain(getattr(clock, f.name)) for f in dataclasses.fields(clock)}}
-    )
+    return {} if clock is None else {"clock": _settings(clock)}
 
 
 def settings_in(part: Any) -> Table:
@@ -220,10 +218,13 @@ def describe(part: Any, names: registry.Names) -> Table:
 
     A setting that came later (LATER) is left out where it has its default, so that stored runs stay valid.
     """
+    return {"kind": names.name_of(part)} | _settings(part)
+
+
+def _settings(part: Any) -> Table:
     told = [f for f in dataclasses.fields(part) if f.init]
     told = [f for f in told if not ("later" in f.metadata and getattr(part, f.name) == f.default)]
-    fields = {f.name: getattr(part, f.name) for f in told}
-    return {"kind": names.name_of(part)} | {key: _plain(value) for key, value in fields.items()}
+    return {f.name: _plain(getattr(part, f.name)) for f in told}
 
 
 def _plain(value: Any) -> Any:

@@ -60,10 +60,8 @@ def cells(raw: Table) -> list[Cell]:
         pairs = [pair for spec, name in named for pair in entries(spec, tune, here, name)]
         for key in tune:
             used = any(key in choice.tuned for choice, _ in pairs)
-            require(
-                used,
-                f"tune.{key} must be a setting of an algorithm, of local training or of a part such as server.lr",
-            )
+            what = "a setting of an algorithm, of local training or of a part such as server.lr"
+            require(used, f"tune.{key} must be {what}")
         experiment = check(here | {"algorithms": [entry for _, entry in pairs]}) if tune else base
         found.append(apart(Cell("", point, [choice for choice, _ in pairs], experiment, by=whole.tune_by), seeds))
     return found
@@ -167,9 +165,8 @@ def planned(found: Sequence[Cell], folder: Path) -> list[Cell]:
 
 
 def _labelled(cell: Cell, how: Table, folder: Path, loaded: dict[str, dict[str, str]]) -> list[Planned]:
-    names = {
-        c.label: {"tuned": {"algorithm": c.algorithm, "settings": c.tuned, **how}} for c in cell.choices if c.tuned
-    }
+    tuned = [c for c in cell.choices if c.tuned]
+    names = {c.label: {"tuned": {"algorithm": c.algorithm, "settings": c.tuned, **how}} for c in tuned}
     runs = plan(cell.experiment, folder, loaded)
     return [p._replace(config=p.config | names.get(p.algorithm.label, {})) for p in runs]
 
@@ -192,9 +189,7 @@ def every_run(found: Sequence[Cell]) -> list[Planned]:
 def scores(cell: Cell) -> dict[str, float]:
     """By label what the settings are chosen by, the less the better; infinite if a run has no result."""
     groups = by_label(cell.runs)
-    results = {
-        label: [p.folder.result() if p.folder.finished else None for p in of] for label, of in groups.items()
-    }
+    results = {k: [p.folder.result() if p.folder.finished else None for p in of] for k, of in groups.items()}
     done = next((r for some in results.values() for r in some if r), None)
     if done and cell.by != OBJECTIVE:  # runs that were stored before are not asked while they are computed
         known(cell.by, {name: value for name, value in done.items() if isinstance(value, Mapping)}, "tune_by")

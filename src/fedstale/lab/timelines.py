@@ -1,12 +1,11 @@
 """The timeline of an experiment with a clock, described before anything is trained."""
 
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedstale.core import hooks_of, require
+from fedstale.core import BadInput, hooks_of
 from fedstale.engines import Serial
 from fedstale.lab.build import make_task
 from fedstale.lab.plan import plan
@@ -18,10 +17,11 @@ from fedstale.simulate.timing import load_of, timeline_of
 def describe(experiment: Experiment) -> dict[str, Any]:
     """Hours, ages, lost work and who is never heard, in the timeline of the first algorithm and seed."""
     p = plan(experiment, Path())[0]
-    require(p.clock is not None, f"{experiment.name} has no [clock]: its rounds have no time")
+    if p.clock is None:
+        raise BadInput(f"{experiment.name} has no [clock]: its rounds have no time")
     task, a = make_task(experiment.data, experiment.model.model_dump(), experiment.device), p.algorithm
     run = Run(Serial(task, a.local), a.strategy, p.participation, experiment.rounds, p.seed, clock=p.clock)
-    rows = list(islice(timeline_of(run, load_of(run, hooks_of(a.strategy))), experiment.rounds))
+    rows = p.clock.within(timeline_of(run, load_of(run, hooks_of(a.strategy))), experiment.rounds)
     counts, ages = np.zeros(task.n), np.concatenate([r.ages for r in rows])
     for r in rows:
         counts[r.clients] += 1

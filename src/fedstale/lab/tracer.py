@@ -4,7 +4,7 @@ The rule is run a second time on updates that are one-hot, the k-th client's bei
 *is* the weight of every client, fresh and remembered together, whatever the rule.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Tracer:
     """
 
     strategy: Strategy
+    observes: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return repr(self.strategy)

@@ -54,6 +54,14 @@ class Float32:
 
 
 @part
+class AtClients(Float32):
+    """Rows that the clients keep themselves: the server has their sum, O(d) in the place of O(n d).
+
+    For rules that are split (`core.Splits`). With a folder, a simulation has the clients' rows in a file there.
+    """
+
+
+@part
 class Float16:
     """2 bytes a coordinate, rounded to the nearest: off by 2⁻¹¹ of each number.
 

@@ -29,9 +29,8 @@ class Cyclic:
 
     def __post_init__(self) -> None:
         require(1 <= self.groups <= MOST, f"groups must be from 1 to {MOST}, got {self.groups}")
-        require(
-            self.on + self.off < 2**62, f"on and off must be below 2**62 together, got {self.on} and {self.off}"
-        )
+        ok = self.on + self.off < 2**62
+        require(ok, f"on and off must be below 2**62 together, got {self.on} and {self.off}")
         require(self.on >= 1, f"on must be at least 1 round, got {self.on}")
         require(self.off >= 0, f"off must be at least 0 rounds, got {self.off}")
         require(self.offset >= 0, f"offset must be at least 0 rounds, got {self.offset}")

@@ -4,7 +4,6 @@ Lai et al., FedScale, ICML 2022; Yang et al., Characterizing Impacts of Heteroge
 upon Large-Scale Smartphone Data (FLASH), WWW 2021.
 """
 
-import dataclasses
 import math
 import os
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, Ids, Mask, keep, part, require, shown
+from fedstale.core import BadInput, Floats, Ids, Mask, keep, part, require, shown
 from fedstale.participation.files import EVENT, read_arrays, read_events, reading
 from fedstale.participation.trace import first_available, of_width, replay, shares
 
@@ -70,6 +69,11 @@ class Events:
 
     @cached_property
     def _table(self) -> Mask:
+        return first_available(self._everybody, self.clients)
+
+    @cached_property
+    def _everybody(self) -> Mask:
+        """(rounds, devices) of all devices, in the order of the file."""
         devices, _, seconds, states = np.asarray(self.events).T
         time, on = seconds.astype(np.float64), np.isin(states, self.on)
         rounds = math.ceil((time.max() - self.start) / self.round_seconds)
@@ -80,16 +84,19 @@ class Events:
             mine = np.flatnonzero((devices == device) & (time >= self.start))
             mine = mine[np.argsort(time[mine], kind="stable")]  # of two at once, the later in the file holds
             columns.append(np.r_[False, on[mine]][np.searchsorted(time[mine], starts, side="right")])
-        return first_available(np.stack(columns, axis=1), self.clients)
+        return np.stack(columns, axis=1)
 
     def switches(self, n: int) -> Switches:
         """The events of the clients in seconds from `start`, in order of time."""
         of_width(self._table, n)
+        return self._switches
+
+    @cached_property
+    def _switches(self) -> Switches:
         devices, _, seconds, states = np.asarray(self.events).T
         time, names = seconds.astype(np.float64) - self.start, list(dict.fromkeys(devices.tolist()))
         if self.clients is not None:
-            everybody = dataclasses.replace(self, clients=None)._table
-            names = [names[k] for k in np.flatnonzero(everybody.any(axis=0))[:n]]
+            names = [names[k] for k in np.flatnonzero(self._everybody.any(axis=0))[: self.clients]]
         number = {name: i for i, name in enumerate(names)}
         client = np.array([number.get(device, -1) for device in devices.tolist()])
         order = np.flatnonzero((time >= 0) & (client >= 0))
@@ -146,14 +153,18 @@ def _checked(rows: Any, name: str) -> npt.NDArray[np.str_]:
     require(ok, f"{name}: must be a list of events or a file of them, got {shown(rows)}")
     require(len(rows) > 0, f"{name}: must hold at least one event, got none")
     for number, row in enumerate(rows, 1):
-        sentence = f"{name}: event {number} must be {', '.join(EVENT)} with seconds as t_s, got {shown(row)}"
-        require(isinstance(row, np.ndarray | list | tuple) and len(row) == 4, sentence)
-        try:
-            ok = math.isfinite(float(row[2])) and row[0] is not None and row[3] is not None
-        except (TypeError, ValueError):
-            ok = False
-        require(ok, sentence)
+        if not _is_event(row):  # the sentence is made only then: to print rows takes longer than to read them
+            what = f"{name}: event {number} must be {', '.join(EVENT)} with seconds as t_s"
+            raise BadInput(f"{what}, got {shown(row)}")
     return np.array([["" if cell is None else str(cell) for cell in row] for row in rows])
+
+
+def _is_event(row: Any) -> bool:
+    try:
+        whole = isinstance(row, np.ndarray | list | tuple) and len(row) == 4
+        return whole and math.isfinite(float(row[2])) and row[0] is not None and row[3] is not None
+    except (TypeError, ValueError):
+        return False
 
 
 def _of_variant(events: npt.NDArray[np.str_], variant: str | None, name: str) -> npt.NDArray[np.str_]:

@@ -90,9 +90,8 @@ class Log:
         last = np.maximum(first, np.ceil((end - zero) / length).astype(np.int64) - 1)  # an end is not a presence
         rounds, place = int(last.max()) + 1, {name: k for k, name in enumerate(self.names)}
         size = rounds * len(place)
-        require(
-            size <= MOST, f"round = {self.round!r} makes {rounds} rounds of {len(place)} clients: take a longer one"
-        )
+        told = f"{rounds} rounds of {len(place)} clients"
+        require(size <= MOST, f"round = {self.round!r} makes {told}: take a longer one")
         table = np.zeros((rounds, len(place)), np.bool_)
         for name, a, b in zip(log[:, 0].tolist(), first.tolist(), last.tolist(), strict=True):
             table[a : b + 1, place[name]] = True
@@ -167,10 +166,8 @@ def _entries(lines: Any, columns: Columns, width: int, path: Path) -> Iterator[t
         end = start if columns.end is None else _time(cells[columns.end], where)
         name = cells[columns.who].strip()
         require(name != "", f"{where}: the entry names no client")
-        require(
-            end >= start,
-            f"{where}: {name} leaves before it comes: {cells[columns.when]} to {cells[columns.end or 0]}",
-        )
+        times = f"{cells[columns.when]} to {cells[columns.end or 0]}"
+        require(end >= start, f"{where}: {name} leaves before it comes: {times}")
         yield name, start, end
 
 

@@ -72,6 +72,7 @@ class MarkovClasses:
         require(0 <= self.g <= 0.5, f"g must be in [0, 1/2], got {self.g}")
         require(0 <= self.nu <= 1, f"nu must be in [0, 1], got {self.nu}")
         require(self.eps >= 0, f"eps must be at least 0, got {self.eps}")
+        require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
 
     def chain(self, n: int) -> Markov:
         quarter = group_of(n, 4, None)

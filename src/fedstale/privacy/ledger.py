@@ -10,12 +10,14 @@ client whose budget its next round would pass is not asked any more and is forgo
 """
 
 from collections.abc import Iterable
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Floats, Ids, Mask, Round, State, Strategy, hooks_of, part, require
+from fedstale.core import LATER, Array, BadInput, Floats, Ids, Mask, Round, State, Strategy, hooks_of, part, require
 from fedstale.privacy.gaussian import epsilon_of, mu_of
+from fedstale.privacy.ring import Ring
 
 
 class Ledger(NamedTuple):
@@ -35,6 +37,7 @@ class Ledger(NamedTuple):
 class Privacy:
     """Noise of deviation `noise` on every coordinate of a step, and a budget (`epsilon`, `delta`) for each client.
 
+    `secure`: the server sees sums only, rounded and cut at `range` as by secure aggregation, and adds no noise.
     With an `epsilon` alone, the noise is the least with which no client passes its budget in the rounds to come.
     Without an `epsilon` nobody has a budget, and the ledger only says what was spent.
     """
@@ -42,9 +45,17 @@ class Privacy:
     noise: float | None = None
     epsilon: float | None = None
     delta: float = 1e-5
+    secure: bool = field(default=False, metadata=LATER)
+    range: float = field(default=8.0, metadata=LATER)
 
     def __post_init__(self) -> None:
-        require(self.noise is not None or self.epsilon is not None, "privacy needs noise or epsilon, got neither")
+        counted = self.noise is not None or self.epsilon is not None
+        require(counted or self.secure, "privacy needs noise or epsilon, or secure = true, got neither")
+        both = "clients would have to add the noise, which is not built yet"
+        require(
+            not (counted and self.secure), f"secure aggregation cannot be combined with noise or epsilon: {both}"
+        )
+        Ring(self.range)
         ok = self.noise is None or 0 < self.noise < np.inf
         require(ok, f"noise must be above 0 and finite, got {self.noise}")
         ok = self.epsilon is None or 0 < self.epsilon < np.inf
@@ -81,6 +92,14 @@ class Privacy:
             state = forget(state, out) if forget else state
             ledger = ledger._replace(retired=ledger.retired | dear)
         return available[~ledger.retired[available]], state, ledger
+
+    def check(self, ledger: Ledger) -> None:
+        """Refuse to go on where every client has spent its budget."""
+        left = bool((ledger.spent < self.budget).any())
+        least = float(ledger.epsilons().min()) if not left else 0.0
+        require(
+            left, f"epsilon must be above {least:.4g}, which every client has spent already, got {self.epsilon}"
+        )
 
     def told(self, ledger: Ledger, sensitivity: Floats) -> Ledger:
         """The ledger after a step with this sensitivity (n,)."""

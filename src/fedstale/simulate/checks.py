@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.clock import Clock
+from fedstale.clock import Clock, Pace
 from fedstale.core import (
     Channel,
     Engine,
@@ -25,15 +25,18 @@ from fedstale.core import (
     check_hooks,
     hooks_of,
     require,
+    require_last_gradient,
     runs_loops,
 )
 from fedstale.core.names import matched, names_of
 from fedstale.defence import Defence, Liars
 from fedstale.privacy.ledger import Privacy, costs
 from fedstale.privacy.noise import Noised
+from fedstale.privacy.ring import Ring
+from fedstale.privacy.sums import placed
 from fedstale.rng import stream
 from fedstale.simulate.run import Run
-from fedstale.simulate.timing import arrival_shares, check_clock
+from fedstale.simulate.timing import arrival_shares, check_clock, limited
 
 
 def checked(run: Run) -> Run:
@@ -46,14 +49,17 @@ def checked(run: Run) -> Run:
         runs_loops(run.engine.task)
         own = "the gradients of a training loop of your own (local.train) cannot be changed"
         require(hooks_of(rule).drift is None, f"{rule} adds a vector to every local gradient; {own}")
+    if hooks_of(rule).needs_last_gradient:
+        require_last_gradient(run.local or run.engine.local)
     require(
         not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
     check_clock(run._replace(strategy=rule))
+    run = limited(run._replace(strategy=rule))
     explicit = isinstance(estimator, WithTruth) and not estimator.needs_truth
     timed = isinstance(estimator, WithTruth) and run.clock is not None and not explicit  # p_i are its shares
-    marginals = (arrival_shares(run._replace(strategy=rule)) if timed else process.probs(n)) * arrival
+    marginals = (arrival_shares(run) if timed else process.probs(n)) * arrival
     if isinstance(estimator, WithTruth):
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
@@ -62,13 +68,31 @@ def checked(run: Run) -> Run:
         zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
         _refuse_zero(rule, zero)
     run = run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
+    if run.privacy is not None:
+        require_kind("privacy", run.privacy)
+    secure = run.privacy is not None and run.privacy.secure
+    placed_rule = placed(rule, Ring(run.privacy.range) if secure and run.privacy else None)
+    if placed_rule is not rule:
+        _check_sums(run)
+        return run._replace(strategy=placed_rule, privacy=None if secure else run.privacy)
     return run if run.privacy is None else _private(run)
+
+
+def _check_sums(run: Run) -> None:
+    """Refuse what needs single updates where the server has sums only."""
+    task, hidden = run.engine.task, "where the server sees sums of updates only"
+    require(run.defence is None, f"a defence judges single updates: it cannot be had {hidden}")
+    whole = bool((run.channel.share(task.n, task.d) >= 1).all())
+    require(whole, f"whole updates are needed {hidden}, got a channel that delivers parts of them: {run.channel}")
+    ok = run.privacy is None or run.privacy.secure
+    require(ok, 'noise and epsilon need the memory at the server, got memory = "clients"')
+    plain = buffered(task) is None
+    require(plain, f'averaged buffers are not summed {hidden}: use buffers = "frozen" or "local"')
 
 
 def _private(run: Run) -> Run:
     """The run with noise on its steps, if nothing else of it tells about clients what no noise covers."""
     task, privacy, rule = run.engine.task, run.privacy, run.strategy
-    require_kind("privacy", privacy)
     assert privacy is not None
     require(run.defence is None, "privacy and a defence do not go together: what is refused tells about a client")
     whole = bool((run.channel.share(task.n, task.d) >= 1).all())
@@ -119,6 +143,7 @@ KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an exa
     "liars": (Liars, "Liars((0, 1))"),
     "privacy": (Privacy, "Privacy(epsilon=4.0)"),
     "clock": (Clock, "Clock(Buffer(10, 40), round_seconds=600.0)"),
+    "pace": (Pace, "Buffer(10, 40)"),
 }
 
 

@@ -24,6 +24,7 @@ from fedstale.core import (
 from fedstale.defence import Defence, Liars
 from fedstale.estimators import Known
 from fedstale.privacy.ledger import Privacy
+from fedstale.privacy.noise import Accounted, Noised
 from fedstale.rng import stream
 from fedstale.servers import Sgd
 from fedstale.simulate.checks import checked
@@ -114,4 +115,6 @@ def play(run: Run, start: Checkpoint | None = None) -> Play:
     """Check the run, and return it ready to be played from its start or from a checkpoint."""
     run = checked(run)
     require(start is None or isinstance(start, Checkpoint), f"start must be like s.checkpoint, got {shown(start)}")
+    if start is not None and isinstance(start.state, Accounted) and isinstance(run.strategy, Noised):
+        run.strategy.privacy.check(start.state.ledger)
     return _play(run, start or first(run))

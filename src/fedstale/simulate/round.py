@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedstale.core import (
+    NOBODY,
     Array,
     BadInput,
     Checkpoint,
@@ -95,9 +96,12 @@ class Refusals:
 
 def screen(rules: Rules, now: Checkpoint, r: Round) -> tuple[Checkpoint, Round]:
     """The round without the updates that the defence refuses, and without what their clients had in the memory."""
+    hooks = hooks_of(rules.strategy)
+    if 0 < len(r.clients) < hooks.least:
+        why = f"secure aggregation needs {hooks.least} clients in a round, got {len(r.clients)}"
+        return now, r.of(NOBODY)._replace(refused={**r.refused, **dict.fromkeys(r.clients.tolist(), why)})
     if rules.defence is None or len(r.clients) == 0:
         return now, r
-    hooks = hooks_of(rules.strategy)
     verdict = rules.defence.judge(now.defence, r, hooks.inverse_weighting, descends=not hooks.drift)  # not SCAFFOLD
     kept: Mask = np.array([not reason for reason in verdict.reasons])
     lies = {int(i): why for i, why in zip(r.clients, verdict.reasons, strict=True) if why}

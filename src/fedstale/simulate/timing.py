@@ -42,6 +42,15 @@ def timeline_of(run: Run, load: Load) -> Iterator[Row]:
     return run.clock.rows(run.participation, run.engine.task.n, load, run.seed)
 
 
+def limited(run: Run) -> Run:
+    """The run with as many rounds as its clock's hours have steps, if those are fewer."""
+    if run.clock is None or run.clock.hours is None:
+        return run
+    rows = run.clock.within(timeline_of(run, load_of(run, hooks_of(run.strategy))), run.rounds)
+    require(len(rows) > 0, f"clock.hours: no step is made within {run.clock.hours:g} hours")
+    return run._replace(rounds=len(rows))
+
+
 def arrival_shares(run: Run) -> Array:
     """(n,) the share of the steps of this run in which an update of the client arrives; its p_i.
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Round, part, require
+from fedstale.core import Array, Ids, Message, Order, Round, Total, orders, part, require
 from fedstale.memory import Coding, Float32, Memory
 
 
@@ -41,6 +41,21 @@ class FedStale:
         step = β * memory.weighted_sum(r.weights)  # (d,) in float64: β Σ_i a_i h_i
         memory.correct(step, r, fresh=c, stale=β)  # step += Σ_S c_i (Δ_i - β h_i); then h_i ← Δ_i for i in S
         return step.astype(np.float32), memory
+
+    def opened(self, n: int, d: int) -> None:
+        return None
+
+    def orders(self, state: None, r: Round) -> list[Order]:
+        return orders(r, beta=self.beta, inverse=True)
+
+    def message(self, h: Array, update: Array, order: Order) -> Message:
+        rest = update - order.beta * h.astype(np.float64)
+        return Message(order.weight * order.inverse * rest, update)
+
+    def close(self, state: None, total: Total, r: Round) -> tuple[Array, None]:
+        if self.skip_empty_rounds and len(r.clients) == 0:
+            return np.zeros_like(r.params), None
+        return (self.beta * total.stale + total.sums).astype(np.float32), None
 
     def forget(self, memory: Memory, clients: Ids) -> Memory:
         memory.forget(clients)

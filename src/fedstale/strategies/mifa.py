@@ -5,7 +5,7 @@ Gu et al., Fast Federated Learning in the Presence of Arbitrary Device Unavailab
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Round, part
+from fedstale.core import Array, Ids, Message, Order, Round, Total, orders, part
 from fedstale.memory import Coding, Float32, Memory
 
 
@@ -24,6 +24,18 @@ class MIFA:
     def aggregate(self, memory: Memory, r: Round) -> tuple[Array, Memory]:
         memory.remember(r)  # h_i ← Δ_i for i in S
         return memory.weighted_sum(r.weights).astype(np.float32), memory  # Σ_i a_i h_i
+
+    def opened(self, n: int, d: int) -> None:
+        return None
+
+    def orders(self, state: None, r: Round) -> list[Order]:
+        return orders(r)
+
+    def message(self, h: Array, update: Array, order: Order) -> Message:
+        return Message(memory=update)
+
+    def close(self, state: None, total: Total, r: Round) -> tuple[Array, None]:
+        return (total.stale + total.change).astype(np.float32), None
 
     def forget(self, memory: Memory, clients: Ids) -> Memory:
         memory.forget(clients)

@@ -18,7 +18,7 @@ class NormBound:
     bound: float = 1.0
 
     def __post_init__(self) -> None:
-        require(self.bound > 0, f"bound must be above 0, got {self.bound}")
+        require(0 < self.bound < np.inf, f"bound must be above 0 and finite, got {self.bound}")
 
     def init(self, n: int, d: int) -> None:
         return None

@@ -13,9 +13,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Mask, Round, part, require
+from fedstale.core import Array, Floats, Ids, Mask, Message, Order, Round, Total, part, require
 from fedstale.memory import Coding, Float32, Memory
-from fedstale.memory.update import Measured
 
 PRIOR = 0.5  # β before a client comes again
 WINDOW = 8  # so many rounds are remembered by β, if those that came again stand for all the absent
@@ -25,7 +24,7 @@ DOUBT = 2.0  # with so many clients, half of the correction is believed
 class Tuned(NamedTuple):
     """The state of the rule."""
 
-    memory: Memory
+    memory: Memory | None  # None if the clients keep it
     counts: Ids  # (n,) updates received from each client
     centre: Array  # (d,) m, the last step
     rounds: int = 0
@@ -33,6 +32,17 @@ class Tuned(NamedTuple):
     beta: float = PRIOR
     dots: float = 0.0  # Σ o_i² ⟨Δ_i - m, h_i - m⟩, discounted
     squares: float = 0.0  # Σ o_i² ‖h_i - m‖², discounted
+
+
+class Weighed(NamedTuple):
+    """The weights of a round; (m,) a client, and (1,) or (d,) of all that arrived."""
+
+    a: Floats
+    o: Floats  # of how much of the absent it stands for
+    seen: Mask  # whether it was heard before
+    here: Floats  # Σ_S a_i
+    f: Floats
+    left: Floats  # how much of m is in the g_i
 
 
 @part
@@ -55,34 +65,67 @@ class SelfTuning:
         require(self.beta is None or 0 <= self.beta <= 1, f"beta must be in [0, 1] or None, got {self.beta}")
 
     def init(self, n: int, d: int) -> Tuned:
-        start = Tuned(Memory.zeros(n, d, self.memory), np.zeros(n, np.int64), np.zeros(d, np.float32))
+        return self.opened(n, d)._replace(memory=Memory.zeros(n, d, self.memory))
+
+    def opened(self, n: int, d: int) -> Tuned:
+        start = Tuned(None, np.zeros(n, np.int64), np.zeros(d, np.float32))
         return start if self.beta is None else start._replace(beta=float(self.beta))
 
     def aggregate(self, state: Tuned, r: Round) -> tuple[Array, Tuned]:
-        memory, counts, m, β = state.memory, state.counts, state.centre, state.beta
-        a, seen = r.weights[r.clients].astype(np.float64), counts[r.clients] > 0  # (m,)
+        memory, β, w = state.memory, state.beta, self._weighed(state, r)
+        assert memory is not None
+        step, cut = β * memory.weighted_sum(r.weights), len(w.f) > 1  # (d,) in float64: β Σ_i a_i h_i
+        sums = memory.update_and_measure(  # step += Σ_S (a_i + f o_i)(Δ_i - β h_i), in two parts if f is (d,)
+            step, r, fresh=w.a if cut else w.a + w.f * w.o, excess=w.o if cut else None, stale=β,
+            centre=state.centre, gain=np.maximum(1 / (state.counts[r.clients] + 1), self.gain),
+        )  # fmt: skip
+        if cut:
+            step += w.f * sums.extra
+        ω = (w.o * w.seen) ** 2
+        return self._closed(step, state, r, w, float(ω @ sums.dots), float(ω @ sums.squares))
+
+    def orders(self, state: Tuned, r: Round) -> list[Order]:
+        a, c = r.weights[r.clients].astype(np.float64), self._inverse(state, r)
+        ratio, visits = np.divide(c, a, out=np.ones_like(c), where=a > 0), state.counts[r.clients]
+        told = zip(a.tolist(), ratio.tolist(), visits.tolist(), strict=True)
+        return [Order(weight, share, state.beta, seen, state.centre) for weight, share, seen in told]
+
+    def message(self, h: Array, update: Array, order: Order) -> Message:
+        rest = update - order.beta * h.astype(np.float64)
+        o = order.weight * (order.inverse - 1) if order.inverse > 1 + 1e-6 else 0.0
+        gain = np.float32(max(1 / (order.visits + 1), self.gain))
+        new = update if gain == 1 else ((update - h) * gain + h)
+        old = h.astype(np.float64) - (0 if order.centre is None else order.centre)
+        fresh = update.astype(np.float64) - (0 if order.centre is None else order.centre)
+        numbers = o**2 * (order.visits > 0) * np.array([np.sum(fresh * old), np.sum(old * old)])
+        return Message(np.concatenate([order.weight * rest, o * rest]), new, numbers)
+
+    def close(self, state: Tuned, total: Total, r: Round) -> tuple[Array, Tuned]:
+        w, (known, excess) = self._weighed(state, r), np.split(total.sums, 2)
+        step = state.beta * total.stale + known + w.f * excess
+        return self._closed(step, state, r, w, *total.numbers.tolist())
+
+    def _weighed(self, state: Tuned, r: Round) -> "Weighed":
+        """The weights of the clients in a round, and f."""
+        a, seen = r.weights[r.clients].astype(np.float64), state.counts[r.clients] > 0  # (m,)
         of = partial(np.einsum, "ij,i->j", r.arrived.astype(np.float64))  # Σ_S where it arrived: (1,) or (d,)
-        here, known = of(a), float(r.weights[counts > 0].sum(dtype=np.float64))  # Σ_S a_i, Σ_seen a_i
+        here, known = of(a), float(r.weights[state.counts > 0].sum(dtype=np.float64))  # Σ_S a_i, Σ_seen a_i
         c = self._inverse(state, r)
         o = np.where(c > (1 + 1e-6) * a, c - a, 0.0)  # 1 / p_i is at least 1, up to rounding
         f = np.ones(1) if self.unbiased else self._factor(of(o), of(o**2), np.maximum(1 - here, 0), known > 0)
-        step, cut = β * memory.weighted_sum(r.weights), len(f) > 1  # (d,) in float64: β Σ_i a_i h_i
-        sums = memory.update_and_measure(  # step += Σ_S (a_i + f o_i)(Δ_i - β h_i), in two parts if f is (d,)
-            step, r, fresh=a if cut else a + f * o, excess=o if cut else None, stale=β, centre=m,
-            gain=np.maximum(1 / (counts[r.clients] + 1), self.gain),
-        )  # fmt: skip
-        if cut:
-            step += f * sums.extra
-        if not self.unbiased:  # the rest of the g_i, which is a multiple of m
-            left = 1 - β * known - of(a * (1 - β * seen)) - f * of(o * (1 - β * seen))
-            step += left.astype(np.float32) * m
-        counts[r.clients] += r.arrived.any(axis=1)
-        state = state._replace(rounds=state.rounds + 1, heard=state.heard + float(here.mean()))
-        return self._closed(step, here > 0, self._learned(state, o * seen, sums))
+        β = state.beta
+        left = 1 - β * known - of(a * (1 - β * seen)) - f * of(o * (1 - β * seen))
+        return Weighed(a, o, seen, here, f, left)
 
-    def _closed(self, step: Floats, heard: Mask, state: Tuned) -> tuple[Array, Tuned]:
+    def _closed(
+        self, step: Floats, state: Tuned, r: Round, w: "Weighed", dot: float, square: float
+    ) -> tuple[Array, Tuned]:
         """The step, which is 0 where nothing was heard, and the state with it as m."""
-        out = step.astype(np.float32)
+        if not self.unbiased:  # the rest of the g_i, which is a multiple of m
+            step += w.left.astype(np.float32) * state.centre
+        state.counts[r.clients] += r.arrived.any(axis=1)
+        state = state._replace(rounds=state.rounds + 1, heard=state.heard + float(w.here.mean()))
+        state, out, heard = self._learned(state, w.o * w.seen, dot, square), step.astype(np.float32), w.here > 0
         if self.unbiased:
             return out, state
         if heard.all():
@@ -90,7 +133,8 @@ class SelfTuning:
         return np.where(heard, out, np.float32(0)), state._replace(centre=np.where(heard, out, state.centre))
 
     def forget(self, state: Tuned, clients: Ids) -> Tuned:
-        state.memory.forget(clients)
+        if state.memory is not None:
+            state.memory.forget(clients)
         state.counts[clients] = 0
         return state
 
@@ -112,10 +156,10 @@ class SelfTuning:
         f = np.where(total > 0, absent / safe, 0.0)
         return np.minimum(f, 1) * total**2 / (safe**2 + DOUBT * squares) if remembered else f
 
-    def _learned(self, state: Tuned, o: Floats, sums: Measured) -> Tuned:
+    def _learned(self, state: Tuned, o: Floats, dot: float, square: float) -> Tuned:
         """With β from the clients that came again: least Σ o_i² ‖Δ_i - m - β (h_i - m)‖²."""
-        fade, ω = 1 - min(float(o.sum()), 1.0) / WINDOW, o**2
-        dots, squares = fade * state.dots + float(ω @ sums.dots), fade * state.squares + float(ω @ sums.squares)
+        fade = 1 - min(float(o.sum()), 1.0) / WINDOW
+        dots, squares = fade * state.dots + dot, fade * state.squares + square
         if self.beta is not None or squares <= 0:
             return state
         return state._replace(beta=min(max(dots / squares, 0.0), 1.0), dots=dots, squares=squares)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedstale.core import Array, Round, part, weighted_sum
+from fedstale.core import Array, Message, Order, Round, Total, orders, part, weighted_sum
 
 
 @part
@@ -22,3 +22,15 @@ class Unbiased:
 
     def aggregate(self, state: None, r: Round) -> tuple[Array, None]:
         return weighted_sum(r.inverse(), r.received()).astype(np.float32), None
+
+    def opened(self, n: int, d: int) -> None:
+        return None
+
+    def orders(self, state: None, r: Round) -> list[Order]:
+        return orders(r, inverse=True)
+
+    def message(self, h: Array, update: Array, order: Order) -> Message:
+        return Message(order.weight * order.inverse * update.astype(np.float64))
+
+    def close(self, state: None, total: Total, r: Round) -> tuple[Array, None]:
+        return total.sums.astype(np.float32), None

@@ -81,7 +81,7 @@ class Content:
             for part in _used(value):
                 inner._add(part)
             for file in _reached(_source(value), module):
-                inner._hash.update(file.name.encode() + _digest(file))
+                inner._hash.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
             self._seen |= inner._seen
             self.code |= {str(name): inner.digest()} | inner.code
             self._hash.update(inner._hash.digest())
@@ -166,11 +166,6 @@ def _own_files(modules: Iterable[str]) -> Iterator[tuple[Path, str]]:
         file = Path(found.origin or "") if found else Path()
         if found and file.is_file() and not installed(file):
             yield file, found.parent or ""
-
-
-def _digest(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").digest()
 
 
 def _source(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""A module's parameters and buffers as flat vectors, and torch's random numbers from named streams."""
+"""A torch model as flat vectors: parameters and buffers, those that a client keeps, and torch's random numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase  # of BatchNorm and InstanceNorm
 
-from fedstale.core import Array, Floats, require
+from fedstale.core import Array, Floats, State, require, shown
 
 CPU = torch.device("cpu")
 
@@ -122,3 +123,81 @@ def seeded(seed: int, device: torch.device = CPU) -> Iterator[None]:
         if on_gpu:
             torch.cuda.manual_seed(seed)
         yield
+
+
+class WorkingCopy:
+    """The model that a task computes with: its parameters and buffers are set again for every use."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        slots: Sequence[Slot],
+        device: torch.device,
+        *,
+        averaged: Sequence[str],
+        own: Sequence[str],
+    ) -> None:
+        self.flat = Flat(module, slots, device)
+        self.averaged = Buffers(self.flat.module, averaged)  # those that are sent
+        self.own = Buffers(self.flat.module, own)  # those that stay with the client
+
+
+def in_training(module: nn.Module, frozen: Sequence[str]) -> nn.Module:
+    """The module in training mode, except for the layers of frozen buffers."""
+    module.train()
+    for name in frozen:
+        module.get_submodule(name.rpartition(".")[0]).training = False
+    return module
+
+
+def filled(module: nn.Module, slots: Sequence[Slot], whole: Array) -> nn.Module:
+    """The module with copies of a client's whole vector in its parameters."""
+    params = trained(module)
+    for slot in slots:
+        values = np.array(whole[slot.where], np.float32).reshape(slot.shape)
+        params[slot.name].data = torch.from_numpy(values)
+    return module
+
+
+def joined(params: Array, own: State) -> Array:
+    """The whole vector of a client: what is sent, and its own part."""
+    return np.concatenate([params, own["personal"]])
+
+
+def own_part(state: State | None, names: Sequence[str]) -> State:
+    """The state of a client, checked: it has the personal parameters and buffers of these names."""
+    told, rest = ", ".join(names[:2]), "which must be given beside the parameters"
+    needed = f"each client has its own part of this model ({told}, …), {rest}"
+    ok = isinstance(state, Mapping) and {"personal", "buffers"} <= {*state}
+    require(ok, f"{needed}: use fs.evaluate(task, s), or give s.checkpoint.clients")
+    return state
+
+
+def given_buffers(buffers: Floats | None, names: Sequence[str], initial: Floats) -> Floats:
+    """The buffers that are averaged, checked; a model that has none to average needs none."""
+    b, some = len(initial), ", ".join(names[:2])
+    needed = f"training changes buffers of this model ({some}, …), which must be given beside the parameters"
+    require(buffers is not None or b == 0, f"{needed}: use fs.evaluate(task, s), or give s.checkpoint.buffers")
+    given = initial if buffers is None else np.asarray(buffers, np.float64)
+    require(given.shape == (b,), f"buffers must be ({b},), got {given.shape}")
+    return given
+
+
+def personal_names(module: nn.Module, personal: Sequence[str], norms: bool) -> tuple[str, ...]:
+    """The trained parameters that stay with the client: those named, or below a name, and those of `norms`."""
+    ok = not isinstance(personal, str) and all(isinstance(name, str) for name in personal)
+    require(ok, f'personal must be names of layers or parameters, such as ["head"], got {shown(personal)}')
+    names, layers = [*trained(module)], [*personal]
+    for layer in personal:
+        top = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+        found = any(_below(name, layer) for name in names)
+        require(found, f"personal must name trained parameters, got {layer!r}; the model has {top}")
+    layers += [name for name, layer in module.named_modules() if norms and isinstance(layer, _NormBase)]
+    kept = tuple(name for name in names if any(_below(name, layer) for layer in layers))
+    told = ", ".join(layers)
+    require(len(kept) < len(names), f"a parameter must be shared by all clients, got none besides {told}")
+    return kept
+
+
+def _below(name: str, layer: str) -> bool:
+    return name == layer or name.startswith(f"{layer}.")

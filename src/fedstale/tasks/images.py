@@ -37,9 +37,8 @@ def image_task(
     CIFAR-10. Scaling bytes anew in every step would take a quarter of that, and more time.
     """
     ok = isinstance(federated, Federated)
-    require(
-        ok, f"image_task takes what fs.data.federate returns, got {shown(federated)}; Supervised takes pairs (x, y)"
-    )
+    way = "Supervised takes pairs (x, y)"
+    require(ok, f"image_task takes what fs.data.federate returns, got {shown(federated)}; {way}")
     train, test = splits(federated)
     central, validation, held_out = (
         None if group is None else Split.of(_scaled(group.x, federated), group.y, group.offsets)

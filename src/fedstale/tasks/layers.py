@@ -1,4 +1,4 @@
-"""Models whose layers faster engines know: linear models, MLPs and small CNNs, written as nn.Sequential."""
+"""Models whose layers faster engines know: linear models, MLPs and small CNNs, as nn.Sequential, and small RNNs."""
 
 import re
 from collections.abc import Sequence
@@ -8,11 +8,15 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from fedstale.engines.kernels.gates import Gates
 from fedstale.engines.kernels.stages import Stage
 from fedstale.tasks.flat import Slot
-from fedstale.tasks.models import ChannelsLast
+from fedstale.tasks.models import ChannelsLast, NextSymbol
+from fedstale.tasks.split import Split
 
 SMALL = 1 << 18  # numbers between the layers for one sample: more would take much memory for every thread
+NARROW = 64  # units of a recurrent layer: of more, torch's own products are as fast
+ORDER = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of a recurrent layer
 CNN = re.compile("(CR|CRP|CPR)+F(LR)*L")  # by the letters below
 
 
@@ -83,3 +87,61 @@ def _letter(layer: nn.Module) -> str:
     if type(layer) is nn.Flatten:
         return "F" if (layer.start_dim, layer.end_dim) == (1, -1) else "?"
     return "R" if type(layer) is nn.ReLU else "L" if type(layer) is nn.Linear and layer.bias is not None else "?"
+
+
+def gates(module: nn.Module, train: Split, slots: Sequence[Slot]) -> Gates | None:
+    """An embedding, GRUs or LSTMs and a linear layer, if the model is made of these and says what they say."""
+    x, y, found = train.x, train.y, _parts(module)
+    at = {slot.name: slot.where.start for slot in slots}
+    numbers = x.ndim == 2 and y.ndim < 3 and not y.is_floating_point()
+    if found is None or not numbers or {*at} != {*found[3]}:
+        return None
+    embed, cell, head, names = found
+    inside = 0 <= int(y.min()) <= int(y.max()) < head.out_features and int(x.max()) < embed.num_embeddings
+    small = head.in_features <= NARROW and embed.padding_idx is None and embed.max_norm is None
+    every, T = y.ndim == 2, x.shape[1]
+    if not (inside and small and _says(module, embed, cell, head, x.cpu(), every)):
+        return None
+    sizes = embed.num_embeddings, embed.embedding_dim, head.in_features, head.out_features
+    return Gates(type(cell) is nn.LSTM, T, *sizes, T if every else 1, tuple(at[name] for name in names))
+
+
+def _parts(module: nn.Module) -> tuple[nn.Embedding, nn.RNNBase | None, nn.Linear, list[str]] | None:
+    """Embedding, recurrent layers and last layer, with the names of their parameters in the order of `Gates`."""
+    if type(module) is NextSymbol:
+        written = ["inputs.weight", "gates.weight", "inputs.bias", "gates.bias"]
+        return module.embed, None, module.out, ["embed.weight", "out.weight", "out.bias", *written]
+    leaves = [(name, leaf) for name, leaf in module.named_modules() if not [*leaf.children()]]
+    kinds = [nn.Embedding, nn.LSTM if any(type(leaf) is nn.LSTM for _, leaf in leaves) else nn.GRU, nn.Linear]
+    leaves = [found for kind in kinds for found in leaves if type(found[1]) is kind]
+    names, layers = [name for name, _ in leaves], [leaf for _, leaf in leaves]
+    match layers:
+        case [nn.Embedding() as embed, nn.RNNBase() as cell, nn.Linear() as head]:
+            plain = (cell.bidirectional, cell.bias, cell.proj_size, cell.dropout) == (False, True, 0, 0.0)
+            if not plain or head.in_features != cell.hidden_size:
+                return None
+            order = [f"{what}_l{k}" for k in range(cell.num_layers) for what in ORDER]
+            first = [f"{names[0]}.weight", f"{names[2]}.weight", f"{names[2]}.bias"]
+            return embed, cell, head, first + [f"{names[1]}.{name}" for name in order]
+    return None
+
+
+def _says(
+    module: nn.Module, embed: nn.Embedding, cell: nn.RNNBase | None, head: nn.Linear, x: Tensor, every: bool
+) -> bool:
+    """Whether the model's answers are those of the three layers in a row, also to padded and other sequences."""
+    if cell is None:
+        return not every
+    rows, early = x[:: -(-len(x) // 64)], torch.arange(x.shape[1]) < x.shape[1] // 2
+    for tried in (rows, rows.flip(0, 1), rows * early, rows * ~early):
+        with torch.no_grad():
+            states = embed(tried)
+            states = cell(states)[0] if cell.batch_first else cell(states.transpose(0, 1))[0].transpose(0, 1)
+            due = head(states if every else states[:, -1])
+            try:
+                got = module(tried)
+            except Exception:  # whatever the user's own code says of padding
+                return False
+        if not isinstance(got, Tensor) or got.shape != due.shape or not torch.allclose(got, due, atol=1e-5):
+            return False
+    return True

@@ -8,7 +8,7 @@ def train(model, data, context):
         optimizer.step()
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +18,54 @@ from torch.utils.data import Dataset
 
 from fedstale.core import Array, BadInput, Job, Local, require, shown
 from fedstale.rng import stream
-from fedstale.tasks.client_state import restored
 from fedstale.tasks.flat import Slot, draw
 from fedstale.tasks.split import Lazy, Split, mapped
+
+TENSOR = "torch.Tensor"  # the only key of a dict that stands for a tensor
+ALLOWED = "tensors, arrays, numbers, texts, tuples, lists and dicts"
+
+
+def stored(value: Any, where: str = "context.state") -> Any:
+    """A copy of a tree, with tensors as arrays; refuses what cannot be stored."""
+    if isinstance(value, Tensor):
+        return {TENSOR: _array(value, where)}
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return value.copy()
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        _check_keys([*value], where)
+        return {key: stored(inner, f"{where}[{key!r}]") for key, inner in value.items()}
+    require(isinstance(value, list | tuple), f"a client can keep {ALLOWED}, got {type(value).__name__} in {where}")
+    items = [stored(inner, f"{where}[{k}]") for k, inner in enumerate(value)]
+    return items if isinstance(value, list) else tuple(items)
+
+
+def restored(value: Any) -> Any:
+    """The tree that `stored` was given; a copy, with its tensors on the CPU."""
+    if isinstance(value, dict):
+        if [*value] == [TENSOR]:
+            return torch.from_numpy(value[TENSOR].copy())
+        return {key: restored(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(restored, value))
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _array(tensor: Tensor, where: str) -> Any:
+    try:
+        return tensor.detach().cpu().numpy().copy()
+    except (TypeError, RuntimeError) as error:  # a type that numpy lacks, or a sparse tensor
+        raise BadInput(f"a client can keep tensors that numpy knows, got {tensor.dtype} in {where}") from error
+
+
+def _check_keys(keys: list[Any], where: str) -> None:
+    """Refuse keys that would not be told apart in a file."""
+    odd = [key for key in keys if not isinstance(key, int | str) or "/" in str(key)]
+    require(not odd, f"keys must be whole numbers, or texts without a slash, got {odd[:1]} in {where}")
+    require(len({*map(str, keys)}) == len(keys), f"keys must differ as texts, got {keys} in {where}")
 
 
 class Context(NamedTuple):
@@ -83,9 +128,8 @@ def read(module: nn.Module, slots: Sequence[Slot]) -> Array:
     """The parameters after a training loop; refuses a module in which they are not there any more."""
     held = dict(module.named_parameters())
     other = [slot.name for slot in slots if slot.name not in held or tuple(held[slot.name].shape) != slot.shape]
-    require(
-        not other, f"train must keep the model's parameters and their shapes, got others for {', '.join(other)}"
-    )
+    told = ", ".join(other)
+    require(not other, f"train must keep the model's parameters and their shapes, got others for {told}")
     flat = torch.cat([held[slot.name].detach().flatten().cpu().float() for slot in slots])
     values: Array = flat.numpy()
     return values

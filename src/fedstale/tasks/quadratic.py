@@ -62,11 +62,8 @@ class Quadratic:
     def evaluate(self, params: Array) -> Mapping[str, float]:
         """The objective and the distance to the optimum, and the parameters if there are two."""
         place = {f"w{k}": float(x) for k, x in enumerate(params, 1)} if self.d == 2 else {}  # a path to draw
-        return {
-            "objective": self.objective(params),
-            "distance": float(np.linalg.norm(params - self._best)),
-            **place,
-        }
+        far = float(np.linalg.norm(params - self._best))
+        return {"objective": self.objective(params), "distance": far, **place}
 
     def objective(self, params: npt.ArrayLike) -> float:
         """F(w) = Σ a_i F_i(w)."""

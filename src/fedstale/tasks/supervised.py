@@ -12,26 +12,49 @@ import torch
 from torch import Tensor, nn
 
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
+from fedstale.engines.kernels.gates import Gates
 from fedstale.rng import stream
-from fedstale.tasks.answers import Outputs, Vectors, answers, compiled_outputs
-from fedstale.tasks.assembly import WorkingCopy, filled, given_buffers, in_training, joined, own_part
 from fedstale.tasks.checks import (
     check_metrics,
     check_model,
     check_sizes,
     check_transform,
     checked_names,
+    kind_of,
     training_answer,
+    tried,
     usable,
 )
-from fedstale.tasks.evaluation import Metric, Scored, average
-from fedstale.tasks.flat import Buffers, draw, layout, seeded, slots, vector
-from fedstale.tasks.layers import dense_sizes, stages
+from fedstale.tasks.evaluation import (
+    Evaluation,
+    Metric,
+    Outputs,
+    Scored,
+    Vectors,
+    answers,
+    average,
+    compiled_outputs,
+)
+from fedstale.tasks.flat import (
+    Buffers,
+    WorkingCopy,
+    draw,
+    filled,
+    given_buffers,
+    in_training,
+    joined,
+    layout,
+    own_part,
+    personal_names,
+    seeded,
+    slots,
+    vector,
+)
+from fedstale.tasks.layers import dense_sizes, gates, stages
 from fedstale.tasks.local import batches_of, drawn
 from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import Loss, cross_entropy, outputs_of
 from fedstale.tasks.optima import least_objectives
-from fedstale.tasks.personal import personal_names
 from fedstale.tasks.samples import (
     Samples,
     central,
@@ -42,9 +65,7 @@ from fedstale.tasks.samples import (
     validation_of,
     weighting,
 )
-from fedstale.tasks.scoring import Evaluation
 from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting
-from fedstale.tasks.trial import kind_of, tried
 
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
 Treatment = Literal["average", "local", "frozen"]  # of the buffers that training changes
@@ -174,6 +195,14 @@ class Supervised:
         # (inputs, hidden …, classes) of a linear model or an MLP, the stages of a small CNN, else None
         self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
         self.stages = stages(self.module(), self.train.x, self.slots) if flat and self.dense is None else None
+
+    @cached_property
+    def gates(self) -> Gates | None:
+        """What a small recurrent network is made of, if the model is one; on first use: no key counts it."""
+        split = self.train
+        flat = self.has_cross_entropy and isinstance(split, Split) and isinstance(split.x, Tensor)
+        numbers = flat and not self.personal and not split.x.is_floating_point()
+        return gates(self.module(), split, self.slots) if numbers else None
 
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""

@@ -13,14 +13,7 @@ from fedstale.theory.measured import *  # noqa: F403
 from fedstale.theory.recordings import *  # noqa: F403
 from fedstale.theory.stale import *  # noqa: F403
 
-__all__ = ["normalised"]
-__all__ += amplified.__all__
-__all__ += amplify.__all__
-__all__ += bias.__all__
-__all__ += ca_fed.__all__
-__all__ += exits.__all__
-__all__ += lossy.__all__
-__all__ += markov.__all__
-__all__ += measured.__all__
-__all__ += recordings.__all__
-__all__ += stale.__all__
+__all__ = [
+    "normalised", *amplified.__all__, *amplify.__all__, *bias.__all__, *ca_fed.__all__, *exits.__all__,
+    *lossy.__all__, *markov.__all__, *measured.__all__, *recordings.__all__, *stale.__all__,
+]  # fmt: skip

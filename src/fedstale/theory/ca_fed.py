@@ -16,14 +16,8 @@ from fedstale.theory.checks import probabilities
 from fedstale.theory.markov import Mixing
 
 __all__ = [
-    "Availability",
-    "Correlated",
-    "best_weights",
-    "correlated_bound",
-    "mixing_lag",
-    "rate_limit",
-    "total_error",
-]
+    "Availability", "Correlated", "best_weights", "correlated_bound", "mixing_lag", "rate_limit", "total_error",
+]  # fmt: skip
 
 
 @part

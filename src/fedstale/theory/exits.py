@@ -108,12 +108,10 @@ def exit_bound(
     """
     sizes, chance, Λ = _system(samples, p, used)
     Pdim = np.asarray(dimensions, np.float64)
-    require(
-        Pdim.shape == Λ.shape and bool((Pdim >= 0).all()), f"dimensions must be one per exit, got {dimensions!r}"
-    )
-    require(
-        np.shape(target) == Λ.shape, f"target must be one weight for each of the {len(Λ)} exits, got {target!r}"
-    )
+    ok = Pdim.shape == Λ.shape and bool((Pdim >= 0).all())
+    require(ok, f"dimensions must be one per exit, got {dimensions!r}")
+    ok = np.shape(target) == Λ.shape
+    require(ok, f"target must be one weight for each of the {len(Λ)} exits, got {target!r}")
     require(rounds >= 1 and distance >= 0, f"rounds must be at least 1 and distance 0, got {rounds} and {distance}")
     M, μ, γ = problem.largest_loss, problem.convexity, problem.offset()
     B = exit_constant(problem, samples, p, used, server_lr=server_lr).total()

@@ -13,17 +13,8 @@ from fedstale.core import arguments_checked, part, require
 from fedstale.theory.checks import over, probabilities
 
 __all__ = [
-    "Bound",
-    "Limits",
-    "Problem",
-    "Spread",
-    "best_beta",
-    "bound",
-    "least_rounds",
-    "limits",
-    "lower_bound",
-    "spread",
-]
+    "Bound", "Limits", "Problem", "Spread", "best_beta", "bound", "least_rounds", "limits", "lower_bound", "spread",
+]  # fmt: skip
 
 
 class Spread(NamedTuple):

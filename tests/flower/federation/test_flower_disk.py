@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="flwr is not installed; `make test-flower` ru
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import launcher, runner
 from fedstale.flower.federation.state.manifest import read_metrics
-from tests.flower.federation import chaos
+from tools import federation_chaos as chaos
 
 pytestmark = pytest.mark.slow
 HOSTILE = """

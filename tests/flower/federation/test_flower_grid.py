@@ -26,7 +26,8 @@ from fedstale.flower.federation.protocol.validation import STYPE, check
 from fedstale.flower.federation.server import app as server_app
 from fedstale.flower.federation.server.rounds import Server
 from fedstale.flower.federation.state import roster
-from tests.flower.federation import fuzz, inprocess
+from tests.flower.federation import inprocess
+from tools import federation_fuzz as fuzz
 
 ORDER = Order(1001, 1, 4, "token", "run", 1, Local(lr=0.1), TASK.init(0) + np.float32(0.1))
 

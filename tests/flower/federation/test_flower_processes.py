@@ -12,9 +12,16 @@ from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import launcher, processes, runner
 from fedstale.flower.federation.server.diagnostics import trace
 from fedstale.flower.federation.state.manifest import read_metrics
-from tests.flower.federation import chaos, hosts
+from tools import federation_chaos as chaos
+from tools import federation_hosts as hosts
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A server that is slow to start, on a machine that does other things too, is not submitted again."""
+    monkeypatch.setattr(runner, "STARTUP", chaos.PATIENT)
 
 
 @pytest.mark.parametrize(("tls", "isolated"), [(True, False), (True, True), (False, False)])
@@ -47,7 +54,7 @@ def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls, isolated
 
 
 def test_chaos_in_short(tmp_path, monkeypatch):
-    """The full version is `python -m tests.flower.federation.chaos --kills 100`."""
+    """The full version is `python -m tools.federation_chaos --kills 100`."""
     monkeypatch.setattr(chaos, "OUTAGE", chaos.PATIENT)  # how long an outage lasts is the full version's question
     seed = secrets.randbelow(2**32)
     print(f"seed {seed}")
@@ -57,7 +64,7 @@ def test_chaos_in_short(tmp_path, monkeypatch):
 
 
 def test_separate_hosts_in_short(tmp_path):
-    """The full version is `python -m tests.flower.federation.hosts`."""
+    """The full version is `python -m tools.federation_hosts`."""
     if why := hosts.refused():
         pytest.skip(why)
     hosts.play(tmp_path, short=True)

@@ -242,7 +242,7 @@ def test_many_unfinished_requests_of_strangers_are_not_kept(federation):
             (b"push-messages", 1 << 20),
             (b"push-object", 2 << 20),
         ]:
-            plain = socket.create_connection(("127.0.0.1", federation.file.link.port), timeout=60)
+            plain = socket.create_connection(("127.0.0.1", federation.file.link.port), timeout=600)
             connected = stack.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))
             with suppress(OSError):  # it was closed already
                 connected.sendall(head % (path, size) + bytes(size - 1))

@@ -33,7 +33,7 @@ def asked(path, client=HERE, server=("127.0.0.1", 9100), **headers):
 
     fields = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "path": path, "client": client, "server": server, "headers": fields}
-    asyncio.run(Gate(link, "secret")(scope, None, send))
+    asyncio.run(Gate(link, lambda: "secret")(scope, None, send))
     assert bool(reached) != bool(sent)
     return sent[0]["status"] if sent else 200
 
@@ -64,7 +64,7 @@ def test_a_machine_that_calls_its_own_address_is_this_machine():
 
 
 def test_a_key_that_is_not_in_the_roster_reaches_nothing_of_the_fleet():
-    gate = Gate(None, "secret", member=lambda key: key == b"known")
+    gate = Gate(None, lambda: "secret", member=lambda key: key == b"known")
     for path in (FLEET, STORE, "/v1/fleet/activate-node", "/v1/fleet/send-node-heartbeat"):
         for key, due in ((b"known", None), (b"removed", 412), (b"", 412)):
             fields = [(b"flwr-public-key", b64encode(key)), (b"content-length", b"9")]
@@ -91,7 +91,7 @@ def test_a_client_proves_its_key_before_much_is_read():
 
     def of_strangers(path, size):
         headers = [(b"content-length", str(size).encode())]
-        gate = Gate(None, "secret", limit=lambda: MOST, proven=lambda headers: False)
+        gate = Gate(None, lambda: "secret", limit=lambda: MOST, proven=lambda headers: False)
         found = gate.refusal({"path": path, "client": ELSEWHERE, "headers": headers})
         return found[0] if found else 200
 
@@ -101,7 +101,7 @@ def test_a_client_proves_its_key_before_much_is_read():
 
 
 def test_what_is_on_its_way_counts_too():
-    gate, over = Gate(None, "secret", limit=lambda: 100), []
+    gate, over = Gate(None, lambda: "secret", limit=lambda: 100), []
 
     async def link(scope, receive, send):
         over.append(gate.refusal(scope))  # another request of the same client, at the same time
@@ -122,7 +122,7 @@ def test_websockets_are_closed():
     async def send(event):
         sent.append(event["type"])
 
-    asyncio.run(Gate(None, "secret")({"type": "websocket", "path": FLEET}, None, send))
+    asyncio.run(Gate(None, lambda: "secret")({"type": "websocket", "path": FLEET}, None, send))
     assert sent == ["websocket.close"]
 
 
@@ -140,7 +140,7 @@ def test_startup_and_shutdown_pass():
     async def link(scope, receive, send):
         seen.append(scope["type"])
 
-    asyncio.run(Gate(link, "secret")({"type": "lifespan"}, None, None))
+    asyncio.run(Gate(link, lambda: "secret")({"type": "lifespan"}, None, None))
     assert seen == ["lifespan"]
 
 
@@ -152,7 +152,7 @@ def test_a_client_stores_one_answer_from_one_order_to_the_next():
         await send({"type": "http.response.start", "status": statuses[-1], "headers": []})
         await send({"type": "http.response.body", "body": bytes(length[0])})
 
-    gate = Gate(link, "secret", limit=lambda: 100)
+    gate = Gate(link, lambda: "secret", limit=lambda: 100)
 
     def call(path, size, key=b"YQ==", status=200, answer=0):
         statuses.append(status)

@@ -18,7 +18,7 @@ from tests.flower.federation.parts import TASK, N, played, server, table
 
 def asked(port, path):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=600) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

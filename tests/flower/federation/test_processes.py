@@ -11,7 +11,7 @@ from fedstale.core import BadInput
 from fedstale.flower.federation.ops import keeper, processes
 from fedstale.lab.runs.store import read_json
 
-SLEEP = ["sleep", "60"]
+SLEEP = ["sleep", "3600"]  # longer than any test takes; stopped at its end
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def started_before(s, name, seconds):
 
 
 def test_a_process_is_known_by_its_start_and_stopped_by_its_pid(s, tmp_path):
-    pid = processes.spawn(s, "client-0", ["sh", "-c", f"touch {tmp_path}/made; exec sleep 60"])
+    pid = processes.spawn(s, "client-0", ["sh", "-c", f"touch {tmp_path}/made; exec sleep 3600"])
     assert processes.pid_of(s, "client-0") == pid
     # a process that is just being made has no environment yet
     until(lambda: pid in processes.family(s, "client-0") and (tmp_path / "made").exists())
     with pytest.raises(BadInput, match="is running already"):
-        processes.spawn(s, "client-0", ["sleep", "60"])
+        processes.spawn(s, "client-0", ["sleep", "3600"])
     told = read_json(tmp_path / "pids" / "client-0")
     (tmp_path / "pids" / "other").write_text(json.dumps(told | {"started": "1"}))
     assert processes.pid_of(s, "other") is None  # the same number, another process
@@ -134,7 +134,7 @@ def test_a_keeper_keeps_the_others_if_one_file_is_damaged(s, monkeypatch, capsys
 def test_a_long_log_is_put_aside_while_its_process_writes_on(s, monkeypatch):
     monkeypatch.setattr(processes, "LONGEST", 20)
     log, go = s.folder / "logs" / "client-0.log", s.folder / "go"
-    script = f"echo a line of some length; while [ ! -e {go} ]; do sleep 0.05; done; echo later; exec sleep 60"
+    script = f"echo a line of some length; while [ ! -e {go} ]; do sleep 0.05; done; echo later; exec sleep 3600"
     processes.spawn(s, "client-0", ["sh", "-c", script])
     until(lambda: log.stat().st_size > 20)
     processes.rotate(s, "client-0")

@@ -37,7 +37,7 @@ def linked(monkeypatch, *answer):
     ],
 )
 def test_a_server_that_died_before_it_began_is_not_waited_for(s, monkeypatch, answer, app, why):
-    processes.spawn(s, "link-executor", ["sh", "-c", "sleep 60; : flwr-serverapp" if app else "sleep 60"])
+    processes.spawn(s, "link-executor", ["sh", "-c", "sleep 3600; : flwr-serverapp" if app else "sleep 3600"])
     linked(monkeypatch, *answer)
     assert runner._stillborn(s, 7, runner.GRACE + 1) == why
     assert runner._stillborn(s, 7, runner.GRACE) == ""

@@ -17,7 +17,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedstale.flower.federation.client import warm
 from fedstale.flower.federation.client.fleet import Ended, Refused
 from fedstale.flower.federation.client.notes import Notes, noted
-from tests.flower.federation import chaos
+from tools import federation_chaos as chaos
 
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # in Flower's `build`
 APP = """

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.lab.arena import contest
+from fedstale.lab.arena import contest, records
+from fedstale.lab.arena.page import page
+from fedstale.lab.arena.summary import boards
 from fedstale.lab.build import make_task
 from fedstale.lab.runs import store
 from fedstale.lab.schema import check
@@ -85,3 +87,31 @@ def test_another_suite_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         hold(tmp_path, seeds=[1, 2, 3])
     with pytest.raises(BadInput, match="holds no contest"):
         contest.entered(tmp_path / "elsewhere")
+
+
+def test_cells_with_a_clock_are_added_to_a_contest_and_have_rules_and_a_board_of_their_own(tmp_path: Path) -> None:
+    before = finished(tmp_path)
+    clock = {"hours": 0.02, "pace": {"kind": "buffer", "size": 1, "concurrency": 2}}
+    more = {
+        "task": {
+            **RAW["task"],
+            "timed": {**RAW["task"]["bowl"], "rounds": 500, "reference": False, "clock": clock},
+        },
+        "participation": {**RAW["participation"], "always": {"kind": "bernoulli", "p": 1.0}},
+        "cells": [*RAW["cells"], ["timed", "always", "estimated"]],
+        "clocked": [{"kind": "fedavg", "pace": {"kind": "rounds", "ask": 2}}, "ace"],
+    }
+    after = hold(tmp_path, **more)
+    assert after["cells"][: len(before["cells"])] == before["cells"]
+    held = records.read(tmp_path)
+    assert [c.name for c in held.timed] == ["timed, always, p estimated"]
+    assert [*held.timed[0].entries] == ["fedavg", "ace"]
+    lines = {
+        label: [store.RunFolder(tmp_path / "runs" / name).metrics() for name in rule["runs"]]
+        for label, rule in after["cells"][-1]["rules"].items()
+    }
+    assert all(66 < run[-1]["seconds"] <= 72 for label in lines for run in lines[label]), "the same hours for all"
+    assert all(len(a) > len(b) for a, b in zip(lines["ace"], lines["fedavg"], strict=True))
+    assert held.timed[0].entries["ace"].curves["objective"].rounds[-1] == pytest.approx(0.02)
+    assert "With a clock" in page(held)
+    assert "hours to FedAvg's end" in boards(held, tmp_path)

@@ -9,9 +9,9 @@ from fedstale.cli.arena import SUITES
 from fedstale.core import BadInput
 from fedstale.lab.arena import suite
 from fedstale.lab.arena.suite import Place
-from fedstale.lab.plan import packaged
+from fedstale.lab.packaged import packaged
 from fedstale.lab.tuning import Setting
-from tests.lab.arena.small_suite import TOML, raw
+from tests.lab.arena.small_suite import RAW, TOML, raw
 
 
 def test_the_reference_of_every_task_comes_first_and_has_every_client_in_every_round() -> None:
@@ -44,10 +44,10 @@ def test_the_server_of_a_rule_takes_longer_steps() -> None:
     own = {"kind": "fedavg", "server": {"kind": "adam", "lr": 0.1}, "label": "fedadam"}
     ball = {"kind": "fedavg", "server": {"kind": "projection", "radius": 9.0}, "label": "ball"}
     small = suite.checked(raw(rules=["fedavg", own, ball]))
-    settings = {label: [Setting(0.1), Setting(0.1, 3.0)] for label in small.labels()}
+    settings = {label: [Setting(0.1), Setting(0.1, 3.0)] for label in small.rules_in("bowl")}
     found = suite.experiment(small, suite.places(small)[1], [1], settings, 1.0)
     entries = {a["label"]: a.get("server", "sgd") for a in found.algorithms if isinstance(a, dict)}
-    assert [*entries] == [f"{r} lr=0.1{more}" for r in small.labels() for more in ("", " × 3")]
+    assert [*entries] == [f"{r} lr=0.1{more}" for r in small.rules_in("bowl") for more in ("", " × 3")]
     assert entries["fedavg lr=0.1"] == "sgd"
     assert entries["fedavg lr=0.1 × 3"]["lr"] == 3.0
     assert entries["fedadam lr=0.1 × 3"]["lr"] == pytest.approx(0.3)
@@ -81,11 +81,16 @@ def test_a_recording_has_as_many_clients_as_the_task() -> None:
         ({"rules": [{"kind": "mifa", "steps": 50}]}, "rule mifa must not have steps: all rules train alike"),
         ({"rules": [{"kind": "mifa", "lr": 1.0, "channel": "lossless"}]}, "must not have lr and channel"),
         ({"sums": ["focus"]}, "sums 'focus' is unknown"),
+        (
+            {"task": {"bowl": RAW["task"]["bowl"] | {"local": {"momentum": 0.9}}}, "rules": ["focus"]},
+            "needs plain SGD",
+        ),
         ({"cells": [["bowl", "thirds", "known"]]}, "participation of a cell 'thirds' is unknown"),
         ({"cells": [["bowl", "halves", "guessed"]]}, "belief of a cell 'guessed' is unknown"),
         ({"cells": [["bowl", "halves"]]}, "cells"),
         ({"task": {"bowl": {"rounds": 3}}}, "task.bowl.data is missing"),
         ({"seed": [1]}, "seeds"),
+        ({"task": {"bowl": {**RAW["task"]["bowl"], "clock": {}}}}, "task.bowl.clock needs hours"),
         ({"tuning": {"seeds": [11], "server": [2, 4]}}, "tuning.server must begin with 1"),
     ],
 )
@@ -99,7 +104,7 @@ def test_what_is_a_rules_own_stays_its_own() -> None:
         {"kind": "fedavg", "prox": 0.1, "label": "fedprox"},
         {"kind": "fedavg", "server": "adam", "label": "fedadam"},
     ]
-    assert suite.checked(raw(rules=rules)).labels() == ["fedprox", "fedadam"]
+    assert suite.checked(raw(rules=rules)).rules_in("bowl").keys() == {"fedprox", "fedadam"}
 
 
 def test_a_size_changes_keys_of_the_file(tmp_path: Path) -> None:

@@ -43,6 +43,16 @@ def run(found: list[figure.Cell], folder: Path, jobs: int = 1) -> list[figure.Ce
     return planned
 
 
+def test_a_run_that_two_cells_share_is_computed_in_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, *_ = sweep.planned(figure.cells(example()), store.open_store(tmp_path))
+    both, asked = other._replace(runs=[*other.runs, one.runs[0]]), list[sweep.Cell]()
+    monkeypatch.setattr(executors, "_in_processes", lambda todo, jobs, work: asked.extend(todo))
+    executors.compute([one, both, one], jobs=2, resume=False, command="", say=lambda line: None)
+    assert [list(cell.runs) for cell in asked] == [list(one.runs), list(other.runs)]
+
+
 def test_every_combination_is_a_cell_with_every_algorithm_at_every_rate() -> None:
     found = figure.cells(example())
     assert [c.point for c in found] == [

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from fedstale.lab.runs import tail
+from fedstale.lab.runs import status
+from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder
-from fedstale.lab.runs.tail import Tail
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "MOST", 256)
+    monkeypatch.setattr(status, "MOST", 256)
 
 
 def line(t: int, every: int = 10) -> bytes:
@@ -42,10 +42,10 @@ def test_a_run_that_begins_anew_is_read_anew(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_of_a_long_run_few_lines_are_kept_and_all_evaluated_ones(tmp_path: Path) -> None:
-    rounds, found = 20 * tail.MOST, Tail(RunFolder(tmp_path))
+    rounds, found = 20 * status.MOST, Tail(RunFolder(tmp_path))
     (tmp_path / "metrics.jsonl").write_bytes(b"".join(line(t, 50) for t in range(1, rounds + 1)))
     lines = found.update()
-    assert len(lines) <= tail.MOST + rounds // 50
+    assert len(lines) <= status.MOST + rounds // 50
     assert [x["round"] for x in lines if "objective" in x] == list(range(50, rounds + 1, 50))
     assert lines[0]["round"] == 1
     assert [x["round"] for x in lines] == sorted({x["round"] for x in lines})
@@ -54,11 +54,11 @@ def test_of_a_long_run_few_lines_are_kept_and_all_evaluated_ones(tmp_path: Path)
 @pytest.mark.usefixtures("few")
 def test_where_every_round_is_evaluated_they_are_thinned_as_well(tmp_path: Path) -> None:
     found, path = Tail(RunFolder(tmp_path)), tmp_path / "metrics.jsonl"
-    for end in (tail.MOST, 3 * tail.MOST, 8 * tail.MOST):  # also if it grows while somebody looks
+    for end in (status.MOST, 3 * status.MOST, 8 * status.MOST):  # also if it grows while somebody looks
         path.write_bytes(b"".join(line(t, 1) for t in range(1, end + 1)))
         found.update()
-    assert len(found.lines) <= 2 * tail.MOST
-    assert found.lines[-1]["round"] == 8 * tail.MOST
+    assert len(found.lines) <= 2 * status.MOST
+    assert found.lines[-1]["round"] == 8 * status.MOST
 
 
 def test_a_damaged_line_is_told_and_what_is_before_it_is_shown(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The HTML page: whole, escaped, thinned, and honest about what it leaves out."""
 
 import json
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -466,10 +465,10 @@ def test_nonsense_gives_one_sentence(tmp_path: Path, words: list[str], sentence:
     assert done.stderr.count("\n") == 1
 
 
-def test_without_plotly_one_sentence_says_how_to_get_it(runs: Path, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['plotly'] = None; from fedstale.__main__ import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "report", str(runs)], capture_output=True, text=True, cwd=tmp_path, timeout=600
-    )
+def test_without_plotly_one_sentence_says_how_to_get_it(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    done = fedstale("report", runs, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "fedstale: the report needs plotly: pip install 'fedstale[report]'\n"

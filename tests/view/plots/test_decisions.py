@@ -12,7 +12,7 @@ from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import AWAY, HEARD, NOT_SELECTED, recorded_presence
-from fedstale.view.plots import decisions, raster
+from fedstale.view.plots import raster
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_a_run_names_who_was_left_out(run: store.RunFolder) -> None:
 
 def test_the_picture_shows_every_cell_and_what_it_sums_to(run: store.RunFolder, tmp_path: Path) -> None:
     cells = recorded_presence(run)
-    shown = decisions.figure(run.config(), cells)
+    shown = raster.figure(run.config(), cells)
     picture, shares, counts = shown.axes
     image = picture.images[0].get_array()
     for state in np.unique(cells):
@@ -58,16 +58,16 @@ def test_the_picture_shows_every_cell_and_what_it_sums_to(run: store.RunFolder, 
     np.testing.assert_allclose(widths[8:16], (cells == NOT_SELECTED).mean(axis=1))
     tops = [area.get_paths()[0].vertices[:, 1].max() for area in counts.collections]
     assert tops[:2] == [(cells == HEARD).sum(axis=0).max(), (cells != AWAY).sum(axis=0).max()]
-    assert [text.get_text() for text in shown.legends[0].get_texts()] == [*decisions.NAMES.values()]
-    decisions.decisions(run, tmp_path / "decisions.svg")
-    assert "not selected" in (tmp_path / "decisions.svg").read_text()
+    assert [text.get_text() for text in shown.legends[0].get_texts()] == [*raster.NAMES.values()]
+    raster.decisions(run, tmp_path / "raster.svg")
+    assert "not selected" in (tmp_path / "raster.svg").read_text()
 
 
 def test_a_run_without_names_has_no_picture_of_decisions(run: store.RunFolder, tmp_path: Path) -> None:
     folder = store.RunFolder(tmp_path)
     store.write_json(tmp_path / "config.json", run.config())
     with pytest.raises(BadInput, match="no rounds yet"):
-        decisions.decisions(folder, tmp_path / "x.png")
+        raster.decisions(folder, tmp_path / "x.png")
     (tmp_path / "metrics.jsonl").write_text('{"round":1,"available":3,"participants":3}\n')
     with pytest.raises(BadInput, match="too many clients"):
-        decisions.decisions(folder, tmp_path / "x.png")
+        raster.decisions(folder, tmp_path / "x.png")

@@ -11,9 +11,8 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.lab.runs.store import MARKER, RunFolder
-from fedstale.view.trackers import follow, writers
-from fedstale.view.trackers.follow import Follower, following, log_runs, values
-from fedstale.view.trackers.writers import Tracker, package
+from fedstale.view.trackers import follow
+from fedstale.view.trackers.follow import Follower, Tracker, following, log_runs, package, values
 
 
 class Book:
@@ -40,8 +39,8 @@ class Broken(Book):
 def book(monkeypatch: pytest.MonkeyPatch) -> None:
     Book.runs = {}
     monkeypatch.setattr(follow, "package", lambda tracker: None)
-    monkeypatch.setitem(writers.WRITERS, Tracker.tensorboard, Book)
-    monkeypatch.setitem(writers.WRITERS, Tracker.mlflow, Broken)
+    monkeypatch.setitem(follow.WRITERS, Tracker.tensorboard, Book)
+    monkeypatch.setitem(follow.WRITERS, Tracker.mlflow, Broken)
 
 
 def write(run: RunFolder, *rounds: int) -> None:
@@ -117,7 +116,7 @@ def test_stored_runs_are_exported_and_nonsense_is_a_sentence(tmp_path: Path) -> 
 
 
 def test_a_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(writers.MODULES, Tracker.wandb, "no_such_package")
+    monkeypatch.setitem(follow.MODULES, Tracker.wandb, "no_such_package")
     with pytest.raises(BadInput, match=r"--log wandb needs no_such_package: pip install 'fedstale\[wandb\]'"):
         package(Tracker.wandb)
 

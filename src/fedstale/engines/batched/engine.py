@@ -11,7 +11,7 @@ import torch
 
 from fedstale.core import Array, BadInput, DrawsByRound, Job, Local, Reply, part, require
 from fedstale.engines.batched.chunks import Chunk, chunks
-from fedstale.engines.batched.convolutional import Convolutional
+from fedstale.engines.batched.compiled import Compiled
 from fedstale.engines.batched.dense import Dense
 from fedstale.engines.batched.functional import Functional
 from fedstale.engines.batched.linear import Linear
@@ -62,9 +62,9 @@ class Batched:
 
     Tolerance: updates within 1e-6 of the largest parameter, and 1e-5 of it after 50 rounds, at rates
     where training is stable. Closed-form gradients for linear models and MLPs with cross entropy,
-    torch.func for other modules that it can batch; compiled loops for linear models and CNNs (`layers.stages`
-    says which) where numba is installed, whose sums have another order again. Good for small models, many
-    clients and many runs; other convolutions are faster in a pool.
+    torch.func for other modules that it can batch; compiled loops for linear models, CNNs (`layers.stages`
+    says which), GRUs and LSTMs (`layers.gates`) where numba is installed, whose sums have another order again.
+    Good for small models, many clients and many runs; other convolutions are faster in a pool.
     """
 
     task: Supervised
@@ -154,8 +154,8 @@ class Batched:
         if self.task.device.type == "cpu":
             if sizes and len(sizes) == 2 and load("linear"):
                 return Linear(self.task)
-            if self.task.stages and load("convolutional"):
-                return Convolutional(self.task, self.task.stages)
+            if (self.task.stages and load("convolutional")) or (self.task.gates and load("recurrent")):
+                return Compiled(self.task)
         return Dense(self.task, sizes) if sizes else Functional(self.task)
 
     def _try(self) -> None:

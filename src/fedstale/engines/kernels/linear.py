@@ -97,7 +97,7 @@ def _logits(w: Any, bias: Any, x: Any, batch: Any, z: Any) -> None:
 
 
 @fast  # type: ignore[untyped-decorator]
-def _exp(x: Any) -> Any:
+def exponential(x: Any) -> Any:
     """e^x for x ≤ 0, within 2 units in the last place: 2^n times a polynomial, which a compiler can vectorise."""
     x = max(x, f32(-87.0))
     n = np.floor(x * f32(1.44269504) + f32(0.5))
@@ -125,7 +125,7 @@ def entropies(z: Any, labels: Any, top: Any, total: Any, entropy: Any) -> None:
     total[:] = 0
     for o in range(outs):
         for s in range(b):
-            z[o, s] = _exp(z[o, s] - top[s])
+            z[o, s] = exponential(z[o, s] - top[s])
             total[s] += z[o, s]
     for s in range(b):
         top[s] = f32(1) / total[s]

@@ -15,6 +15,11 @@ PRIVATE = {  # module of Flower → names
     "flwr.clientapp.utils": "get_load_client_app_fn",
     "flwr.common.config": "get_fused_config_from_fab get_project_dir",
     "flwr.common.constant": "ErrorCode",
+    "flwr.common.secure_aggregation.crypto.shamir": "combine_shares create_shares",
+    "flwr.common.secure_aggregation.crypto.symmetric_encryption": "decrypt encrypt generate_shared_key",
+    "flwr.common.secure_aggregation.secaggplus_utils": (
+        "share_keys_plaintext_concat share_keys_plaintext_separate"
+    ),
     "flwr.common.serde": "fab_from_proto message_from_proto message_to_proto run_from_proto",
     "flwr.proto.control_pb2": "ListRunsRequest RegisterNodeRequest StopRunRequest",
     "flwr.proto.fab_pb2": "GetFabRequest",
@@ -38,7 +43,10 @@ PRIVATE = {  # module of Flower → names
         "ObjectPullError ObjectPushError inflate_object_from_contents pull_objects push_objects"
     ),
     "flwr.supercore.interceptors": "RuntimeVersionHttpInterceptor",
-    "flwr.supercore.primitives.asymmetric": "bytes_to_public_key public_key_to_bytes verify_signature",
+    "flwr.supercore.primitives.asymmetric": (
+        "bytes_to_private_key bytes_to_public_key generate_key_pairs private_key_to_bytes public_key_to_bytes "
+        "verify_signature"
+    ),
     "flwr.supercore.task_identity": "TaskIdentity",
     "flwr.superlink.cli.flower_superlink": "flower_superlink",
     "flwr.supernode.fleet_http_client": "FleetHttpClient",

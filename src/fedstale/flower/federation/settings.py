@@ -8,13 +8,14 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from fedstale.clock import Pace
 from fedstale.core import BadInput, Local, WithTruth, hooks_of, require
 from fedstale.core.own_modules import import_from
-from fedstale.flower.federation.state.server_state import Rules
+from fedstale.flower.federation.state.server_state import Rules, require_asynchronous
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
-from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, make, make_defence
-from fedstale.registry import sources
+from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_defence
+from fedstale.registry import PACES, sources
 
 Positive = Annotated[float, Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[\w.-]+$")]
@@ -59,6 +60,7 @@ class Federation(Section):
     strategy: Spec = "auto"
     estimator: Spec | None = None  # the recipe's if left out; intervals if it has none
     server: Spec = "sgd"
+    pace: Spec | None = None  # buffer or ticks: the server waits for nobody; rounds if left out
     defence: bool | Table = True  # false, or a table of settings: how updates are judged before they count
     local: Training
     round: RoundSection = RoundSection()
@@ -73,6 +75,7 @@ class Settings(NamedTuple):
     file: Federation
     rules: Rules
     algorithm: Algorithm
+    pace: Pace | None = None
 
     @property
     def local(self) -> Local:
@@ -144,7 +147,14 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     own = "real clients bring their training loop in their app, as client_app(…, train=…), not in local.train"
     require(a.local.train is None, f"{own}, got {a.local.train!r}")
     _check_target(file.round, a)
-    return Settings(folder, file, Rules(a.strategy, a.estimator, a.server, make_defence(file.defence)), a)
+    pace: Pace | None = None if file.pace is None else build(file.pace, PACES, "pace")
+    if pace is not None:
+        require_asynchronous(pace, a.strategy, file.defence is not False)
+        require(
+            file.round.target == 0, f"round.target is for rounds: it must be 0 with a pace, got {file.round.target}"
+        )
+    rules = Rules(a.strategy, a.estimator, a.server, make_defence(file.defence))
+    return Settings(folder, file, rules, a, pace)
 
 
 def _check_target(how: RoundSection, a: Algorithm) -> None:

@@ -185,6 +185,7 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> t
     settings: dict[str, Any] = {}
     for change in changes:
         override(settings, change)
+    path = path / "trace.csv" if path.is_dir() else path  # of a Flower app's run, or of a federation
     kind = _recording_kind(path, settings)
     require(path.is_file(), f"there is no trace file {path}")
     part: Any = build({"kind": kind, catalogue.RECORDINGS[kind]: str(path), **settings}, PARTICIPATION, kind)

@@ -166,9 +166,8 @@ def plain(rules: Iterable[str], *, memory: bool = True) -> list[str]:
 def read(path: Path | None = None) -> list[Lesson]:
     """The lessons in a table, or those that come with the package."""
     own = files("fedstale.lab.advise") / "arena.csv"
-    require(
-        path is None or path.is_file(), f"there is no table {path}; `fedstale arena report --advice` writes one"
-    )
+    ok = path is None or path.is_file()
+    require(ok, f"there is no table {path}; `fedstale arena report --advice` writes one")
     text = (own if path is None else path).read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text)))
     names = [name for name in (rows[0] if rows else ()) if name not in ("cell", *FEATURES)]

@@ -50,6 +50,7 @@ from fedstale.simulate import checked as checked_run
 RECORD, SUITE, TIMES = "arena.json", "suite.json", "server-ms.csv"
 Settings = Mapping[Place, Mapping[str, Sequence[Setting]]]  # by cell and rule
 Found = dict[Place, dict[str, dict[Setting, float]]]  # by cell, rule and setting: the training objective
+GROW = ("cells", "task", "participation")  # a suite may get more of them
 Compute = Callable[[Sequence[Cell]], None]
 
 
@@ -63,19 +64,25 @@ class Stage(NamedTuple):
 
 
 def enter(suite: Suite, out: Path) -> Suite:
-    """The suite of a folder: a new one is written there, another one than before is refused."""
+    """The suite of a folder: a new one is written there, one that differs in more than added cells is refused."""
     path, raw = out / SUITE, suite.model_dump()
     if path.exists():
         before = checked(store.read_json(path))
-        same = _terms(before) == _terms(suite)
         require(
-            same, f"{out} holds suite {before.name} at size {before.size} with other settings: take another folder"
+            _grown(_terms(before), _terms(suite)),
+            f"{out} holds suite {before.name} at size {before.size} with other settings: take another folder",
         )
-        rules = [*before.rules, *(rule for rule in suite.rules if rule not in before.rules)]
-        raw = checked(raw | {"rules": rules, "sums": [*dict.fromkeys([*before.sums, *suite.sums])]}).model_dump()
+        more = {key: _both(before, suite, key) for key in ("rules", "clocked", "sums")}
+        raw = checked(raw | more).model_dump()
     out.mkdir(parents=True, exist_ok=True)
     store.write_json(path, raw)
     return checked(raw)
+
+
+def _both(before: Suite, now: Suite, key: str) -> list[Any]:
+    """A list of two suites, without what is twice."""
+    first: list[Any] = getattr(before, key)
+    return [*first, *(entry for entry in getattr(now, key) if entry not in first)]
 
 
 def entered(out: Path) -> Suite:
@@ -85,7 +92,16 @@ def entered(out: Path) -> Suite:
 
 
 def _terms(suite: Suite) -> Table:
-    return suite.model_dump(exclude={"rules", "sums", "engine", "title"})
+    return suite.model_dump(exclude={"rules", "clocked", "sums", "engine", "title"})
+
+
+def _grown(before: Table, now: Table) -> bool:
+    """Whether these are the terms of before, perhaps with more cells, tasks and participations."""
+    tables = all(before[key].items() <= now[key].items() for key in ("task", "participation"))
+    cells = before["cells"] == now["cells"] or (
+        "all" not in (before["cells"], now["cells"]) and all(cell in now["cells"] for cell in before["cells"])
+    )
+    return tables and cells and all(now[key] == of for key, of in before.items() if key not in GROW)
 
 
 def hold(suite: Suite, out: Path, compute: Compute, say: Callable[[str], None]) -> Table:
@@ -132,11 +148,17 @@ def _sorted_out(suite: Suite, run: Callable[..., Found]) -> Found:
 def _times(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> list[Table]:
     """How long the server takes for each rule, with as many clients as come on average."""
     cell, task = _evaluated(suite, place, chosen, folder)
-    runs, heard = by_label(cell.runs), float(np.sum(cell.runs[0].participation.probs(task.n)))
+    runs = by_label(cell.runs)
     return [
-        {"cell": place.name, "rule": label, "server_ms": round(server_ms(rule, task, round(heard)), 4)}
-        for label, rule in ((label, runs[labelled(label, c.setting)][0].algorithm) for label, c in chosen.items())
+        {"cell": place.name, "rule": label, "server_ms": round(server_ms(p.algorithm, task, _heard(p, task.n)), 4)}
+        for label, p in ((label, runs[labelled(label, c.setting)][0]) for label, c in chosen.items())
     ]
+
+
+def _heard(p: Planned, n: int) -> int:
+    """How many clients come to a round on average; with a clock, at most."""
+    rule = p.clock.pace.rule(n) if p.clock else None
+    return round(float(np.sum(p.participation.probs(n)))) if rule is None else rule.arrivals or rule.most
 
 
 def _evaluated(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> tuple[Cell, Task]:
@@ -190,6 +212,7 @@ def _cell_record(suite: Suite, place: Place, chosen: Mapping[str, Choice], folde
         }  # fmt: skip
     about = {"name": place.name, **place._asdict(), "rounds": cell.experiment.rounds}
     size = {"clients": task.n, "dimension": task.d, "hash": _hash(cell, task), "start": _start(cell, task)}
+    size |= {"hours": cell.experiment.clock["hours"]} if cell.experiment.clock else {}
     return about | size | {"rules": rules}
 
 
@@ -210,7 +233,7 @@ def _start(cell: Cell, task: Task) -> float:
 
 
 def _hash(cell: Cell, task: Any) -> str:
-    """A hash of the data of every client and of who is available in every round of every evaluation seed."""
+    """A hash of the data of every client, who is there in every round of every evaluation seed, and the clock."""
     from fedstale.tasks.checksum import describe_task
 
     found = hashlib.sha256(json.dumps(describe_task(task)[0], sort_keys=True).encode())
@@ -218,4 +241,7 @@ def _hash(cell: Cell, task: Any) -> str:
     for seed in cell.experiment.seeds:
         rows = process.rows(task.n, stream(seed, "participation"))
         found.update(np.packbits(np.array([*islice(rows, cell.experiment.rounds)])).tobytes())
-    return found.hexdigest()[:16]
+    clocks = [p.config["clock"] for p in cell.runs if p.clock]
+    return (found if not clocks else hashlib.sha256(found.digest() + canonical({"": clocks}).encode())).hexdigest()[
+        :16
+    ]

@@ -1,4 +1,4 @@
-"""Curves of a cell as SVG: the training objective and the accuracy of every rule over the rounds."""
+"""Curves of a cell as SVG: the training objective and the accuracy of every rule over the rounds or hours."""
 
 import math
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ def pictures(cell: Cell) -> str:
     found = ""
     for name in (OBJECTIVE, ACCURACY):
         drawn = {label: e.curves[name] for label, e in cell.entries.items() if name in e.curves}
-        found += _picture(name, drawn, drawn_as) if drawn else ""
+        found += _picture(name, drawn, drawn_as, "round" if cell.hours is None else "hour") if drawn else ""
     keys = "".join(f"<li>{_sample(one)} {escape(label)}</li>" for label, one in drawn_as.items())
     return f'<div class="plots">{found}</div><ul class="keys">{keys}</ul>'
 
 
-def _picture(name: str, curves: Mapping[str, Curve], shown_as: Mapping[str, Look]) -> str:
+def _picture(name: str, curves: Mapping[str, Curve], shown_as: Mapping[str, Look], unit: str) -> str:
     """Objectives on a logarithmic axis, from the least value that is drawn to the first one of the best rule."""
     log, m = name == OBJECTIVE, metric(name)
     scaled = {label: [_height(v * m.scale, log) for v in c.values] for label, c in curves.items()}
@@ -47,9 +47,9 @@ def _picture(name: str, curves: Mapping[str, Curve], shown_as: Mapping[str, Look
     marks = "".join(_tick(y(level), level, log) for level in levels)
     axis = f"{m.axis}{', logarithmic' if log else ''}"
     return (
-        f'<svg class="plot" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(axis)} over the rounds">'
+        f'<svg class="plot" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(axis)} over the {unit}s">'
         f'<text x="{LEFT}" y="14">{escape(axis)}</text>{marks}{lines}'
-        f'<text x="{WIDE - RIGHT}" y="{HIGH - 8}" text-anchor="end">round {last}</text></svg>'
+        f'<text x="{WIDE - RIGHT}" y="{HIGH - 8}" text-anchor="end">{unit} {last:.6g}</text></svg>'
     )
 
 

@@ -33,10 +33,16 @@ class Load(NamedTuple):
 
 def load(suite: Suite, place: Place) -> Load:
     """The runs and rounds of all stages in a cell."""
-    rules, tuning, rounds = len(rules_of(suite, place)), suite.tuning, suite.task[place.task]["rounds"]
+    rules, tuning, rounds = len(rules_of(suite, place)), suite.tuning, _length(suite, place)
     short = (len(suite.task[place.task]["rates"]) + tuning.tried) * len(tuning.seeds)
     whole = tuning.keep * len(tuning.seeds) + len(suite.seeds)
     return Load(rules * (short + whole), rules * rounds * (tuning.share * short + whole))
+
+
+def _length(suite: Suite, place: Place) -> float:
+    """Rounds of a whole run; with a clock hundredths of its hours, since rounds differ from rule to rule."""
+    task = suite.task[place.task]
+    return 100 if "clock" in task else float(task["rounds"])
 
 
 def estimate(suite: Suite, compute: Compute, say: Callable[[str], None]) -> Estimate:
@@ -65,7 +71,7 @@ def _sampled(suite: Suite, place: Place) -> list[str]:
 def _seconds(suite: Suite, place: Place, rounds: int, compute: Compute) -> float:
     mine = _sampled(suite, place)
     settings = {label: first_settings(suite, place, label)[: label in mine] for label in rules_of(suite, place)}
-    share = rounds / suite.task[place.task]["rounds"]
+    share = rounds / _length(suite, place)
     sample = experiment(suite, place, suite.tuning.seeds[:1], settings, share)
     with tempfile.TemporaryDirectory() as folder:
         cell = Cell(place.name, {}, [], sample, plan(sample, store.open_store(Path(folder) / "runs")))

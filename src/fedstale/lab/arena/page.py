@@ -47,13 +47,27 @@ def page(contest: Contest) -> str:
     filled = {
         "TITLE": escape(str(contest.about["title"] or contest.about["suite"])), "ABOUT": escape(about(contest)),
         "FILTERS": _filters(contest.cells), "COUNT": escape(boards["||"].size),
-        "HEAD": _row(table.HEAD, "th"), "ROWS": _body(boards["||"].lines), "WORDS": escape(table.WORDS),
+        "HEAD": _row(table.head(contest.cells), "th"), "TIMED": _timed(contest),
+        "ROWS": _body(boards["||"].lines), "WORDS": escape(table.WORDS),
         "PAIR_WORDS": escape(PAIR_WORDS), "PAIRS": _pairs(contest.cells),
         "CELLS": "".join(_cell(contest, c) for c in contest.cells), "TEXTS": json.dumps(table.TEXTS),
         "BOARDS": _json({key: board.plain() for key, board in boards.items()}),
     }  # fmt: skip
     pieces = (files("fedstale.lab.arena") / "arena.html").read_text().split("@@")  # every second piece is a name
     return "".join(filled[piece] if k % 2 else piece for k, piece in enumerate(pieces))
+
+
+def _timed(contest: Contest) -> str:
+    """The cells with a clock, whose rules are others and have the same hours, not the same rounds."""
+    if not contest.timed:
+        return ""
+    board = _board(contest, contest.timed)
+    cells = "".join(_cell(contest, c) for c in contest.timed)
+    return (
+        f"<h2 id='clock'>With a clock</h2><p class='note'>{escape(table.CLOCK_WORDS)}</p>"
+        f"<p class='note'>{escape(board.size)}</p><div class='scroll'><table><thead>"
+        f"{_row(table.head(contest.timed), 'th')}</thead><tbody>{_body(board.lines)}</tbody></table></div>{cells}"
+    )
 
 
 def about(contest: Contest) -> str:
@@ -132,7 +146,8 @@ def _cell(contest: Contest, cell: Cell) -> str:
     lines += [_entry("full participation", full, full, math.nan)] if full else []
     rows = "".join("<tr>" + "".join(f"<td>{escape(t)}</td>" for t in texts) + "</tr>" for texts in lines)
     head = "".join(f"<th>{h}</th>" for h in CELL_HEAD)
-    told = f"{cell.clients} clients, {cell.dimension} parameters, {cell.rounds} rounds, hash {cell.hash}"
+    long = f"{cell.rounds} rounds" if cell.hours is None else f"{cell.hours:g} hours"
+    told = f"{cell.clients} clients, {cell.dimension} parameters, {long}, hash {cell.hash}"
     first = f"{ordered[0][0]} leads with {best:.4g}, from {cell.start:.4g}"
     return (
         f"<details><summary>{escape(cell.name)}: {escape(first)}</summary><p class='note'>{escape(told)}</p>"

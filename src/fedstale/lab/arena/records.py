@@ -24,9 +24,9 @@ FLOAT = 4  # bytes of a parameter
 
 
 class Curve(NamedTuple):
-    """A metric over the rounds, mean over the seeds."""
+    """A metric over the rounds, or over the hours with a clock, mean over the seeds."""
 
-    rounds: list[int]
+    rounds: list[float]  # or hours
     values: list[float]
 
 
@@ -56,6 +56,12 @@ class Cell(NamedTuple):
     hash: str  # of the data of every client, and of who was available in every round
     start: float  # the training objective before the first round
     entries: Mapping[str, Entry]
+    hours: float | None = None  # that every rule has, with a clock
+
+    @property
+    def end(self) -> float:
+        """Where curves end: the last round, or the last hour."""
+        return self.rounds if self.hours is None else self.hours
 
 
 class Contest(NamedTuple):
@@ -64,6 +70,9 @@ class Contest(NamedTuple):
     about: Mapping[str, Any]
     cells: list[Cell]
     full: Mapping[str, Entry]  # the reference of each task
+    timed: Sequence[
+        Cell
+    ] = ()  # the cells with a clock, whose rules are others; they are `cells` if there are no others
 
 
 def read(out: Path) -> Contest:
@@ -74,7 +83,10 @@ def read(out: Path) -> Contest:
     cells = [_cell(cell, out / "runs") for cell in record["cells"]]
     about = {key: value for key, value in record.items() if key != "cells"}
     full = {cell.task: cell.entries[FULL] for cell in cells if cell.participation == FULL}
-    return Contest(about, [cell for cell in cells if cell.participation != FULL], full)
+    plain, timed = (
+        [c for c in cells if c.participation != FULL and bool(c.hours) == with_] for with_ in (False, True)
+    )
+    return Contest(about, plain or timed, full, timed if plain else ())
 
 
 def _cell(record: Mapping[str, Any], store: Path) -> Cell:
@@ -92,7 +104,7 @@ def _entry(cell: Mapping[str, Any], rule: Mapping[str, Any], store: Path) -> Ent
     return Entry(
         rule["rate"], rule["server"], rule["edge"], rule["tuning_runs"],
         {name: np.array([of.get(name, NOTHING.get(name, np.nan)) for of in scores]) for name in names},
-        {name: _curve(lines, name) for name in (OBJECTIVE, ACCURACY) if lines and name in lines[0][-1]},
+        {n: _curve(lines, n, cell.get("hours")) for n in (OBJECTIVE, ACCURACY) if lines and n in lines[0][-1]},
         _costs(cell, rule["units"], lines), len(folders) - len(done),
     )  # fmt: skip
 
@@ -120,7 +132,10 @@ def _scores(run: RunFolder) -> dict[str, float]:
     return found
 
 
-def _curve(lines: Sequence[Sequence[query.Line]], name: str) -> Curve:
+def _curve(lines: Sequence[Sequence[query.Line]], name: str, hours: float | None) -> Curve:
+    if hours is not None:
+        at, values = query.over_time(lines, name, POINTS, 3600 * hours)
+        return Curve([float(s / 3600) for s in at], [float(v) for v in values.mean(axis=0)])
     rounds, values = query.curve(lines, name)
     kept = thinned(len(rounds), POINTS)
     return Curve([rounds[k] for k in kept], [float(values[:, k].mean()) for k in kept])
@@ -137,9 +152,7 @@ def _costs(
     )
     busy = cell["clients"] if units["unheard"] else heard
     return {
-        "server_memory": units["server_bytes"] / model,
-        "client_state": units["client_bytes"] / model,
-        "up": units["up"] * heard / model,
-        "down": (units["down"] * heard + units["asked"] * there) / model,
+        "server_memory": units["server_bytes"] / model, "client_state": units["client_bytes"] / model,
+        "up": units["up"] * heard / model, "down": (units["down"] * heard + units["asked"] * there) / model,
         "mflop": np.nan if units["flops"] is None else units["flops"] * busy / 1e6,
-    }
+    }  # fmt: skip

@@ -140,13 +140,13 @@ def _standing(
 
 
 def reached(rule: str, cells: Sequence[Cell]) -> list[float]:
-    """For each cell the share of its rounds after which a rule is where FedAvg ends; infinite if it never is."""
+    """For each cell the share of its rounds or hours after which a rule is where FedAvg ends; infinite if never."""
     found = []
     for c in cells:
         end = c.entries[PLAIN].scores[OBJECTIVE].mean() if PLAIN in c.entries else -math.inf
         curve = c.entries[rule].curves.get(OBJECTIVE)
         pairs = zip(curve.rounds, curve.values, strict=True) if curve and not c.entries[rule].diverged else ()
-        found.append(next((t / c.rounds for t, value in pairs if value <= end), math.inf))
+        found.append(next((t / c.end for t, value in pairs if value <= end), math.inf))
     return found
 
 

@@ -1,6 +1,7 @@
 """A suite of the arena as data: rules × cells, where a cell is a task with a participation and a belief about p.
 
     rules = ["fedavg", …]             # entries as in `algorithms` of an experiment
+    clocked = ["fedbuff", …]          # the rules of tasks with a `clock`, which gives every rule the same hours
     sums = ["focus"]                  # rules whose step is a sum over clients: their rates are divided by n
     seeds = [1, 2, 3]                 # of the evaluation
     estimator = "intervals"           # of cells in which p is estimated
@@ -23,7 +24,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from fedstale.core import known, require
+from fedstale.core import hooks_of, known, require, require_last_gradient
 from fedstale.lab.plan import algorithm
 from fedstale.lab.schema import Experiment, Section, check, load, validated
 from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, build, describe, put
@@ -62,6 +63,7 @@ class Suite(Section):
     size: str = ""  # the size that was chosen
     title: str = ""  # a line about it
     rules: Annotated[list[Spec], Field(min_length=1)]  # the rules that are compared
+    clocked: list[Spec] = Field(default=[])  # those of tasks with a clock: their pace may be their own
     sums: list[str] = Field(default=[])  # labels of rules whose rates are divided by the number of clients
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]  # of the evaluation
     estimator: Spec = "intervals"  # where p is estimated, and the rule's recipe has no estimator of its own
@@ -71,9 +73,13 @@ class Suite(Section):
     task: dict[str, Table]  # by name: keys of an experiment, and the first rates
     participation: dict[str, Spec]  # by name
 
-    def labels(self) -> list[str]:
-        """The names of the rules."""
-        return [str(as_table(rule, "rules").get("label", as_table(rule, "rules")["kind"])) for rule in self.rules]
+    def rules_in(self, task: str) -> dict[str, Table]:
+        """The entries of the rules that meet in the cells of a task, by label."""
+        entries = [as_table(rule, "rules") for rule in (self.clocked if "clock" in self.task[task] else self.rules)]
+        labels = [str(entry.get("label", entry["kind"])) for entry in entries]
+        twice = [label for label in labels if labels.count(label) > 1 or label == FULL]
+        require(not twice, f"every rule needs a label of its own, other than {FULL!r}, got {twice[:1]}")
+        return dict(zip(labels, entries, strict=True))
 
 
 class Place(NamedTuple):
@@ -102,13 +108,10 @@ def read(path: Path, size: str) -> Suite:
 def checked(raw: Table) -> Suite:
     """The suite in a table; every cell is made once, so that a mistake is found before training."""
     suite = validated(Suite, raw, "")
-    labels = suite.labels()
-    twice = [label for label in labels if labels.count(label) > 1 or label == FULL]
-    require(not twice, f"every rule needs a label of its own, other than {FULL!r}, got {twice[:1]}")
     for label in suite.sums:
-        known(label, dict.fromkeys(labels), "sums")
-    for label, rule in zip(labels, suite.rules, strict=True):
-        own = [key for key in as_table(rule, "rules") if key in ALIKE]
+        known(label, {label: rule for task in suite.task for label, rule in suite.rules_in(task).items()}, "sums")
+    for label, rule in (pair for task in suite.task for pair in suite.rules_in(task).items()):
+        own = [key for key in rule if key in ALIKE]
         require(
             not own, f"rule {label} must not have {' and '.join(own)}: all rules train alike, and rates are tuned"
         )
@@ -122,10 +125,14 @@ def checked(raw: Table) -> Suite:
         least = max(PROMISING, suite.tuning.keep - suite.tuning.tried)
         ok = isinstance(task.get("rates"), list) and len(task["rates"]) >= least
         require(ok, f"task.{name}.rates must be a list of at least {least} rates")
+        timed = "clock" not in task or (isinstance(task["clock"].get("hours"), int | float) and suite.clocked)
+        require(bool(timed), f"task.{name}.clock needs hours, and the suite a list `clocked` of rules")
     for place in places(suite):
         base = check(table(suite, place, suite.seeds, ["fedavg"], 1.0))
-        for k, rule in enumerate(suite.rules):
-            algorithm(rule, base, f"rules.{k}")
+        for k, rule in enumerate(suite.rules_in(place.task).values()):
+            made = algorithm(rule, base, f"rules.{k}")
+            if hooks_of(made.strategy).needs_last_gradient:
+                require_last_gradient(made.local)
     return suite
 
 
@@ -158,7 +165,7 @@ def rules_of(suite: Suite, place: Place) -> dict[str, Table]:
     """The entries of the rules that are compared in a cell, by label."""
     if place.participation == FULL:
         return {FULL: {"kind": "fedavg"}}
-    return {label: as_table(r, "rules") for label, r in zip(suite.labels(), suite.rules, strict=True)}
+    return suite.rules_in(place.task)
 
 
 def first_settings(suite: Suite, place: Place, label: str) -> list[Setting]:
@@ -171,6 +178,8 @@ def first_settings(suite: Suite, place: Place, label: str) -> list[Setting]:
 def table(suite: Suite, place: Place, seeds: Sequence[int], algorithms: Sequence[Spec], share: float) -> Table:
     """A cell as the table of an experiment with these algorithms, seeds and share of the rounds."""
     task = copy.deepcopy({key: value for key, value in suite.task[place.task].items() if key not in OWN})
+    if "clock" in task:
+        task["clock"]["hours"] *= share
     return task | {
         "name": suite.name,
         "seeds": [*seeds],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedstale.lab.arena import table
-from fedstale.lab.arena.records import RECORD, Contest
+from fedstale.lab.arena.records import RECORD, Cell, Contest
 from fedstale.lab.arena.scores import PLAIN, Standing, standings
 from fedstale.lab.runs.store import RunFolder, read_json
 
@@ -52,12 +52,17 @@ def _speed(s: Standing) -> str:
 
 def boards(contest: Contest, out: Path) -> str:
     """The main columns of the leaderboard, who is first with p known and estimated, and what was computed."""
-    found = standings(contest.cells, contest.full)
-    (first, *rest), *others = table.rows(found)
-    rows = [[table.HEAD[k] for k in SHOWN], ["---"] * len(SHOWN)]
+    timed = f"\n\n{table.CLOCK_WORDS}\n\n{_board(contest, contest.timed)}" if contest.timed else ""
+    lines = f"{_board(contest, contest.cells)}\n\n{table.WORDS}\n\n{_beliefs(contest)}{timed}"
+    return f"{lines}\n\n{_origin(contest, out)}\n"
+
+
+def _board(contest: Contest, cells: Sequence[Cell]) -> str:
+    """The main columns over these cells, with the first rule in bold."""
+    (first, *rest), *others = table.rows(standings(cells, contest.full))
+    rows = [[table.head(cells)[k] for k in SHOWN], ["---"] * len(SHOWN)]
     rows += [[row[k] for k in SHOWN] for row in ([f"**{first}**", *rest], *others)]
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{lines}\n\n{table.WORDS}\n\n{_beliefs(contest)}\n\n{_origin(contest, out)}\n"
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _beliefs(contest: Contest) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from fedstale.lab.arena.records import Contest
+from fedstale.lab.arena.records import Cell, Contest
 from fedstale.lab.arena.scores import Interval, Standing
 
 HEAD = (
@@ -12,6 +12,7 @@ HEAD = (
     "accuracy over time", "worst tenth of clients", "server memory", "client state", "sent up", "sent down",
     "client MFLOP", "notes",
 )  # fmt: skip
+TIMED = "hours to FedAvg's end"  # instead of rounds, with a clock
 COSTS = ("server_memory", "client_state", "up", "down", "mflop")  # the columns before the notes
 TEXTS = (0, 2, 17)  # columns of words
 TIE = " ≈"  # behind a rule that is not worse than the first beyond chance
@@ -19,11 +20,22 @@ WORDS = (
     "Missing progress is the share of the best rule's way, from the first objective to its last one, that a rule "
     "did not go, mean over the cells: 0 % is the best rule, 100 % learns nothing. Rules are ordered by it. "
     "Intervals come from a bootstrap over cells and seeds. ≈ marks the rules that are not worse than the first "
-    "beyond chance (Holm's correction, 5 %). Accuracy is in points behind the best rule of each cell. Rounds to "
-    "FedAvg's end are the median share of the rounds after which a rule is where FedAvg ends, and in how many "
+    "beyond chance (Holm's correction, 5 %). Accuracy is in points behind the best rule of each cell. Rounds (or "
+    "hours) to FedAvg's end are the median share of all after which a rule is where FedAvg ends, and in how many "
     "cells it gets there. Memory and messages are in sizes of the model; messages and operations are "
     "those of an average round."
 )
+
+
+CLOCK_WORDS = (
+    "With a clock devices take their time, and all rules have the same hours, not the same rounds. FedAvg and rules"
+    " in rounds wait for the first replies to a question; the others wait for nobody."
+)
+
+
+def head(cells: Sequence[Cell]) -> list[str]:
+    """The names of the columns over these cells."""
+    return [TIMED if name == HEAD[7] and cells[0].hours else name for name in HEAD]
 
 
 def rows(standings: Sequence[Standing]) -> list[list[str]]:
@@ -49,8 +61,10 @@ def _rounds(s: Standing) -> str:
 
 def results(contest: Contest) -> list[dict[str, object]]:
     """One row for each evaluation run of each rule in each cell: what the standings are made of."""
-    names = sorted({name for c in contest.cells for e in c.entries.values() for name in e.scores})
-    cells = [(c.name, c.hash, c.entries) for c in contest.cells]
+    names = sorted(
+        {name for c in (*contest.cells, *contest.timed) for e in c.entries.values() for name in e.scores}
+    )
+    cells = [(c.name, c.hash, c.entries) for c in (*contest.cells, *contest.timed)]
     cells += [(f"{task}, full", "", {"full": entry}) for task, entry in contest.full.items()]
     return [
         {"cell": cell, "hash": of, "rule": rule, "rate": f"{e.rate:.6g}", "server": e.server, "seed": seed}

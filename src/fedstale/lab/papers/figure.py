@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from fedstale.core import BadInput, known, require
 from fedstale.lab.build import make_participation
-from fedstale.lab.plan import find, packaged
+from fedstale.lab.packaged import find, packaged
 from fedstale.lab.schema import check, load
 from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, override, put
 from fedstale.lab.sweep import Cell, apart, at, combinations, entries, tuned_on
@@ -75,9 +75,7 @@ def _require_free(figure: Figure, key: str) -> None:
     tuned = [key for key in figure.raw["tune"] if key != "seeds"]
     raw, tunes = figure.raw, {f"local.{key}" if key in LOCAL_KEYS else key for key in tuned}
     varied = {"tune": tunes, "grid": {part.strip() for keys in raw["grid"] for part in keys.split(",")}}
-    varied |= {
-        f"{kind}.{name}": {*settings} for kind in ("panel", "variant") for name, settings in raw[kind].items()
-    }
+    varied |= {f"{kind}.{name}": {*of} for kind in ("panel", "variant") for name, of in raw[kind].items()}
     for table, keys in varied.items():
         require(key not in keys, f"{key} is varied by [{table}] of {figure.name}: override that table instead")
 

@@ -51,9 +51,8 @@ def rows(planned: Sequence[Cell], at: Sequence[int]) -> tuple[list[Row], list[Ta
 
 def row(where: Table, c: Choice, p: Planned, at: Sequence[int]) -> Row:
     """The row of one run."""
-    values = (
-        (measured(p.folder, at) if p.folder.finished else {}) | estimation_errors(p) | included(p) | left_out(p)
-    )
+    values = measured(p.folder, at) if p.folder.finished else {}
+    values |= estimation_errors(p) | included(p) | left_out(p)
     rounds = p.config["rounds"]
     return Row(where, c.algorithm, c.settings, c.tuned, p.seed, rounds, not p.folder.finished, values, p.folder)
 
@@ -82,11 +81,9 @@ def estimation_errors(p: Planned) -> Table:
     estimator: Any = warmed_up(asked, p.participation, n, p.seed)
     truth: Any = p.participation
     belief = estimator.init(n)
-    pairs = {
-        "probs": truth.probs(n) - estimator.probs(belief),
-        "mixing": truth.mixing(n) - estimator.mixing(belief),
-    }
-    return {f"{name}_error": float(f"{np.abs(error).mean():.6g}") for name, error in pairs.items()}
+    errors = truth.probs(n) - estimator.probs(belief), truth.mixing(n) - estimator.mixing(belief)
+    pairs = zip(("probs", "mixing"), errors, strict=True)
+    return {f"{name}_error": float(f"{np.abs(error).mean():.6g}") for name, error in pairs}
 
 
 def included(p: Planned) -> Table:

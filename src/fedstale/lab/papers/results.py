@@ -55,10 +55,8 @@ def write_record(figure: Figure, cells: Sequence[Cell], out: Path, command: str,
 
 def text(figure: Figure, verdicts: Sequence[claims.Verdict]) -> str:
     """The verdicts on the paper's claims, a line each."""
-    lines = [
-        figure.about["title"],
-        f"scale {figure.scale}" + (f", reduced: {figure.reduced}" if figure.reduced else ""),
-    ]
+    reduced = f", reduced: {figure.reduced}" if figure.reduced else ""
+    lines = [figure.about["title"], f"scale {figure.scale}{reduced}"]
     if "says" in figure.about:
         lines.append(f"the paper: {figure.about['says']}")
     for v in verdicts:

@@ -31,9 +31,8 @@ def halves(runs: Sequence[tuple[RunFolder, Sequence[Line]]]) -> Halves | None:
 def _of_run(folder: RunFolder, lines: Sequence[Line]) -> Halves | None:
     try:
         scores = np.array(folder.clients().get("accuracy", []), np.float64)
-        share = (
-            (query.presence(folder.config(), lines) == HEARD).mean(axis=1) if query.names_clients(lines) else None
-        )
+        named = query.names_clients(lines)
+        share = (query.presence(folder.config(), lines) == HEARD).mean(axis=1) if named else None
     except (BadInput, ValueError, IndexError):  # what is damaged is not drawn
         return None
     if share is None or len(scores) != len(share) or len(scores) < 2:

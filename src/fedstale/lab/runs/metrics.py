@@ -87,14 +87,11 @@ METRICS = (
 ROUND_KEYS = (  # of a line, not evaluated
     "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
     "heard", "not_selected", "lost", "excluded", "beta", "weights", "warnings", "bytes_up", "bytes_down",
-    "seconds", "ages", "lost_work", "idle",
+    "seconds", "ages", "lost_work", "idle", "clipped",
 )  # fmt: skip
 IDS, NUMBERS, NUMBER, COUNT = (
-    (list, int),
-    (list, int, float, type(None)),
-    (None, int, float, type(None)),
-    (None, int),
-)
+    (list, int), (list, int, float, type(None)), (None, int, float, type(None)), (None, int),
+)  # fmt: skip
 NAMES: dict[str, tuple[Any, ...]] = {  # what a value of a line is: a list or not, and of which types
     **dict.fromkeys((m.name for m in METRICS), NUMBER),
     **dict.fromkeys(("heard_weight", "train_loss", "step_norm", "beta"), NUMBER),

@@ -155,6 +155,8 @@ def setting_of(r: Run) -> dict[str, Any]:
     parts = canonical({key: r.config.get(key) for key in ALGORITHM})
     sources = {name: of for name, of in shared.pop("sources", {}).items() if f'"{name}"' not in parts}
     shared |= {"sources": sources} if sources else {}  # those of the algorithm's own parts are not shared
+    if isinstance(clock := shared.get("clock"), dict):  # an algorithm may have a pace of its own
+        shared["clock"] = {key: value for key, value in clock.items() if key != "pace"}
     if "warmup" not in r.config:
         return shared
     before = RunFolder(r.folder.path.parent / r.config["warmup"])
@@ -164,8 +166,7 @@ def setting_of(r: Run) -> dict[str, Any]:
 
 def _groups(runs: Iterable[Run]) -> list[Group]:
     groups = []
-    of_algorithm = (*ALGORITHM, "sources")
-    for seeds in grouped(runs, lambda r: canonical({key: r.config.get(key) for key in of_algorithm})).values():
+    for seeds in grouped(runs, lambda r: canonical(_parts(r.config, (*ALGORITHM, "sources")))).values():
         finished_last = sorted(seeds, key=lambda r: r.result is not None)  # and counts, if a seed comes twice
         ordered = sorted({r.seed: r for r in finished_last}.values(), key=lambda r: r.seed)
         broken = [r for r in ordered if r.result is None]
@@ -186,8 +187,9 @@ def _distinct(groups: Sequence[Group]) -> list[Group]:
     return found
 
 
-def _parts(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: config.get(key) for key in ALGORITHM[1:]}
+def _parts(config: Mapping[str, Any], keys: Sequence[str] = ALGORITHM[1:]) -> dict[str, Any]:
+    pace = {"pace": config["clock"]["pace"]} if isinstance(config.get("clock"), dict) else {}
+    return {key: config.get(key) for key in keys} | pace
 
 
 def tuned(setting: Setting) -> Setting:
@@ -316,6 +318,14 @@ def curve(seeds: Sequence[Sequence[Line]], name: str) -> tuple[list[int], Floats
     rounds = sorted(set[int].intersection(*map(set, values))) if values else []
     table = np.array([[of[t] for t in rounds] for of in values], np.float64)
     return rounds, table.reshape(len(values), len(rounds))
+
+
+def over_time(seeds: Sequence[Sequence[Line]], name: str, points: int, end: float) -> tuple[Floats, Floats]:
+    """Seconds from the first at which every seed has the number, and its latest values there (seeds, points)."""
+    told = [[(of["seconds"], of[name]) for of in lines if isinstance(of.get(name), int | float)] for lines in seeds]
+    at = np.linspace(max((of[0][0] for of in told), default=0.0), end, points)
+    rows = [np.array(of)[np.searchsorted([s for s, _ in of], at, side="right") - 1, 1] for of in told]
+    return at, np.array(rows, np.float64).reshape(len(told), points)
 
 
 def names_clients(lines: Sequence[Line]) -> bool:

@@ -18,6 +18,8 @@
     STORE/RUN/diverged.json        why the run cannot be finished, and the version of the code that says so
 
 A file is written beside its place and moved there, so that a kill at any moment leaves the old or the new one.
+From the first checkpoint on a run also waits until its files are on the disk. A power cut may tear the files of a
+shorter run, which it may lose anyway: their checksums show it, and the run is computed again.
 """
 
 import csv
@@ -44,6 +46,10 @@ from fedstale.lab.runs.codec import pack, unpack
 
 MARKER = "fedstale-store.json"
 FORMAT = 1
+COMPUTED = (
+    "clients.json", "model.json", "params.npy", "buffers.npy", "states.npz", "last.npz", "metrics.jsonl",
+    "status.json", "diverged.json",
+)  # besides the result and the checkpoint  # fmt: skip
 TRIES, PAUSE = 5, 0.02  # a lock is tried again after so many seconds: `busy` may hold it for a moment
 
 
@@ -162,18 +168,7 @@ class RunFolder:
         """Delete what was computed, the result first: a kill in between leaves an unfinished run."""
         (self.path / "result.json").unlink(missing_ok=True)
         self.drop_checkpoint()
-        for name in (
-            checks.FILE,
-            "clients.json",
-            "model.json",
-            "params.npy",
-            "buffers.npy",
-            "states.npz",
-            "last.npz",
-            "metrics.jsonl",
-            "status.json",
-            "diverged.json",
-        ):
+        for name in (checks.FILE, *COMPUTED):
             (self.path / name).unlink(missing_ok=True)
 
     def drop_checkpoint(self) -> None:
@@ -278,22 +273,22 @@ class RunFolder:
             return str(error)
         return ""
 
-    def save_result(self, result: dict[str, Any]) -> None:
+    def save_result(self, result: dict[str, Any], durable: bool = True) -> None:
         """Write the checksums of all files, and then the result, which ends the run."""
         text = _json(result)
-        write_json(self.path / checks.FILE, checks.taken(self.path, text))
-        write(self.path / "result.json", lambda f: f.write(text))
+        write_json(self.path / checks.FILE, checks.taken(self.path, text), durable)
+        write(self.path / "result.json", lambda f: f.write(text), durable)
 
-    def save_client_states(self, clients: Clients | None) -> None:
+    def save_client_states(self, clients: Clients | None, durable: bool = True) -> None:
         """Write what each client keeps, if any does."""
         if clients:
-            write_tree(self.path / "states.npz", clients)
+            write_tree(self.path / "states.npz", clients, durable)
 
-    def save_params(self, params: Array, buffers: Floats | None = None) -> None:
+    def save_params(self, params: Array, buffers: Floats | None = None, durable: bool = True) -> None:
         """Write the final parameters and the buffers, if there are any."""
-        write(self.path / "params.npy", lambda f: np.save(f, params))
+        write(self.path / "params.npy", lambda f: np.save(f, params), durable)
         if buffers is not None:
-            write(self.path / "buffers.npy", lambda f: np.save(f, buffers))
+            write(self.path / "buffers.npy", lambda f: np.save(f, buffers), durable)
 
 
 def _watch(path: Path) -> str:
@@ -319,18 +314,18 @@ def write(path: Path, writer: Callable[[IO[bytes]], Any], durable: bool = True) 
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk does not name the file
-        raise
-    finally:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(path)  # a full disk does not name the file
+        raise
 
 
-def write_tree(path: Path, tree: Any) -> None:
+def write_tree(path: Path, tree: Any, durable: bool = True) -> None:
     """Write a state tree; see codec for what it may hold."""
     arrays: dict[str, Any] = {}
     structure = np.array(json.dumps(pack(tree, "a", arrays)))
-    write(path, lambda f: np.savez(f, **arrays, structure=structure))
+    write(path, lambda f: np.savez(f, **arrays, structure=structure), durable)
 
 
 def read_tree(path: Path, like: Any) -> Any:
@@ -342,9 +337,15 @@ def read_tree(path: Path, like: Any) -> Any:
         raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, durable: bool = True) -> None:
     """Write a value as JSON, whole or not at all; what JSON lacks is written as text."""
-    write(path, lambda f: f.write(_json(value)))
+    write(path, lambda f: f.write(_json(value)), durable)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file that was written is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _json(value: Any) -> bytes:

@@ -46,7 +46,10 @@ class Arena:
 
 def _part(contest: Contest, folder: Path) -> page.Part:
     found, title = standings(contest.cells, contest.full), str(contest.about["title"] or contest.about["suite"])
-    board = markup.table(Table([*table.HEAD], table.rows(found)), table.WORDS, {(0, 1)})
+    board = markup.table(Table(table.head(contest.cells), table.rows(found)), table.WORDS, {(0, 1)})
+    if contest.timed:
+        timed = Table(table.head(contest.timed), table.rows(standings(contest.timed, contest.full)))
+        board += markup.table(timed, table.CLOCK_WORDS, {(0, 1)})
     pairs, strong = pair_rows(contest.cells)
     told = Table(["", *(row[0] for row in pairs)], pairs)
     below = f"<h2>Pairs of rules: {escape(title)}</h2>{markup.table(told, PAIR_WORDS, strong)}"

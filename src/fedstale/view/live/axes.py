@@ -36,9 +36,8 @@ def view(x: str, smoothing: str) -> View:
 
 def smoothed(lines: Lines, view: View) -> Lines:
     """The same with an exponential moving average of every evaluated number, seed by seed."""
-    return (
-        lines._replace(seeds=[_average(seed, view.smoothing) for seed in lines.seeds]) if view.smoothing else lines
-    )
+    seeds = [_average(seed, view.smoothing) if view.smoothing else seed for seed in lines.seeds]
+    return lines._replace(seeds=seeds)
 
 
 def _average(seed: Sequence[Line], share: float) -> list[Line]:
@@ -63,16 +62,11 @@ def over(plot: Plot, lines: Sequence[Lines], view: View) -> Plot:
     scales = {x.group.label: scale for x in lines if (scale := _scale(x, view.x))}
     if not all(trace.get("legendgroup") in scales for trace in plot.data):
         return plot
-    data = [trace | {"x": _mapped(trace, scales, view.x)} for trace in plot.data]
+    data = [trace | {"x": plain(scales[trace["legendgroup"]](trace["x"]))} for trace in plot.data]
     xaxis = {key: value for key, value in plot.layout["xaxis"].items() if key != "dtick"}
     axis = {"title": {"text": AXES[view.x]}, **({"tickformat": ".3s"} if view.x == "bytes" else {})}
-    return plot._replace(
-        data=[_told(t, view.x) for t in data], layout=plot.layout | {"xaxis": xaxis | axis}, zoom=False
-    )
-
-
-def _mapped(trace: dict[str, Any], scales: dict[str, Callable[[Sequence[int]], Floats]], x: str) -> list[Any]:
-    return plain(scales[trace["legendgroup"]](trace["x"]))
+    data = [_told(t, view.x) for t in data]
+    return plot._replace(data=data, layout=plot.layout | {"xaxis": xaxis | axis}, zoom=False)
 
 
 def _told(trace: dict[str, Any], x: str) -> dict[str, Any]:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedstale.core import known, require
-from fedstale.lab.runs import paired, query
+from fedstale.lab.runs import pairing, query
 from fedstale.lab.runs.metrics import WINDOWS, metric
 from fedstale.lab.runs.pairing import Pair, Side
 from fedstale.lab.runs.query import Group, Run, Setting
-from fedstale.lab.runs.status import duration
+from fedstale.lab.runs.status import Tail, duration
 from fedstale.lab.runs.store import RunFolder
-from fedstale.lab.runs.tail import Tail
 from fedstale.view.live import arena, axes, federation
 from fedstale.view.live.index import Index, Row
 from fedstale.view.page import beta_map, markup, page, sweeps, tables
@@ -69,9 +68,8 @@ class Experiments:
         found, plots = sweeps.sweeps(settings), beta_map.maps([query.tuned(s) for s in settings])
         best = "".join(f"<h2>{escape(n)}</h2>{markup.table(t, BEST)}" for n, t, _ in found)
         texts = [file for store in self.index.stores for file in sorted(store.parent.glob("*-claims.txt"))]
-        claims = "".join(
-            f"<h2>{escape(f.stem)}</h2><pre>{escape(f.read_text(errors='replace'))}</pre>" for f in texts
-        )
+        told = [(escape(f.stem), escape(f.read_text(errors="replace"))) for f in texts]
+        claims = "".join(f"<h2>{name}</h2><pre>{text}</pre>" for name, text in told)
         note = "" if plots or found else page.paragraph(f"{NO_SWEEP} {page.LEAST}")
         return page.Part("Sweeps and figures", best + note, [p for *_, p in found] + plots, claims)
 
@@ -129,7 +127,7 @@ class Experiments:
         setting, _ = self.setting(key)
         groups = {g.label: g for g in setting.groups if g.runs}
         left, right = (Side(setting, groups[known(label, groups, "the algorithm")]) for label in (a, b))
-        found = paired.result(Pair(left, right))
+        found = pairing.result(Pair(left, right))
         rows = [_compared(row) for row in found["metrics"]]
         seeds = len(found["common_seeds"])
         caption = f"A: {a}, B: {b}; {seeds} seeds in common, 90 % interval of the difference, one-sided test at 5 %"
@@ -218,9 +216,8 @@ def csv_of(plot: Plot) -> str:
         name, xs, ys, text = (trace.get(key) or [] for key in ("legendgroup", "x", "y", "text"))
         name = name or trace.get("name", "")
         if "z" in trace:
-            writer.writerows(
-                [name, xs[j], ys[k], z, ""] for k, row in enumerate(trace["z"]) for j, z in enumerate(row)
-            )
+            table = [(k, j, z) for k, row in enumerate(trace["z"]) for j, z in enumerate(row)]
+            writer.writerows([name, xs[j], ys[k], z, ""] for k, j, z in table)
         else:
             for k in range(len(xs)):
                 writer.writerow([name, xs[k], ys[k] if ys else "", "", text[k] if k < len(text) else ""])

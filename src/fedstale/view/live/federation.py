@@ -11,8 +11,8 @@ from fedstale.core import BadInput
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.query import SILENT, Group, Line, Run, mute
+from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder, read_json
-from fedstale.lab.runs.tail import Tail
 from fedstale.view.page import markup, page
 from fedstale.view.page.clients import heard_weight
 from fedstale.view.page.plots import Plot, Table, curves, layout, plain
@@ -66,9 +66,8 @@ def part(folder: Path, tail: Tail) -> page.Part:
     last = lines[-1] if lines else {}
     said = [f"Round {found.round} of {found.rounds}, {found.state}; {found.voids} attempts at a round were void."]
     if "heard_weight" in last:
-        said.append(
-            f"The last round heard {last['participants']} clients, {last['heard_weight']:.0%} of the weight."
-        )
+        heard = f"{last['participants']} clients, {last['heard_weight']:.0%} of the weight"
+        said.append(f"The last round heard {heard}.")
     if silent := mute(lines):
         said.append(f"Mute, without an answer in the last {SILENT} rounds that asked them: {_names(silent)}.")
     above = "".join(f"<p>{escape(sentence)}</p>" for sentence in said)
@@ -123,9 +122,8 @@ def _shares(clients: Sequence[dict[str, Any]]) -> Plot:
     axes = layout("client", "share of its rounds", yaxis={"tickformat": ".2~%", "range": [-0.02, 1.03]})
     said = f"Share of its rounds in which each of {len(who)} clients was heard: {min(p):.0%} to {max(p):.0%}."
     note = "With the 95 % interval of a share that is measured in so many rounds."
-    return Plot(
-        "How often each client is heard", [trace], axes, said, Table(["client", "p̂", "from", "to"], rows), note=note
-    )
+    table = Table(["client", "p̂", "from", "to"], rows)
+    return Plot("How often each client is heard", [trace], axes, said, table, note=note)
 
 
 def _rejected(lines: Sequence[Line]) -> str:

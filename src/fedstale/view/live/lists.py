@@ -62,10 +62,8 @@ class Lists:
         page, pages = asked.get("page", "1"), max(1, math.ceil(len(found) / PAGE))
         require(page.isdecimal(), f"page must be a whole number, got {page[:20]!r}")
         at = min(max(int(page), 1), pages)
-        kept = [
-            {k: v for k, v in row.items() if k not in ("by", "search")}
-            for row in found[(at - 1) * PAGE : at * PAGE]
-        ]
+        here = found[(at - 1) * PAGE : at * PAGE]
+        kept = [{k: v for k, v in row.items() if k not in ("by", "search")} for row in here]
         return {
             "rows": kept, "found": len(found), "all": len(rows), "page": at, "pages": pages, "sort": by,
             "down": down, "counts": {s: counts[s] for s in STATES if counts[s]}, "whole": self.index.whole,

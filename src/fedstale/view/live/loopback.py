@@ -43,7 +43,6 @@ def listen(port: int) -> socket.socket:
         sock.listen(128)  # who comes before the server is ready waits
     except OSError as error:
         sock.close()
-        raise BadInput(
-            f"port {port} cannot be used ({error.strerror}); --port names another, 0 a free one"
-        ) from None
+        way = "--port names another, 0 a free one"
+        raise BadInput(f"port {port} cannot be used ({error.strerror}); {way}") from None
     return sock

@@ -67,17 +67,14 @@ class Page:
     def app(self) -> Starlette:
         """The application for uvicorn, or for a test."""
         routes = [
-            Route("/", self.page),
-            Route("/static/{name}", self.static),
-            Route("/api/events", self.events),
+            Route("/", self.page), Route("/static/{name}", self.static), Route("/api/events", self.events),
             Route("/api/runs", self._answer(lambda r: self.lists.runs(r.query_params))),
             Route("/api/experiments", self._answer(lambda r: self.lists.experiments(r.query_params))),
             Route("/api/experiment/{key}", self._answer(self._experiment)),
             Route("/api/experiment/{key}/compare", self._answer(self._compare)),
-            Route("/api/experiment/{key}/{figure:int}.csv", self.csv),
-            Route("/api/run", self._answer(self._run)),
+            Route("/api/experiment/{key}/{figure:int}.csv", self.csv), Route("/api/run", self._answer(self._run)),
             *([Route("/api/control/{action}", self._answer(self._act), methods=["POST"])] if self.control else []),
-        ]
+        ]  # fmt: skip
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
         return Starlette(routes=routes, middleware=[Middleware(Headers), hosts], lifespan=self._lifespan)
 

@@ -17,7 +17,7 @@ from fedstale.view.page.clients import alike, heard_weight, realised, staleness
 from fedstale.view.page.plots import BETA, KEYS, Plot, curves
 from fedstale.view.page.raster import raster
 from fedstale.view.page.series import Lines, read
-from fedstale.view.page.served import everyone, served, visited
+from fedstale.view.page.served import EPSILON, everyone, served, visited
 from fedstale.view.page.trace import recorded
 from fedstale.view.plots.palette import looks
 
@@ -80,7 +80,8 @@ def setting_part(s: Setting, name: str, shown: Sequence[Lines], running: Collect
     names = dict.fromkeys(key for group in shown for lines in group.seeds for key in lines[-1])
     main, aim = shown[0].group.config.get("main") if shown else None, tables.aim(shown)
     found = [curves(shown, m, drawn, aim) for m in metrics.shown(names, main=main)]
-    found += [served(shown, drawn), visited(shown, drawn), realised(shown, drawn), curves(shown, BETA, drawn)]
+    found += [served(shown, drawn), visited(shown, drawn), visited(shown, drawn, EPSILON)]
+    found += [realised(shown, drawn), curves(shown, BETA, drawn)]
     ways = alike(shown) if shown else []
     found += [plot(names, group) for names, group in ways[:WAYS] for plot in (raster, heard_weight, staleness)]
     plots = [p for p in found if p]

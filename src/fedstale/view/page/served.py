@@ -16,15 +16,16 @@ from fedstale.view.page.plots import CLIENTS, Key, Plot, Table, dots, faint, lay
 from fedstale.view.page.series import Lines, absences, names, per_client, shares
 from fedstale.view.plots.palette import Look
 
+EPSILON = metric("epsilon")
 WRAP = 18  # letters of a name on an axis
 Scores = list[tuple[Lines, Floats]]  # of groups, by client
 
 
-def scored(lines: Sequence[Lines]) -> tuple[Metric, Scores]:
+def scored(lines: Sequence[Lines], by: Metric | None = None) -> tuple[Metric, Scores]:
     """The score that clients are compared by, the main one if they have it, and the groups that have it."""
     names = dict.fromkeys(key for group in lines for key in group.seeds[0][-1])
     wanted = metrics.shown(names, main=lines[0].group.config.get("main") if lines else None)
-    for m in [*(m for m in wanted if m.name != metrics.OBJECTIVE), metric("loss")]:
+    for m in [by] if by else [*(m for m in wanted if m.name != metrics.OBJECTIVE), metric("loss")]:
         known = [(g, values) for g in lines if (values := per_client(g, m.name)) is not None]
         if found := [(g, values) for g, values in known if np.isfinite(values).any()]:
             return m, found
@@ -43,9 +44,9 @@ def _ticks(m: Metric) -> dict[str, Any]:
     return {"tickformat": ".2~%"} if m.percent else {}
 
 
-def visited(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
-    """The score of each client against how often it was heard from."""
-    m, scores = scored(lines)
+def visited(lines: Sequence[Lines], looks: Mapping[str, Look], by: Metric | None = None) -> Plot | None:
+    """The score of each client, or its ε, against how often it was heard from."""
+    m, scores = scored(lines, by)
     known = [(g.group.label, v, often) for g, v in scores if (often := shares(g)) is not None]
     found = {label: (v, often) for label, v, often in known if len(often) == len(v) and np.ptp(often) > 0}
     if not found:

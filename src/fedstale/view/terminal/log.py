@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from fedstale.lab.plan import Planned
-from fedstale.view.trackers.follow import following
-from fedstale.view.trackers.writers import Tracker
+from fedstale.view.trackers.follow import Tracker, following
 
 Log = Annotated[
     list[Tracker] | None,

@@ -32,10 +32,8 @@ def write_and_print(cells: Sequence[Cell], overrides: list[str], out: Path, form
     rows += [{**row, "tuning": True} for cell in tuning for row in setting_rows(cell, keys)]
     files = {"numbers": f"{base}.csv", "all_runs": f"{base}-runs.csv"}
     write_csv(Path(files["numbers"]), [changed(overrides) | row for row in rows])
-    write_csv(
-        Path(files["all_runs"]),
-        [changed(overrides) | row for cell in [*tuning, *cells] for row in run_rows(cell, keys)],
-    )
+    runs = [changed(overrides) | row for cell in [*tuning, *cells] for row in run_rows(cell, keys)]
+    write_csv(Path(files["all_runs"]), runs)
     pictures = [draw(cell, base) for cell in cells[:PICTURES]]
     lost = [p.folder.path for p in every if not p.folder.finished]
     if lost:
@@ -66,9 +64,8 @@ def applied(choices: Sequence[Choice]) -> list[str]:
         rules = dict.fromkeys(c.algorithm for c in choices if key in c.tuned)
         others = dict.fromkeys(c.algorithm for c in choices if c.algorithm not in rules)
         if others:
-            found.append(
-                f"{key} is tuned for {', '.join(rules)}; {', '.join(others)} has it from itself or not at all"
-            )
+            rest = f"{', '.join(others)} has it from itself or not at all"
+            found.append(f"{key} is tuned for {', '.join(rules)}; {rest}")
     return found
 
 

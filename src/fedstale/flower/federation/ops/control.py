@@ -14,7 +14,7 @@ from fedstale.core import BadInput
 from fedstale.flower.federation.ops import launcher, processes
 from fedstale.flower.federation.ops.gate import control_token
 from fedstale.flower.federation.settings import Settings
-from fedstale.flower.federation.state import roster
+from fedstale.flower.federation.state import audit, roster
 from fedstale.lab.runs.store import write
 
 
@@ -22,7 +22,7 @@ class Refused(BadInput):
     """The SuperLink refused a command, or cannot be reached."""
 
 
-def flwr(s: Settings, *arguments: str, patience: float = 60.0) -> dict[str, Any]:
+def flwr(s: Settings, *arguments: str, patience: float = 300.0) -> dict[str, Any]:
     """Run one `flwr` command against this federation's link and return its JSON answer."""
     home = s.folder / "flwr"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -132,6 +132,7 @@ def _unless_known(register_node: Any, request: Any) -> int:
 def submit(s: Settings) -> int:
     """Start the server's app; returns the number of the run."""
     where = json.dumps(str(s.folder.resolve()))
+    audit.note(s.folder, "started code", {"app": str(s.app)})
     answer = flwr(s, "run", str(s.app), launcher.CONNECTION, "--run-config", f"federation={where}")
     return int(answer["run-id"])
 
@@ -153,7 +154,7 @@ def halt(s: Settings, run: int) -> None:
         client.StopRun(StopRunRequest(run_id=run))
 
 
-def wait_until_ready(s: Settings, patience: float = 60.0) -> None:
+def wait_until_ready(s: Settings, patience: float = 300.0) -> None:
     """Wait until the link answers; raises Refused if it does not within `patience` seconds."""
     from fedstale.flower.federation.adapter import ListRunsRequest
 

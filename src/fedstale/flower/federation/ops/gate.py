@@ -7,6 +7,7 @@ roster only: Flower knows all that ever were in it. No request may be larger tha
 before more than UNPROVEN bytes of its request are read.
 """
 
+import hashlib
 import hmac
 import ipaddress
 import os
@@ -28,6 +29,7 @@ UNPROVEN = 64 << 10
 CONTROL, RUNTIME, FLEET = "/v1/control/", "/v1/runtime/", "/v1/fleet/"
 OPEN = (FLEET, "/health")
 STORE, ORDERS, KEY = "/v1/fleet/push-object", "/v1/fleet/pull-messages", b"flwr-public-key"
+SIGN_IN = "/v1/fleet/activate-node"
 LARGEST = 1 << 30  # bytes of the answer to an order while the size of the model is not known
 EXTRA = 2 << 20  # bytes of an answer besides its update
 EMPTY = 64  # bytes of an answer without an order, at most
@@ -38,9 +40,17 @@ def control_token(folder: Path) -> str:
     path = folder / "keys" / "control.token"
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
+        new_token(folder)
     return path.read_text()
+
+
+def new_token(folder: Path) -> None:
+    """Put another secret in the place of the token; the link knows it at once, and the old one is worth nothing."""
+    path = folder / "keys" / "control.token"
+    new = path.with_suffix(".new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    new.replace(path)
 
 
 def reply_limit(folder: Path) -> int:
@@ -62,16 +72,18 @@ class Gate:
     """ASGI middleware around the SuperLink's app."""
 
     def __init__(
-        self, app: App, token: str, limit: Callable[[], int] = lambda: LARGEST,
+        self, app: App, token: Callable[[], str], limit: Callable[[], int] = lambda: LARGEST,
         proven: Callable[[Headers], bool] = lambda headers: True,
         member: Callable[[bytes], bool] = lambda key: True,
+        note: Callable[[str, Mapping[str, Any]], None] = lambda event, about: None,
     ) -> None:  # fmt: skip
-        """`limit()` is how many bytes a client may store from one order to the next.
+        """`token()` is what commands need, `limit()` how many bytes a client may store from one order to the next.
 
         `proven(headers)` is whether a client of the federation has signed a request, `member(key)` whether a public
-        key is in the roster: Flower itself knows all that ever were.
+        key is in the roster: Flower itself knows all that ever were. `note(event, about)` keeps the audit log.
         """
         self.app, self.token, self.limit, self.proven, self.member = app, token, limit, proven, member
+        self.note = note
         self.stored: dict[bytes, int] = {}  # public key → bytes since its last order
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,6 +96,11 @@ class Gate:
             await self._counted(scope, receive, send)
             return
         status, why = refused
+        peer = scope.get("client") or ("unknown",)
+        key = _sender(dict(scope.get("headers", ())))
+        self.note(
+            "refused", {"from": peer[0], "why": why} | ({"key": hashlib.sha256(key).hexdigest()} if key else {})
+        )
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": why.encode()})
@@ -96,7 +113,7 @@ class Gate:
         if path.startswith((CONTROL, RUNTIME)) and not _local(scope):
             return 403, "this interface answers the machine of the link only"
         given = headers.get(b"authorization", b"")
-        if path.startswith(CONTROL) and not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+        if path.startswith(CONTROL) and not hmac.compare_digest(given, f"Bearer {self.token()}".encode()):
             return 403, "commands need the token in keys/control.token of the federation's folder"
         size = headers.get(b"content-length", b"0")
         if b"transfer-encoding" in headers or not size.isdigit():
@@ -135,6 +152,8 @@ class Gate:
         try:
             await self.app(scope, receive, counting)
         finally:
+            if path == SIGN_IN and got[0] == 200:
+                self.note("signed in", {"key": hashlib.sha256(key).hexdigest()})
             if size and got[0] != 200:  # nothing was stored
                 self.stored[key] = max(self.stored.get(key, 0) - size, 0)
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedstale.core import BadInput
+from fedstale.core import BadInput, require
 from fedstale.flower.federation.state.roster import key_hash
 
 YEARS = 5
@@ -25,12 +25,36 @@ AUTHORITY = "fedstale federation CA"  # name of the issuer
 def make_authority(folder: Path, hosts: Sequence[str]) -> None:
     """Write ca.key, ca.pem, server.key and server.pem; the server's certificate is valid for these hosts."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ca_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    ca_key = ec.generate_private_key(ec.SECP384R1())
     ca = (
         _certificate(AUTHORITY, ca_key, is_ca=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA384())
     )
+    _write_pair(folder, "ca", ca_key, ca)
+    _issue(folder, ca_key, hosts)
+
+
+def renew(folder: Path) -> None:
+    """Write another server.key and server.pem for the same hosts; needs the authority's private key, ca.key."""
+    ca = folder / "ca.key"
+    require(ca.is_file(), f"there is no {ca}: put it back for as long as a certificate is issued")
+    names = _read_certificate(folder / "server.pem").extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    key = serialization.load_pem_private_key(ca.read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInput(f"{ca} must hold the EC private key of the federation's authority, and does not")
+    _issue(folder, key, [str(name.value) for name in names.value])
+
+
+def expiry(path: Path) -> datetime.datetime:
+    """When a certificate ends."""
+    end: datetime.datetime = _read_certificate(path).not_valid_after_utc
+    return end
+
+
+def _issue(folder: Path, ca_key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]) -> None:
+    """Write server.key and server.pem, signed by the authority."""
+    server_key = ec.generate_private_key(ec.SECP384R1())
     server = (
         _certificate(hosts[0][:64], server_key, is_ca=False)  # as long as the name of a subject may be
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -38,9 +62,19 @@ def make_authority(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA384())
     )
-    for name, key, certificate in (("ca", ca_key, ca), ("server", server_key, server)):
-        _write_private(folder / f"{name}.key", key, serialization.PrivateFormat.PKCS8)
-        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    _write_pair(folder, "server", server_key, server)
+
+
+def _write_pair(folder: Path, name: str, key: ec.EllipticCurvePrivateKey, signed: x509.Certificate) -> None:
+    _write_private(folder / f"{name}.key", key, serialization.PrivateFormat.PKCS8)
+    (folder / f"{name}.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError):
+        raise BadInput(f"{path} must hold a certificate in PEM format, and does not") from None
 
 
 def make_node_key(path: Path) -> str:
@@ -55,12 +89,8 @@ def make_node_key(path: Path) -> str:
 
 def certificate(path: Path) -> bytes:
     """The certificate of an authority, as the file has it."""
-    content = path.read_bytes()
-    try:
-        x509.load_pem_x509_certificate(content)
-    except ValueError:
-        raise BadInput(f"{path} must hold a certificate in PEM format, and does not") from None
-    return content
+    _read_certificate(path)
+    return path.read_bytes()
 
 
 def private_key(path: Path) -> ec.EllipticCurvePrivateKey:

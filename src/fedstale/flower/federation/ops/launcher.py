@@ -26,6 +26,7 @@ from fedstale.flower.federation.ops.processes import (
     names,
     pid_of,
     reap,
+    revive,
     spawn,
     started,
     stop,
@@ -55,6 +56,14 @@ def start_link(s: Settings) -> int:
     ensure(s)
     wait_for_port(link.host, link.port, pid)
     return pid
+
+
+def revive_all(s: Settings) -> list[str]:
+    """Start again what is wanted and has ended, keepers too; returns the names."""
+    revived = [name for name in names(s) if revive(s, name)]
+    if names(s):
+        ensure(s)
+    return revived
 
 
 def start_client(s: Settings, client: int, isolated: bool = False) -> int:
@@ -173,7 +182,7 @@ def listens(host: str, port: int) -> bool:
     return True
 
 
-def wait_for_port(host: str, port: int, pid: int, patience: float = 60.0) -> None:
+def wait_for_port(host: str, port: int, pid: int, patience: float = 300.0) -> None:
     """Wait until process `pid` listens; raises BadInput if it ends, or does not within `patience` seconds."""
     until = time.monotonic() + patience
     while time.monotonic() < until:

@@ -19,7 +19,7 @@ from fedstale.flower.federation.adapter import bytes_to_public_key, extensions, 
 from fedstale.flower.federation.client.trouble import AHEAD, BEHIND
 from fedstale.flower.federation.ops.connections import hurry
 from fedstale.flower.federation.ops.gate import Gate, Headers, control_token, reply_limit
-from fedstale.flower.federation.state import roster
+from fedstale.flower.federation.state import audit, roster
 
 SPARE = 64 << 20  # bytes that deleted messages may leave in the database
 
@@ -27,7 +27,8 @@ SPARE = 64 << 20  # bytes that deleted messages may leave in the database
 def main() -> None:
     """Run the link; the gate is the outermost middleware of its app (pinned version: an extension's place)."""
     folder = Path(sys.argv.pop(1))
-    limits: dict[str, Any] = {"token": control_token(folder), "limit": partial(reply_limit, folder)}
+    limits: dict[str, Any] = {"token": partial(control_token, folder), "limit": partial(reply_limit, folder)}
+    limits["note"] = audit.Once(folder)
     if "--enable-supernode-auth" in sys.argv:
         limits |= {"proven": partial(proven, folder), "member": Members(folder / "roster.json")}
     gate = extensions.Middleware(Gate, **limits)

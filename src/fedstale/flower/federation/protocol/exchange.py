@@ -1,10 +1,11 @@
 """One exchange of a round: orders go out, replies come in, and each is checked before it counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
 
+from fedstale.clock import Pace
 from fedstale.core import Array
 from fedstale.flower.federation.protocol.link import Arrival, Fault, Link, Order, Void
 from fedstale.flower.federation.protocol.validation import Accepted, Rejected, check
@@ -25,6 +26,7 @@ class Outcome(NamedTuple):
 
 
 Buffer = Mapping[int, Array]
+Row = Callable[[int], Array]  # client → (d,) where its update goes
 
 
 def _buffer(orders: Sequence[Order]) -> Buffer:
@@ -41,6 +43,8 @@ class Exchange:
         self.link, self.settings = link, settings
         self.strays: list[str] = []  # replies that belong to no order
         self.late: set[int] = set()  # clients that were still waited for when the last exchange ended
+        self.flying: dict[str, Order] = {}  # with a pace: orders at work, from step to step
+        self.until: dict[str, float] = {}  # when each of them is given up
 
     def __call__(self, orders: Sequence[Order], enough: int | None = None) -> Outcome:
         """What comes of the orders, or of the first `enough` good replies; raises Void if the link fails."""
@@ -58,15 +62,12 @@ class Exchange:
         outcome, until = Outcome({}, {}), self.link.now() + self.settings.deadline
         sent = looked = self.link.now()
         while waiting:
-            came, handles = (
-                0,
-                sorted(waiting, key=lambda handle: waiting[handle].token),
-            )  # random: no client is favoured
+            came, handles = 0, sorted(waiting, key=lambda handle: waiting[handle].token)  # no client is favoured
             for k in range(0, len(handles), self.settings.group):
                 if len(outcome.accepted) >= enough:
                     break
                 for arrival in self.link.pull(handles[k : k + self.settings.group]):
-                    came += self._take(arrival, waiting, answered, outcome, buffer)
+                    came += self._take(arrival, waiting, answered, outcome, buffer.__getitem__)
             now = self.link.now()
             if now >= until or not waiting or len(outcome.accepted) >= enough:
                 break
@@ -89,9 +90,9 @@ class Exchange:
         return waiting
 
     def _take(
-        self, a: Arrival, waiting: dict[str, Order], answered: dict[str, Order], out: Outcome, buffer: Buffer
+        self, a: Arrival, waiting: dict[str, Order], answered: dict[str, Order], out: Outcome, row: Row
     ) -> int:
-        """Check an arrival; returns 1 if it settles an order, else 0."""
+        """Check an arrival, and copy its update to its client's row; returns 1 if it settles an order, else 0."""
         if a.message in answered:  # the first answer stands
             out.rejected.setdefault(answered[a.message].client, "duplicate")
             return 0
@@ -103,10 +104,66 @@ class Exchange:
             raise Void(a.reason or "the link lost a message")
         if a.fault is not Fault.absent:
             try:
-                out.accepted[order.client] = _accepted(a, order, buffer[order.client])
+                out.accepted[order.client] = _accepted(a, order, row(order.client))
             except Rejected as reason:
                 out.rejected[order.client] = str(reason)
         return 1
+
+    def step(self, ask: Callable[[Set[int]], Sequence[Order]], pace: Pace) -> tuple[Outcome, dict[int, Order]]:
+        """Keep clients at work until a step is due by the pace; what is late stays for a later one.
+
+        `ask(busy)` makes orders for clients that are not busy. Returns what came and, by client, the orders that
+        have ended: answered, given up, or failed. Of two updates of a client the newer counts. Raises Void if the
+        link fails; then nothing is in flight any more.
+        """
+        try:
+            return self._step(ask, pace)
+        except Void:
+            self.give_up(self.flying)
+            raise
+
+    def _step(self, ask: Callable[[Set[int]], Sequence[Order]], pace: Pace) -> tuple[Outcome, dict[int, Order]]:
+        outcome, ended, failed = Outcome({}, {}), dict[int, Order](), set[int]()
+        received, opened = 0, self.link.now()
+        heard = opened
+        while True:
+            new = self._send(ask({order.client for order in self.flying.values()} | failed))
+            self.flying |= new
+            self.until |= dict.fromkeys(new, self.link.now() + self.settings.deadline)
+            came, now = self._land(outcome, ended), self.link.now()
+            failed |= {order.client for order, good in came if not good}
+            received += sum(good for _, good in came)
+            rule = pace.rule(len(self.flying) + 1)
+            stuck = failed and not self.flying and rule.arrivals is not None
+            if stuck or (rule.arrivals is not None and received >= rule.arrivals):
+                return outcome, ended
+            if rule.seconds is not None and now - opened >= rule.seconds:
+                return outcome, ended
+            heard = now if came else heard
+            if not came:
+                self.link.sleep(min(max(SHARE * (now - heard), SHORTEST), self.settings.poll))
+
+    def _land(self, outcome: Outcome, ended: dict[int, Order]) -> list[tuple[Order, bool]]:
+        """The orders that have ended since the last look, and whether each brought an update that counts."""
+        before, handles, answered = dict(self.flying), [*self.flying], dict[str, Order]()
+        new, d = Outcome({}, {}), max((len(order.params) for order in before.values()), default=0)
+        for k in range(0, len(handles), self.settings.group):
+            for arrival in self.link.pull(handles[k : k + self.settings.group]):
+                self._take(arrival, self.flying, answered, new, lambda _: np.empty(d, np.float32))
+        self.give_up(h for h in [*self.flying] if self.link.now() >= self.until[h])
+        done = [(before[h], before[h].client in new.accepted) for h in handles if h not in self.flying]
+        ended |= {order.client: order for order, good in done if good or order.client not in ended}
+        outcome.accepted.update(new.accepted)
+        outcome.rejected.update(new.rejected)
+        return done
+
+    def give_up(self, handles: Iterable[str]) -> None:
+        """Do not wait for these orders any more."""
+        gone = [*handles]
+        for handle in gone:
+            self.flying.pop(handle, None)
+            self.until.pop(handle, None)
+        self.link.forget(gone)
 
     def _drop_offline(self, waiting: dict[str, Order]) -> None:
         """Do not wait for clients that have left the network."""

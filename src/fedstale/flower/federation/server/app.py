@@ -113,8 +113,7 @@ class OfModule:
 
     def _shared(self, module: Any) -> list[Any]:
         """The slots of the parameters that do not stay with the clients."""
-        from fedstale.tasks.flat import slots
-        from fedstale.tasks.personal import personal_names
+        from fedstale.tasks.flat import personal_names, slots
 
         fedbn = self.buffers == "local"
         own = personal_names(module, self.personal, fedbn) if self.personal or fedbn else ()

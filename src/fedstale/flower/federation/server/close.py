@@ -7,6 +7,7 @@ import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Local, Round, Work
 from fedstale.flower.federation.protocol.exchange import Outcome
+from fedstale.flower.federation.protocol.link import Order
 from fedstale.flower.federation.state.server_state import Rules, ServerState
 from fedstale.lab.runs.store import fingerprint
 from fedstale.lab.tracer import Traced
@@ -23,6 +24,7 @@ class RoundReplies(NamedTuple):
     seconds: float
     refused: tuple[int, ...] = ()  # clients whose update the defence refused; they are rejected, too
     late: tuple[int, ...] = ()  # clients that were still at work when enough others had answered
+    orders: Mapping[int, Order] = {}  # with a pace: client → the order that its update answers
 
 
 class Closed(NamedTuple):
@@ -63,6 +65,10 @@ def close(
         t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m),
         buffers=buffers, idle=replies.idle,
     )  # fmt: skip
+    if replies.orders:
+        given = [replies.orders[i] for i in sorted(replies.outcome.accepted)]
+        ages = np.array([t - order.t for order in given], np.int64)
+        r = r._replace(ages=ages, starts=np.stack([o.params for o in given]) if ages.any() else None)
     state, r, step, lies = play_out(state, rules, r)
     named = {int(state.ids[k]): why for k, why in lies.items()}
     replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
@@ -130,4 +136,4 @@ def _line(state: ServerState, replies: RoundReplies, r: Round, step: Array) -> d
         "step_norm": float(np.linalg.norm(step.astype(np.float64))),
         "seconds": round(replies.seconds, 3),
         "fingerprint": fingerprint(state.checkpoint.params),
-    }
+    } | ({} if r.ages is None else {"ages": r.ages.tolist()})

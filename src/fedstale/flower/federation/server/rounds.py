@@ -9,11 +9,12 @@ server would look like absence of the clients, and every estimate of p_i would b
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedstale.clock import Pace
 from fedstale.core import Array, Floats, Ids, State, hooks_of, require
 from fedstale.flower.federation.protocol.exchange import Exchange
 from fedstale.flower.federation.protocol.link import Link, Order, Void
@@ -82,6 +83,7 @@ class Server:
                 closed = self._next(state)
                 state = closed.state
                 yield closed
+            self.exchange.give_up(self.exchange.flying)
 
     def _first(self) -> ServerState:
         roster = self.roster()
@@ -108,6 +110,8 @@ class Server:
     def _round(self, state: ServerState, roster: Roster) -> ClosedRound:
         nodes = self._present(roster)
         began = self.link.now()
+        if self.settings.pace is not None:
+            return self._close(state, roster, nodes, self._step(state, roster, self.settings.pace))
         available, chosen, remembered, rejected = self._select(state, roster, nodes)
         outcome = self.exchange(self._orders(state, nodes, chosen, train=True), self.how.target or None)
         late = tuple(sorted(self.exchange.late)) if self.how.target else ()
@@ -117,7 +121,31 @@ class Server:
         outcome = outcome._replace(rejected=rejected | outcome.rejected)
         idle, seconds = np.setdiff1d(available, chosen), self.link.now() - began
         state = state._replace(checkpoint=state.checkpoint._replace(state=remembered))
-        brought = RoundReplies(roster.weights, outcome, chosen, idle, seconds, late=late)
+        return self._close(
+            state, roster, nodes, RoundReplies(roster.weights, outcome, chosen, idle, seconds, late=late)
+        )
+
+    def _step(self, state: ServerState, roster: Roster, pace: Pace) -> RoundReplies:
+        """What has come when a step is due without rounds; who is at work stays so, unless it left the roster."""
+        began, rng = self.link.now(), stream(self.settings.file.seed, "ask", state.checkpoint.t + 1)
+        flying, members = self.exchange.flying, {*roster.ids.tolist()}
+        self.exchange.give_up([handle for handle, order in flying.items() if order.client not in members])
+
+        def ask(busy: Set[int]) -> list[Order]:
+            nodes = self._online(roster)
+            idle = state.positions({*nodes} - busy)
+            k = pace.rule(len(nodes)).most - len(flying)
+            some = np.sort(rng.choice(idle, k, replace=False)) if k < len(idle) else idle
+            return self._orders(state, nodes, some, train=True) if k > 0 else []
+
+        outcome, orders = self.exchange.step(ask, pace)
+        asked, seconds = state.positions(orders), self.link.now() - began
+        return RoundReplies(roster.weights, outcome, asked, asked[:0], seconds, orders=orders)
+
+    def _close(
+        self, state: ServerState, roster: Roster, nodes: Mapping[int, int], brought: RoundReplies
+    ) -> ClosedRound:
+        """Close and commit the round."""
         after, line = close(state, self.rules, self.settings.local, brought)
         line |= self._scores(after, roster, nodes)
         self.ledger.commit(after, line)
@@ -131,7 +159,8 @@ class Server:
         every, t = self.how.evaluate, after.checkpoint.t
         if not every or (t % every and t != self.settings.file.rounds):
             return {}
-        orders = self._orders(after, nodes, after.positions(nodes), train=False)
+        busy = {order.client for order in self.exchange.flying.values()}
+        orders = self._orders(after, nodes, after.positions({*nodes} - busy), train=False)
         try:
             outcome = self.exchange([order._replace(evaluate=True) for order in orders])
         except Void as why:  # no reason to lose the round
@@ -170,16 +199,19 @@ class Server:
 
     def _present(self, roster: Roster) -> dict[int, int]:
         """Client → node of the members that are online; waits until they are a quorum."""
-        members, logged = roster.by_key(), False
+        logged = False
         while True:
-            online = sorted(self.link.online().items())
-            nodes = {members[key]: node for node, key in online if key in members}
+            nodes = self._online(roster)
             if len(nodes) >= self.how.quorum:
                 return nodes
             if not logged:
                 log.info("waiting for clients: %d online, the quorum is %d", len(nodes), self.how.quorum)
             logged = True
             self.link.sleep(self.how.poll)
+
+    def _online(self, roster: Roster) -> dict[int, int]:
+        members = roster.by_key()
+        return {members[key]: node for node, key in sorted(self.link.online().items()) if key in members}
 
     def _orders(self, state: ServerState, nodes: Mapping[int, int], clients: Ids, train: bool) -> list[Order]:
         now, s = state.checkpoint, self.settings

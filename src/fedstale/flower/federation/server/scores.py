@@ -4,14 +4,12 @@ from typing import Any
 
 from fedstale.flower.federation.protocol.exchange import Outcome
 
-NO_ACCURACY = -1.0  # in a client's answer: the task has none, or the client has no test samples
-
 
 def scores(outcome: Outcome, weights: dict[int, float]) -> dict[str, Any]:
     """The keys of a line of metrics: who was evaluated, and Σ a_i x_i / Σ a_i of accuracy and loss over them."""
     told = {i: (float(a.update[0]), a.loss) for i, a in sorted(outcome.accepted.items())}
     told = {i: (accuracy, loss) for i, (accuracy, loss) in told.items() if accuracy <= 1}  # else it is none
-    sure = {i: accuracy for i, (accuracy, _) in told.items() if accuracy >= 0}
+    sure = {i: accuracy for i, (accuracy, _) in told.items() if accuracy >= 0}  # -1: none
     losses = {i: loss for i, (_, loss) in told.items()}
     return {"evaluated": [*told], "accuracy": _mean(sure, weights), "test_loss": _mean(losses, weights)}
 

@@ -77,6 +77,12 @@ class Roster:
         newcomer = Member(self.next, key, name, weight)
         return Roster(self.version + 1, self.next + 1, (*self.members, newcomer))
 
+    def rekeyed(self, client: int, key: str) -> "Roster":
+        """The next version of the roster, in which a client has another key; all that is known of it stays."""
+        require(client in self.ids, f"there is no client {client} in the roster")
+        members = tuple(dataclasses.replace(m, key=key) if m.id == client else m for m in self.members)
+        return Roster(self.version + 1, self.next, members)
+
     def left(self, client: int) -> "Roster":
         """The next version of the roster, without this client."""
         rest = tuple(m for m in self.members if m.id != client)

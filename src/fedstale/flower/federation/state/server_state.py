@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedstale.clock import Pace
 from fedstale.core import (
     Array,
     Availability,
@@ -18,6 +19,7 @@ from fedstale.core import (
     State,
     Strategy,
     hooks_of,
+    require,
 )
 from fedstale.defence import Defence
 from fedstale.flower.federation.state.cohorts import Cohorts
@@ -100,3 +102,15 @@ class Rules(NamedTuple):
         mixing = estimator.mixing(now.belief) if isinstance(estimator, EstimatesMixing) else none
         a = Availability(now.t + 1, available, losses, weights, estimator.probs(now.belief), mixing)
         return select(now.state, a)
+
+
+def require_asynchronous(pace: Pace, rule: Strategy, judged: bool) -> None:
+    """Refuse what a server that waits for nobody cannot do."""
+    require(not pace.rule(1).together, f"a pace is Buffer or Ticks, got {pace}: rounds are played without a pace")
+    ok = hooks_of(rule).select is None
+    require(ok, f"{rule} selects clients by their losses, which a server that waits for nobody does not know")
+    ok = hooks_of(rule).drift is None
+    require(ok, f"{rule} changes local gradients by what the server knows now, not without rounds")
+    require(
+        not judged, "a defence compares updates from the same parameters, which differ with a pace: turn it off"
+    )

@@ -13,12 +13,9 @@ from fedstale.lab.papers.figure import Figure
 from fedstale.lab.papers.rates import Row
 
 PAPERS = {
-    "fedstale": fedstale.DRAW,
-    "thesis": thesis.DRAW | thesis_tables.DRAW,
-    "amplified": amplified.DRAW,
-    "auto": auto.DRAW,
-    "fedawe": thesis_tables.DRAW,
-}
+    "fedstale": fedstale.DRAW, "thesis": thesis.DRAW | thesis_tables.DRAW, "amplified": amplified.DRAW,
+    "auto": auto.DRAW, "fedawe": thesis_tables.DRAW,
+}  # fmt: skip
 
 
 def drawing(figure: Figure) -> Drawing:

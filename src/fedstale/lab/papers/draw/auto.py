@@ -30,9 +30,8 @@ def regret(rows: Sequence[Row], about: About) -> Figure:
         line[0].set_ylabel("$\\hat\\sigma^2$")
     for axes in places[-1]:
         axes.set_xlabel("$p_{avg} / p_{min}$")
-    figure.colorbar(image, ax=places, shrink=0.8).set_label(
-        "objective against\nthe best fixed β (%)\n* beyond chance"
-    )
+    label = "objective against\nthe best fixed β (%)\n* beyond chance"
+    figure.colorbar(image, ax=places, shrink=0.8).set_label(label)
     return figure
 
 

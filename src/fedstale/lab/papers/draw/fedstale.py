@@ -44,9 +44,8 @@ def trajectories(rows: Sequence[Row], about: About) -> Figure:
 def _landscape(axes: Any, data: Mapping[str, Any]) -> None:
     centers, curvature = np.array(data["centers"]), np.array(data["curvature"])
     x, y = np.meshgrid(np.linspace(-12, 14, 200), np.linspace(-12, 14, 200))
-    values = [
-        0.5 * (a[0] * (x - c[0]) ** 2 + a[1] * (y - c[1]) ** 2) for c, a in zip(centers, curvature, strict=True)
-    ]
+    pairs = zip(centers, curvature, strict=True)
+    values = [0.5 * (a[0] * (x - c[0]) ** 2 + a[1] * (y - c[1]) ** 2) for c, a in pairs]
     optimum = (curvature * centers).sum(axis=0) / curvature.sum(axis=0)
     for k, (value, center) in enumerate(zip(values, centers, strict=True)):
         colour = (ORANGE, SKY)[k]
@@ -134,8 +133,6 @@ def gains(rows: Sequence[Row], about: About) -> Figure:
 
 BARE = STYLE | {"axes.spines.left": False, "axes.spines.bottom": False}
 DRAW = {
-    "trajectories": Drawing(trajectories, STYLE),
-    "heatmap": Drawing(heatmap, style.FRAMED),
-    "lines": Drawing(lines, STYLE),
-    "gains": Drawing(gains, BARE),
-}
+    "trajectories": Drawing(trajectories, STYLE), "heatmap": Drawing(heatmap, style.FRAMED),
+    "lines": Drawing(lines, STYLE), "gains": Drawing(gains, BARE),
+}  # fmt: skip

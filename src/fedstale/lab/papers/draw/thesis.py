@@ -19,12 +19,8 @@ from fedstale.view.plots.palette import STYLE, look, looks
 WIDTH, LEGEND = 3.4, 0.16  # inches: of the column, of a line of the legend
 CLASSES = ("more\navailable", "less available,\ncorrelated", "less available,\nweakly corr.")
 SMALL = STYLE | {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-}
+    "font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7, "xtick.labelsize": 7, "ytick.labelsize": 7,
+}  # fmt: skip
 
 
 def importance(rows: Sequence[Row], about: About) -> Figure:

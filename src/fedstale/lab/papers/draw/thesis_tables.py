@@ -40,9 +40,8 @@ def variances(rows: Sequence[Row], about: About) -> Figure:
         }
         for when, suffix in (("after one round", "at_1"), ("at the end", "final"))
     }
-    return _draw(
-        blocks, "variance of a minibatch gradient (10⁻⁵), mean over parameters;\nmean ± deviation over seeds"
-    )
+    unit = "variance of a minibatch gradient (10⁻⁵), mean over parameters;\nmean ± deviation over seeds"
+    return _draw(blocks, unit)
 
 
 def _draw(blocks: Mapping[str, Cells], unit: str, *, best: bool = False) -> Figure:

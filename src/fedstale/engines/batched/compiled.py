@@ -1,6 +1,5 @@
-"""Small CNNs with cross entropy where numba is installed: compiled loops over the samples of a client."""
+"""Small CNNs, GRUs and LSTMs with cross entropy where numba is installed: compiled loops over samples."""
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -9,19 +8,23 @@ import torch
 from fedstale.engines.batched.chunks import Chunk
 from fedstale.engines.batched.rows import Rows
 from fedstale.engines.kernels import load
-from fedstale.engines.kernels.stages import Stage
 from fedstale.tasks.supervised import Supervised
 
 PORTION = 8 << 20  # multiplications of one step of a chunk: enough to be worth a thread
 
 
-class Convolutional:
+class Compiled:
     """Rows one after the other, a few samples at a time, whose activations stay in the cache."""
 
-    def __init__(self, task: Supervised, stages: Sequence[Stage]) -> None:
-        self.x, self.y = task.train.x.flatten(1).numpy(), task.train.y.numpy()
-        self.network, self.d = load("convolutional").Network(stages), int(task.d)
-        self.products = sum(s.inputs * s.outputs * prod(s.kernel) * prod(s.conv) for s in stages)
+    def __init__(self, task: Supervised) -> None:
+        self.x, self.y, self.d = task.train.x.flatten(1).numpy(), task.train.y.numpy(), int(task.d)
+        if task.gates:
+            self.y, self.products = self.y.reshape(len(self.y), -1), task.gates.products
+            self.network = load("recurrent").Network(task.gates, self.d)
+        else:
+            stages = task.stages or ()
+            self.network = load("convolutional").Network(stages)
+            self.products = sum(s.inputs * s.outputs * prod(s.kernel) * prod(s.conv) for s in stages)
 
     def wide(self, size: int, batch: int) -> int:
         """The batch size for all draws: padding is not read."""

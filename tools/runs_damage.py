@@ -1,4 +1,4 @@
-"""Damages of the files of a finished run: `python -m tests.lab.damage --cases 316 --seed 7`.
+"""Damages of the files of a finished run: `python -m tools.runs_damage --cases 316 --seed 7`.
 
 A case flips a bit of a file, cuts it, fills it with garbage, gives it another shape or deletes it, and then uses
 the run in every way. What must hold: the answer is the same as before, or a sentence or warning says what is
@@ -38,6 +38,7 @@ def net():
 """
 TOML = """
 rounds = 6
+engine = "serial"
 algorithms = ["fedavg"]
 seeds = [1, 2]
 data = { dataset = "digits", clients = 4, partition = "iid", fraction = 0.1 }

@@ -1,4 +1,4 @@
-"""Hostile replies by the thousand, against the strategy FedStale: `python -m tests.flower.fuzz`.
+"""Hostile replies by the thousand, against the strategy FedStale: `python -m tools.replies_fuzz`.
 
 Every round most clients send replies that are wrong in some way: names, shapes, types, headers, NaN, weights,
 metrics, pickles, zip bombs, errors, foreign senders, second replies. The seed is drawn anew each run and printed,

@@ -1,4 +1,4 @@
-"""Hostile replies by the thousand, against the real round loop: `python -m tests.flower.federation.fuzz`.
+"""Hostile replies by the thousand, against the real round loop: `python -m tools.federation_fuzz`.
 
 Every round some of the clients lie: wrong shapes and types, NaN, huge norms, zip bombs, pickles, foreign
 numbers, old rounds, replays, floods. The seed is drawn anew each run and printed, so that a failure can be

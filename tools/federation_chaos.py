@@ -1,4 +1,4 @@
-"""Kill -9 at random moments, again and again: `python -m tests.flower.federation.chaos --kills 100`.
+"""Kill -9 at random moments, again and again: `python -m tools.federation_chaos --kills 100`.
 
 A federation on the loopback, with TLS and keys, trains while its processes are killed: the server's app, its
 executor, the link, the clients, the keepers that start everything again, and `fedstale federation run` itself.

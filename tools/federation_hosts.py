@@ -1,4 +1,4 @@
-"""A federation on separate hosts, whose cables are pulled and put back: `python -m tests.flower.federation.hosts`.
+"""A federation on separate hosts, whose cables are pulled and put back: `python -m tools.federation_hosts`.
 
 Each host is a network namespace with an address and a folder of its own, on a bridge that is one more namespace. A
 client's folder holds what docs/deployment.md says that a client needs, and nothing else. First all train; then the
@@ -23,7 +23,7 @@ from fedstale.core import require
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import launcher
 from fedstale.flower.federation.state.manifest import committed_round, read_metrics
-from tests.flower.federation import chaos
+from tools import federation_chaos as chaos
 
 SERVER, CLIENTS = "server", [f"client-{k}" for k in range(chaos.CLIENTS)]
 ADDRESSES = {name: f"10.77.0.{k}" for k, name in enumerate([SERVER, *CLIENTS], 1)}

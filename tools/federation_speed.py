@@ -1,4 +1,4 @@
-"""Seconds per round of clients that stay loaded and of isolated ones: `python -m tests.flower.federation.speed`.
+"""Seconds per round of clients that stay loaded and of isolated ones: `python -m tools.federation_speed`.
 
 Both ways take turns in one federation on the loopback, with TLS and keys, whose clients have almost nothing to
 calculate. The first round after each change is left out, because clients load their app in it. The end must have
@@ -16,7 +16,7 @@ from fedstale.core import require
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import launcher, runner
 from fedstale.flower.federation.state.manifest import read_metrics
-from tests.flower.federation import chaos
+from tools import federation_chaos as chaos
 
 WAYS = ("join", "join --isolated")
 

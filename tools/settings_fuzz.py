@@ -1,8 +1,9 @@
-"""Hostile settings by the thousand: `python -m tests.lab.fuzz --cases 5000 --seed 7`.
+"""Hostile settings by the thousand: `python -m tools.settings_fuzz --cases 5000 --seed 7`.
 
 Every case puts hostile values into some keys of an experiment, into the settings of a part that the registry
 lists, into the arguments of a public function, or into an override. What must hold: the result is a valid object,
-or BadInput with a sentence of one line.
+or BadInput with a sentence of one line. Nothing is accepted in silence: an object has the values that it was given,
+none of them nan or of another type, and a setting that changes changes the runs.
 Without --seed a fresh one is drawn and printed, so that a failure can be repeated.
 """
 
@@ -18,9 +19,11 @@ import sys
 import traceback
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import fedstale as fs
 from fedstale.core import BadInput, Local
@@ -52,6 +55,10 @@ HOSTILE: list[Any] = [
     datetime.date(2024, 1, 1), datetime.time(1), datetime.datetime(2024, 1, 1), ["a", "b"], [1, 2, 3, 4], (0, 1),
     [["d", "v", 0, "AVL_TRAIN"]], 1e-9, "experiments",
 ]  # fmt: skip
+SPOTS = {"participation": "participation", "estimator": "estimators", "channel": "channels", "server": "servers"}
+MILD = [True, False, 0, 1, 2, 3, 8, 0.5, 2.0, "word", "accuracy", "1", [], [1], [0.5], [[1.0, 2.0]] * 4, {}]
+UNKEYED = ("name", "device")  # change no number
+MADE = ("algorithms", "local", *SPOTS)  # of parts, whose settings may be their defaults
 TABLE = Path(__file__).parent / "patients.csv"
 BASES: list[dict[str, Any]] = [
     {"data": {"dataset": "quadratic", "clients": 4}},
@@ -114,13 +121,7 @@ class Draw(random.Random):
 
 def an_experiment(draw: Draw) -> Callable[[], Any]:
     raw = copy.deepcopy(REST | draw.choice(BASES))
-    spots = {
-        "participation": "participation",
-        "estimator": "estimators",
-        "channel": "channels",
-        "server": "servers",
-    }
-    for key, table in spots.items():
+    for key, table in SPOTS.items():
         if draw.random() < 0.3:
             raw[key] = draw.spec(TABLES[table])
     for key, cls in WHOLE.items():
@@ -133,8 +134,8 @@ def an_experiment(draw: Draw) -> Callable[[], Any]:
     return lambda: plan(schema.check(raw), Path("nowhere"))
 
 
-def _damage(draw: Draw, raw: dict[str, Any]) -> None:
-    """A hostile value for a key that an experiment knows, or for one that it does not."""
+def _damage(draw: Draw, raw: dict[str, Any], values: Sequence[Any] = ()) -> None:
+    """A hostile value, or one of these, for a key that an experiment knows, or for one that it does not."""
     section, model = draw.choice(
         [*SECTIONS.items(), ("data", schema.Tabular), ("data", schema.DATA[draw.choice([*schema.DATA])])]
     )
@@ -148,19 +149,63 @@ def _damage(draw: Draw, raw: dict[str, Any]) -> None:
     place = draw.choice([here, here, *inside] if section == "" else [here])
     if isinstance(place, dict):
         extra = ["beta", "estimator", "server", "channel", "memory", "label", *local] if place is not here else keys
-        place[draw.choice(extra or ["bogus"]) if draw.random() < 0.95 else "bogus"] = draw.hostile()
+        place[draw.choice(extra or ["bogus"]) if draw.random() < 0.95 else "bogus"] = (
+            copy.copy(draw.choice(values)) if values else draw.hostile()
+        )
+
+
+def a_changed_setting(draw: Draw) -> Callable[[], Any]:
+    """An experiment with one setting that is changed to a value which may well be right."""
+    base = REST | draw.choice(BASES)
+    parts = {key: draw.spec(TABLES[table], hurt=0.0) for key, table in SPOTS.items() if draw.random() < 0.2}
+    raw, changed = base | parts, copy.deepcopy(base) | parts
+    _damage(draw, changed, MILD)
+    return lambda: _counts(raw, changed)
+
+
+def _counts(raw: dict[str, Any], changed: dict[str, Any]) -> None:
+    """A changed setting is refused, or it is what the experiment has and other runs are planned."""
+    after = schema.check(changed)
+    for key, value in changed["data"].items():
+        kept = after.data.get(key, value)
+        assert key == "cis" or kept == value, f"data.{key} is {kept!r}, given {value!r}"
+    names = [[p.folder.path.name for p in plan(e, Path("nowhere"))] for e in (schema.check(raw), after)]
+    old, new = (e.model_dump(exclude={*UNKEYED, *MADE}) for e in (schema.check(raw), after))
+    assert names[0] != names[1] or old == new, [(key, old[key], new[key]) for key in old if old[key] != new[key]]
 
 
 def a_part(draw: Draw) -> Callable[[], Any]:
     table, cls = draw.choice(CLASSES)
     settings = draw.settings(cls)
-    return lambda: canonical(describe(make(cls, settings, "part"), table))
+    return lambda: canonical(describe(_as_given(settings, make(cls, settings, "part")), table))
 
 
 def a_constructor(draw: Draw) -> Callable[[], Any]:
     cls = draw.choice([*(cls for _, cls in CLASSES), *(5 * [*WHOLE.values()])])
     settings = draw.settings(cls)
-    return lambda: repr(cls(**settings))
+    return lambda: repr(_as_given(settings, cls(**settings)))
+
+
+def _as_given(settings: dict[str, Any], made: Any) -> Any:
+    """The object, if its values are those that were given, and are numbers where they must be."""
+    hints = typing.get_type_hints(type(made))
+    for name, value in settings.items():
+        if name not in hints or not (items := [*_leaves(value)]):
+            continue
+        hint, numbers = str(hints[name]), all(isinstance(x, int | float) for x in items)
+        assert not any(isinstance(x, float) and math.isnan(x) for x in items), f"{name} is nan"
+        assert "bool" in hint or not any(isinstance(x, bool) for x in items), f"{name} is no number, got {value}"
+        assert not numbers or np.array_equal(np.float32(getattr(made, name)), np.float32(value)), f"another {name}"
+    return made
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The numbers and texts in a list of lists; nothing of a table."""
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _leaves(inner)
+    elif isinstance(value, bool | int | float | str):
+        yield value
 
 
 def an_override(draw: Draw) -> Callable[[], Any]:
@@ -216,7 +261,10 @@ def a_function(draw: Draw) -> Callable[[], Any]:
     return lambda: repr(function(**settings))
 
 
-KINDS = [an_experiment, an_experiment, a_part, a_part, a_constructor, an_override, a_function, a_function]
+KINDS = [
+    an_experiment, an_experiment, a_changed_setting, a_changed_setting, a_part, a_part, a_constructor, an_override,
+    a_function, a_function,
+]  # fmt: skip
 
 
 def cases(seed: int, count: int) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -1,0 +1,212 @@
+"""The server's side of secure aggregation: four stages over Flower's grid, of which it learns sums only.
+
+    strategy = FedStale("auto", secure=SecAgg())            the ClientApp has mods=[SecureMod("auto")]
+
+train   clients train and send public keys, their weights, and of which round their memories are
+keys    each sends the others shares of its secrets, encrypted
+sum     each sends what it adds to the sums, masked
+unmask  those that are left send shares that open the masks of the sum, and of nothing else
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedstale.core import Order, part, require
+from fedstale.flower.federation import adapter
+from fedstale.flower.replies import log
+from fedstale.flower.secure_masks import mask, pairwise, unlocked
+from fedstale.flower.secure_mod import SECURE
+from fedstale.privacy.ring import Codes, Ring
+from fedstale.privacy.sums import FEWEST
+
+Told = Mapping[str, Any]
+
+
+@part
+class SecAgg:
+    """Secure aggregation in which `threshold`, a share above half of the clients, must stay to the end of a round.
+
+    More clients may be lost with a lower threshold; more would have to collude with the server with a higher one.
+    `range` and `most` are those of the ring: the largest entry, and the most clients in a round.
+    """
+
+    threshold: float = 0.6
+    range: float = 8.0
+    most: int = 1000
+
+    def __post_init__(self) -> None:
+        ok = 0.5 < self.threshold <= 1
+        require(ok, f"threshold must be above 0.5 and at most 1, got {self.threshold}")
+        Ring(self.range, self.most)
+
+    @property
+    def ring(self) -> Ring:
+        return Ring(self.range, self.most)
+
+    def shares(self, m: int) -> int:
+        """How many of m clients must be left."""
+        return max(2, m // 2 + 1, int(np.ceil(self.threshold * m - 1e-9)))
+
+
+class Orders(NamedTuple):
+    """What the clients of a round are told before they add: all of it may be known to everybody."""
+
+    to: Mapping[int, Order]  # node → its order
+    counted: Mapping[int, int]  # node → the round in which it was counted last, 0 if its memory is empty
+    epoch: int
+
+
+class Outcome(NamedTuple):
+    """What came of the four stages."""
+
+    total: Codes | None  # the sum of what the clients have added; None if too few were left
+    weights: Mapping[int, float]  # node → weight of those that are in the sum
+    names: tuple[str, ...]  # of the metrics behind the rule's numbers
+    lost: Mapping[int, str]  # node → where it was lost
+
+
+class Exchange:
+    """One round of secure aggregation with the clients of these messages."""
+
+    def __init__(self, secure: SecAgg, grid: Any, timeout: float | None, rule: str, weight_key: str) -> None:
+        self.secure, self.grid, self.timeout, self.rule, self.weight_key = secure, grid, timeout, rule, weight_key
+        self.lost: dict[int, str] = {}
+
+    def run(self, messages: Iterable[Message], t: int, orders: Callable[[Mapping[int, Told]], Orders]) -> Outcome:
+        """Play the stages; `orders` makes of what the clients told what they are told."""
+        asked = {message.metadata.dst_node_id: message for message in messages}
+        for message in asked.values():
+            first = {"stage": "train", "round": t, "rule": self.rule, "weight-key": self.weight_key}
+            message.content[SECURE] = ConfigRecord(first)
+        told = self._sent("train", asked, _hello)
+        told = {node: reply for node, reply in told.items() if reply["names"] == _usual(told)}
+        threshold, m = self.secure.shares(len(told)), len(told)
+        names = _usual(told)
+        require(
+            m <= self.secure.most, f"a round of secure aggregation has at most {self.secure.most} clients, got {m}"
+        )
+        if m < FEWEST:
+            return self._none(f"{m} clients have trained, {FEWEST} are needed", names)
+        letters = self._keys(asked, told, threshold)
+        if len(letters) < max(FEWEST, threshold):
+            return self._none(f"{len(letters)} of {m} clients have sent keys, {threshold} are needed", names)
+        masked = self._sums(asked, letters, orders({node: told[node] for node in letters}))
+        if len(masked) < max(FEWEST, threshold):
+            return self._none(f"{len(masked)} of {m} clients have sent a sum, {threshold} are needed", names)
+        total = self._opened(asked, told, letters, masked, threshold)
+        if total is None:
+            return self._none(f"fewer than {threshold} of {m} clients were left to open the sum", names)
+        return Outcome(total, {node: float(told[node]["weight"]) for node in masked}, names, self.lost)
+
+    def _none(self, why: str, names: tuple[str, ...]) -> Outcome:
+        log.warning("secure aggregation: nothing is learned from this round: %s", why)
+        return Outcome(None, {}, names, self.lost)
+
+    def _keys(
+        self, asked: Mapping[int, Message], told: Mapping[int, Told], threshold: int
+    ) -> dict[int, list[bytes]]:
+        """Node → what it has for each client, in their order."""
+        nodes = [str(node) for node in told]
+        keys = {name: [reply[name] for reply in told.values()] for name in ("pk1", "pk2")}
+        content = {"stage": "keys", "nodes": nodes, "threshold": threshold, **keys}
+        to = {node: _next(asked[node], RecordDict({SECURE: ConfigRecord(content)})) for node in told}
+        found = self._sent("keys", to, lambda reply: _list(reply, "letters", len(nodes) + 1))  # and its key
+        self.all = [*told]
+        return found
+
+    def _sums(
+        self, asked: Mapping[int, Message], letters: Mapping[int, list[bytes]], orders: Orders
+    ) -> dict[int, Codes]:
+        """Node → what it adds, masked."""
+        to = {}
+        for node in letters:
+            k, sources, order = self.all.index(node), [n for n in letters if n != node], orders.to[node]
+            content = {
+                "stage": "sum", "nodes": [str(n) for n in sources], "letters": [letters[n][k] for n in sources],
+                "weight": order.weight, "inverse": order.inverse, "beta": order.beta, "visits": order.visits,
+                "counted": orders.counted[node], "epoch": orders.epoch, "range": self.secure.range,
+                "most": self.secure.most,
+            }  # fmt: skip
+            record = RecordDict({SECURE: ConfigRecord(content)})
+            if order.centre is not None:
+                record["centre"] = ArrayRecord({"centre": Array(order.centre)})
+            to[node] = _next(asked[node], record)
+        found: dict[int, Codes] = self._sent("sum", to, _codes)
+        size = len(next(iter(found.values()))) if found else 0
+        return {node: codes for node, codes in found.items() if len(codes) == size}
+
+    def _opened(
+        self, asked: Mapping[int, Message], told: Mapping[int, Told], letters: Mapping[int, list[bytes]],
+        masked: Mapping[int, Codes], threshold: int,
+    ) -> Codes | None:  # fmt: skip
+        """The sum without its masks, or None if too few shares have come."""
+        active, dead = [*masked], [node for node in letters if node not in masked]
+        content = {"stage": "unmask", "active": [str(n) for n in active], "dead": [str(n) for n in dead]}
+        to = {node: _next(asked[node], RecordDict({SECURE: ConfigRecord(content)})) for node in active}
+        shares = self._sent("unmask", to, lambda reply: _list(reply, "shares", len(active) + len(dead)))
+        if len(shares) < threshold:
+            return None
+        some = [*shares.values()][:threshold]
+        secrets = [adapter.combine_shares([mine[k] for mine in some]) for k in range(len(active + dead))]
+        total: Codes = np.array([*masked.values()], np.uint32).sum(axis=0, dtype=np.uint32)
+        for secret in secrets[: len(active)]:
+            total = total - mask(secret, len(total))
+        left = [(node, told[node]["pk1"]) for node in active]
+        for node, secret in zip(dead, secrets[len(active) :], strict=True):
+            key = unlocked(secret, letters[node][-1])
+            total = total + pairwise(node, key, left, len(total))  # the others have added the opposite of it
+        return total
+
+    def _sent(self, stage: str, to: Mapping[int, Message], read: Callable[[Message], Any]) -> dict[int, Any]:
+        """Node → what its reply to this stage says; those without a sound reply are lost."""
+        found: dict[int, Any] = {}
+        for reply in self.grid.send_and_receive([*to.values()], timeout=self.timeout):
+            node = reply.metadata.src_node_id
+            try:
+                if reply.has_error():
+                    raise ValueError(str(reply.error.reason)[:200])
+                if node in to and node not in found:
+                    found[node] = read(reply)
+            except (KeyError, TypeError, ValueError) as reason:
+                self.lost[node] = f"{stage}: {reason}"
+        self.lost |= {node: f"{stage}: no reply" for node in to if node not in found and node not in self.lost}
+        return {node: found[node] for node in sorted(found)}
+
+
+def _next(message: Message, content: RecordDict) -> Message:
+    """A message of a later stage to the client of this one."""
+    m = message.metadata
+    return Message(content, dst_node_id=m.dst_node_id, message_type=m.message_type, group_id=m.group_id)
+
+
+def _hello(reply: Message) -> Told:
+    record = reply.content.config_records[SECURE]
+    weight = float(record["weight"])
+    if not 0 < weight < 2.0**53 or not all(isinstance(record[key], bytes) for key in ("pk1", "pk2")):
+        raise ValueError("its weight or its keys are none")
+    numbers = {key: int(record[key]) for key in ("epoch", "round", "next-round")}
+    names = tuple(str(name) for name in record["names"])
+    return {"pk1": record["pk1"], "pk2": record["pk2"], "weight": weight, "names": names, **numbers}
+
+
+def _usual(told: Mapping[int, Told]) -> tuple[str, ...]:
+    """The names of metrics that most clients have."""
+    forms = [reply["names"] for reply in told.values()]
+    return max(forms, key=forms.count, default=())
+
+
+def _list(reply: Message, name: str, size: int) -> list[bytes]:
+    found = reply.content.config_records[SECURE][name]
+    if not isinstance(found, list) or len(found) != size or not all(isinstance(x, bytes) for x in found):
+        raise ValueError(f"{name} must be {size} pieces of bytes")
+    return found
+
+
+def _codes(reply: Message) -> Codes:
+    array = reply.content.array_records["masked"]["masked"]
+    if array.dtype != "uint32" or len(array.shape) != 1:
+        raise ValueError("what it adds must be one array of uint32")
+    return np.asarray(array.numpy(), np.uint32)

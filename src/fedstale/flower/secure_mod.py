@@ -1,0 +1,203 @@
+"""The client's side of secure aggregation: one mod of a ClientApp.
+
+    from fedstale.flower import SecureMod
+
+    app = ClientApp(mods=[SecureMod("auto")])
+
+The client trains as before. Its update, its memory and its metrics stay here: what leaves is masked, and the masks
+fall away in the sum of at least three clients only. A server that asks for an update in the clear gets none.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+
+from fedstale import core
+from fedstale.core import Floats, Order, Splits, Strategy, require
+from fedstale.flower.arrays import BUFFERS, Layout
+from fedstale.flower.federation import adapter
+from fedstale.flower.secure_masks import Keys, agreed, locked, mask, pairwise
+from fedstale.privacy.ring import Ring
+from fedstale.privacy.sums import FEWEST
+from fedstale.registry import recipe
+
+SECURE, OWN, ROUND = "fedstale.secure", "fedstale.own", "fedstale.round"  # names of records
+NONE: Floats = np.zeros(0)
+Next = Callable[[Message, Context], Message]
+
+
+class SecureMod:
+    """Answers the four stages of secure aggregation for this rule, a recipe's name or a strategy that is split."""
+
+    def __init__(self, rule: str | Strategy = "auto") -> None:
+        strategy = recipe(rule).strategy if isinstance(rule, str) else rule
+        ok = isinstance(strategy, Splits)
+        require(ok, f"secure aggregation needs a rule that is split, such as auto or fedstale, got {strategy}")
+        self.rule: Any = strategy
+
+    def __call__(self, message: Message, context: Context, call_next: Next) -> Message:
+        if message.metadata.message_type.partition(".")[0] != "train":
+            return call_next(message, context)
+        if SECURE not in message.content.config_records:
+            raise ValueError(
+                "this client answers secure aggregation only, and was asked for an update in the clear"
+            )
+        asked, me = message.content.config_records[SECURE], message.metadata.dst_node_id
+        stage = str(asked["stage"])
+        if stage == "train":
+            content = RecordDict({SECURE: self._train(message, context, call_next, asked)})
+        elif stage == "keys":
+            content = RecordDict({SECURE: _share(me, context, asked)})
+        elif stage == "sum":
+            centre = message.content.array_records.get("centre")
+            content = RecordDict({"masked": self._mask(me, context, asked, centre)})
+        else:
+            content = RecordDict({SECURE: _unmask(me, context, asked)})
+        return Message(content, reply_to=message)
+
+    def _train(self, message: Message, context: Context, call_next: Next, asked: Any) -> ConfigRecord:
+        """Train, keep the update, and tell public keys, the weight, and of which round the memory is."""
+        told, mine = str(asked["rule"]), repr(self.rule)
+        if told != mine:
+            raise ValueError(f"the server's rule is {told[:200]}, and that of this client's SecureMod is {mine}")
+        (sent,) = message.content.array_records.values()
+        layout = Layout.of(sent, BUFFERS)
+        if layout.buffers:
+            raise ValueError(f"secure aggregation has no averaged buffers, got {layout.buffers[0].name!r}")
+        before = layout.flat(layout.values(sent))
+        reply = call_next(message, context)
+        if reply.has_error():
+            raise ValueError(f"training failed: {reply.error.reason}")
+        (arrays,) = reply.content.array_records.values()
+        update = layout.flat(layout.told(arrays)) - before
+        weight, names, values = _metrics(reply.content, str(asked["weight-key"]))
+        one, two = Keys.fresh(), Keys.fresh()
+        secrets = {"sk1": one.private, "sk2": two.private, "pk1": one.public, "pk2": two.public}
+        context.state[ROUND] = ConfigRecord({"round": int(asked["round"]), "metrics": values, **secrets})
+        context.state[f"{ROUND}.update"] = ArrayRecord({"update": Array(update)})
+        own = _own(context)
+        public = {"pk1": one.public, "pk2": two.public, "weight": weight, "names": names}
+        return ConfigRecord(public | {key: own[key] for key in ("epoch", "round", "next-round")})
+
+    def _mask(self, me: int, context: Context, asked: Any, centre: Any) -> ArrayRecord:
+        """What this client adds to the sums, masked; its next memory waits until the server has counted it."""
+        now = context.state.config_records[ROUND]
+        seeds, shares, nodes = _opened(me, now, asked)
+        now["seed-shares"], now["lock-shares"], now["nodes"] = seeds, shares, [str(node) for node in nodes]
+        update = context.state.array_records.pop(f"{ROUND}.update")["update"].numpy()
+        order = Order(
+            float(asked["weight"]), float(asked["inverse"]), float(asked["beta"]), int(asked["visits"]),
+            None if centre is None else centre["centre"].numpy(),
+        )  # fmt: skip
+        h, old = _memory(context, asked, len(update))
+        said = self.rule.message(h, update, order)
+        own, before, after = _own(context), NONE, NONE
+        if said.memory is not None:
+            before, after = old * h.astype(np.float64), order.weight * said.memory.astype(np.float64)
+            context.state[f"{OWN}.next"] = ArrayRecord({"h": Array(np.asarray(said.memory, np.float32))})
+        own["next-round"], own["next-weight"] = int(now["round"]), order.weight
+        numbers = np.concatenate([said.numbers, order.weight * np.array(now["metrics"], np.float64)])
+        codes = Ring(float(asked["range"]), int(asked["most"])).encode(said.sums, before, after, numbers)
+        others = [(node, key) for node, key in zip(nodes, _keys_of(now, nodes), strict=True) if node != me]
+        masked = codes + mask(bytes(now["seed"]), len(codes)) + pairwise(me, bytes(now["sk1"]), others, len(codes))
+        return ArrayRecord({"masked": Array(masked)})
+
+
+def _metrics(content: RecordDict, key: str) -> tuple[float, list[str], list[float]]:
+    """The weight, and the names and values of the metrics that are numbers."""
+    (metrics,) = content.metric_records.values() or (MetricRecord({}),)
+    found = {name: float(x) for name, x in sorted(metrics.items()) if isinstance(x, int | float) and name != key}
+    weight = metrics.get(key, 1.0)
+    if not isinstance(weight, int | float) or not 0 < weight < 2.0**53:
+        raise ValueError(f"{key!r} must be a number above 0, got {str(weight)[:40]}")
+    return float(weight), [*found], [*found.values()]
+
+
+def _own(context: Context) -> Any:
+    """What this client knows of its memory: of which round it is, and what waits to be counted."""
+    if OWN not in context.state.config_records:
+        empty = {"epoch": 0, "round": 0, "weight": 0.0, "next-round": 0, "next-weight": 0.0}
+        context.state[OWN] = ConfigRecord(empty)
+    return context.state.config_records[OWN]
+
+
+def _memory(context: Context, asked: Any, d: int) -> tuple[core.Array, float]:
+    """The memory h of the last round that the server has counted, and the weight that it had there.
+
+    What the server has not counted is not remembered: else the sum of all memories would be wrong for ever.
+    """
+    own, counted, epoch = _own(context), int(asked["counted"]), int(asked["epoch"])
+    if counted and own["epoch"] == epoch and own["next-round"] == counted:
+        own["round"], own["weight"] = counted, own["next-weight"]
+        if f"{OWN}.next" in context.state.array_records:
+            context.state[f"{OWN}.now"] = context.state.array_records.pop(f"{OWN}.next")
+    elif not counted or own["epoch"] != epoch:
+        own["round"], own["weight"] = 0, 0.0
+        context.state.array_records.pop(f"{OWN}.now", None)
+    if own["round"] != counted:
+        raise ValueError(f"the memory of round {counted} is not here, only that of round {own['round']}")
+    own["epoch"], own["next-round"] = epoch, 0
+    kept = context.state.array_records.get(f"{OWN}.now")
+    return np.zeros(d, np.float32) if kept is None else kept["h"].numpy(), float(own["weight"])
+
+
+def _share(me: int, context: Context, asked: Any) -> ConfigRecord:
+    """Shares of this client's secrets, one for each client, encrypted for it."""
+    now, threshold = context.state.config_records[ROUND], int(asked["threshold"])
+    nodes = [int(node) for node in asked["nodes"]]
+    ones, twos = list(asked["pk1"]), list(asked["pk2"])
+    if len(nodes) < FEWEST or 2 * threshold <= len(nodes) or threshold > len(nodes):
+        raise ValueError(f"{threshold} of {len(nodes)} clients is no threshold that protects this one")
+    mine = nodes.index(me)
+    if (ones[mine], twos[mine]) != (now["pk1"], now["pk2"]) or len({*ones, *twos}) != 2 * len(nodes):
+        raise ValueError("the public keys are not those of different clients")
+    seed, lock = os.urandom(32), os.urandom(32)  # the lock is shared in the place of the key, which is longer
+    parts = [adapter.create_shares(secret, threshold, len(nodes)) for secret in (seed, lock)]
+    now["seed"], now["threshold"], now["all"] = seed, threshold, [str(node) for node in nodes]
+    now["all-pk1"] = ones
+    letters, secrets = (
+        [],
+        [b"" if node == me else agreed(bytes(now["sk2"]), key) for node, key in zip(nodes, twos, strict=True)],
+    )
+    for node, secret, a, b in zip(nodes, secrets, *parts, strict=True):
+        if node == me:
+            now["own-seed-share"], now["own-lock-share"] = a, b
+        plain = adapter.share_keys_plaintext_concat(me, node, a, b)
+        letters.append(b"" if node == me else adapter.encrypt(secret, plain))
+    now["secrets"] = secrets
+    return ConfigRecord({"letters": [*letters, locked(lock, bytes(now["sk1"]))]})
+
+
+def _opened(me: int, now: Any, asked: Any) -> tuple[list[bytes], list[bytes], list[int]]:
+    """The shares that other clients have sent to this one, and whose they are; with its own."""
+    nodes, seeds, locks = [me], [bytes(now["own-seed-share"])], [bytes(now["own-lock-share"])]
+    secrets = dict(zip(now["all"], now["secrets"], strict=True))
+    for source, letter in zip(asked["nodes"], asked["letters"], strict=True):
+        plain = adapter.decrypt(secrets[source], letter)
+        found, to, seed, lock = adapter.share_keys_plaintext_separate(plain)
+        if (found, to) != (int(source), me):
+            raise ValueError("a share is not from the client that it is said to be from, or not for this one")
+        nodes, seeds, locks = [*nodes, found], [*seeds, seed], [*locks, lock]
+    if len(nodes) < max(FEWEST, int(now["threshold"])) or len({*nodes}) != len(nodes):
+        raise ValueError(f"{len(nodes)} clients are left, fewer than the threshold")
+    return seeds, locks, nodes
+
+
+def _keys_of(now: Any, nodes: list[int]) -> list[bytes]:
+    publics = dict(zip(now["all"], now["all-pk1"], strict=True))
+    return [publics[str(node)] for node in nodes]
+
+
+def _unmask(me: int, context: Context, asked: Any) -> ConfigRecord:
+    """Shares of the seeds of clients that are in the sum, and of the keys of those that are not: never both."""
+    now = context.state.config_records.pop(ROUND)
+    active, dead = ([*asked[name]] for name in ("active", "dead"))
+    known = {*now["nodes"]}
+    sound = len({*active, *dead}) == len(active) + len(dead) and {*active, *dead} <= known and str(me) in active
+    if not sound or len(active) < max(FEWEST, int(now["threshold"])):
+        raise ValueError("this would not be the sum of enough clients")
+    seeds, locks = (dict(zip(now["nodes"], now[name], strict=True)) for name in ("seed-shares", "lock-shares"))
+    return ConfigRecord({"shares": [seeds[node] for node in active] + [locks[node] for node in dead]})

@@ -1,0 +1,150 @@
+"""How a round with secure aggregation is asked for and closed: the same rule, with sums in the place of updates."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Message, MetricRecord
+
+from fedstale.core import Array, Round, part, require
+from fedstale.defence import Defence
+from fedstale.flower.federation.server.close import play_out
+from fedstale.flower.federation.state.server_state import Rules
+from fedstale.flower.population import Population
+from fedstale.flower.replies import Asked
+from fedstale.flower.secure import Exchange, Orders, Outcome, SecAgg, Told
+from fedstale.flower.training import Training
+from fedstale.privacy.sums import Added, Summed, Sums
+
+
+@part
+class Received:
+    """A rule that closes a round with what its clients have added."""
+
+    rule: Summed
+    added: Any
+
+    def hooks(self) -> Any:
+        return self.rule.hooks()._replace(least=0)
+
+    def init(self, n: int, d: int) -> Sums:
+        return self.rule.init(n, d)
+
+    def aggregate(self, state: Sums, r: Round) -> tuple[Array, Sums]:
+        return self.rule.close(state, self.added, r)
+
+
+class SecureGrid:
+    """A grid that answers training messages by the four stages; everything else goes to the real one."""
+
+    def __init__(self, grid: Any, strategy: Any) -> None:
+        self.grid, self.strategy = grid, strategy
+
+    def get_nodes(self) -> Any:
+        return self.grid.get_nodes()
+
+    def get_node_ids(self) -> Any:
+        return self.grid.get_node_ids()
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """The replies; of training there are none, what came of it is at the strategy."""
+        sent = list(messages)
+        if not sent or sent[0].metadata.message_type.partition(".")[0] != "train":
+            replies: list[Message] = self.grid.send_and_receive(sent, timeout=timeout)
+            return replies
+        self.strategy.exchange(self.grid, sent, timeout)
+        return []
+
+
+def secured(rules: Rules, secure: SecAgg | None) -> Rules:
+    """The rules, whose strategy has its memory at the clients if aggregation is secure."""
+    if secure is None:
+        return rules
+    ok = rules.defence is None or rules.defence == Defence()
+    require(ok, "a defence judges single updates, which secure aggregation hides: use defence=None")
+    return rules._replace(strategy=Summed(rules.strategy, secure.ring, deployed=True), defence=None)
+
+
+def exchanged(
+    rules: Rules, training: Training, asked: Asked, exchange: Exchange, messages: Iterable[Message]
+) -> tuple[Training, Outcome]:
+    """The training with the orders of a round given, and what came of its four stages."""
+    found = [training]
+
+    def orders(told: Mapping[int, Told]) -> Orders:
+        found[0], made = asked_orders(rules, training, asked, told)
+        return made
+
+    outcome = exchange.run(messages, training.population.checkpoint.t + 1, orders)
+    return found[0], outcome
+
+
+def asked_orders(
+    rules: Rules, training: Training, asked: Asked, told: Mapping[int, Told]
+) -> tuple[Training, Orders]:
+    """What clients are told that have told this, and the training in which memories begin anew if one was lost."""
+    summed, population = rules.strategy, training.population
+    assert isinstance(summed, Summed)
+    state, places = population.checkpoint.state, {node: asked.nodes[node] for node in told}
+    for node, k in places.items():
+        reply, counted = told[node], int(state.counted[k])
+        if counted and (reply["epoch"] != state.epoch or counted not in (reply["round"], reply["next-round"])):
+            state = summed.forget(state, np.array([k]))
+            break
+    heard = _heard(population, places, {node: reply["weight"] for node, reply in told.items()})
+    state = _weighed(state, heard)
+    r = _round(rules, training, heard, np.array(sorted(places.values()), np.int64), asked)
+    orders = dict(zip(r.clients.tolist(), summed.orders(state, r), strict=True))
+    population = population.at(population.checkpoint._replace(state=state))
+    counted_at = {node: int(state.counted[k]) for node, k in places.items()}
+    found = Orders({node: orders[k] for node, k in places.items()}, counted_at, state.epoch)
+    return training._replace(population=population), found
+
+
+def closed_secure(
+    rules: Rules, training: Training, asked: Asked, outcome: Outcome
+) -> tuple[Training, MetricRecord]:
+    """The training after a round in which these sums came, and the mean metrics of its clients."""
+    before, layout, values = training
+    summed, d = rules.strategy, len(before.checkpoint.params)
+    assert isinstance(summed, Summed)
+    places = {node: asked.nodes[node] for node in outcome.weights}
+    heard = _heard(before, places, outcome.weights)
+    state = _weighed(before.checkpoint.state, heard)
+    added, metrics = summed.nothing(d), MetricRecord({})
+    if outcome.total is not None and summed.ring is not None:
+        sums, change, numbers, clipped = summed.ring.decode(outcome.total, len(added.sums), len(added.change))
+        j, v = len(added.numbers), sum(outcome.weights.values()) / state.mean
+        added = Added(sums, change, numbers[:j], clipped)
+        metrics = MetricRecord({name: float(x / v) for name, x in zip(outcome.names, numbers[j:], strict=True)})
+    r = _round(rules, training, heard, np.array(sorted(places.values()), np.int64), asked)
+    server = heard.at(before.checkpoint._replace(state=state)).state
+    after = play_out(server, rules._replace(strategy=Received(summed, added)), r).state
+    values = {**values, **layout.cut(after.checkpoint.params)}
+    return Training(heard._replace(state=after), layout, values), metrics
+
+
+def _heard(population: Population, places: Mapping[int, int], weights: Mapping[int, float]) -> Population:
+    nodes = sorted(places, key=lambda node: places[node])
+    positions = np.array([places[node] for node in nodes], np.int64)
+    return population.heard(positions, [weights[node] for node in nodes], [np.nan] * len(nodes))
+
+
+def _weighed(state: Sums, population: Population) -> Sums:
+    """With the unit of these weights: a weight of `mean`, that of the first round, stays 1 for ever."""
+    told = population.clients.weights
+    known = told[np.isfinite(told)]
+    if len(known) == 0:
+        return state
+    mean = state.mean or float(known.mean())
+    total = float(np.where(np.isfinite(told), told, known.mean()).sum())
+    return state._replace(unit=total / mean, mean=mean)
+
+
+def _round(rules: Rules, training: Training, population: Population, positions: Any, asked: Asked) -> Round:
+    now, m = training.population.checkpoint, len(positions)
+    return Round(
+        now.t + 1, training.layout.flat(training.values), positions, np.zeros((m, 0), np.float32),
+        np.ones((m, 1), np.bool_), np.zeros(m, np.float32), population.weights, rules.estimator.probs(now.belief),
+        idle=asked.idle,
+    )  # fmt: skip
