@@ -41,7 +41,7 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "engines": BASE | {"tasks", "data", "engines/kernels"},
     "evaluation": BASE,
     "defence": BASE,
-    "privacy": BASE,
+    "privacy": BASE | {"memory"},
     "simulate": BASE | {"channels", "estimators", "servers", "defence", "privacy", "clock"},  # the defaults
     "testing": BASE | {"engines", "evaluation", "privacy"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
@@ -61,7 +61,7 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "view/live": BASE | {"lab/runs", "view/plots", "view/page", "lab/arena"},
     # Flower
     "flower/federation": BASE | PLAY | {"memory", "lab", "lab/runs"},
-    "flower": PARTS | {"defence", "flower/federation", "registry", "simulate", "lab", "lab/runs"},
+    "flower": PARTS | {"defence", "privacy", "flower/federation", "registry", "simulate", "lab", "lab/runs"},
     "cli": {
         "core",
         "simulate",

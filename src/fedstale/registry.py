@@ -44,6 +44,7 @@ from fedstale import (
 )
 from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
 from fedstale.core.own_modules import installed, note_version
+from fedstale.core.parts import require_own_allowed
 from fedstale.tasks.checksum import Content, names_file
 
 __all__ = ["TABLES", "Names", "Recipe", "dataset", "recipe"]
@@ -321,6 +322,7 @@ def sources(config: object) -> dict[str, str]:
 
 
 def _source(own: str) -> dict[str, str]:
+    require_own_allowed(own, "the part")
     module, _, name = own.partition(":")
     try:
         found = importlib.util.find_spec(module)
@@ -342,6 +344,7 @@ def dataset_source(name: str) -> dict[str, str]:
 
 def own_object(own: str, where: str) -> Any:
     """What "package.module:Name" names."""
+    require_own_allowed(own, where)
     module, _, name = own.partition(":")
     try:
         found = importlib.import_module(module)

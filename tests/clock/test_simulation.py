@@ -13,8 +13,14 @@ from fedstale.clock import Buffer, Clock, Constant, Devices, Load, Lognormal, Ro
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import query
+from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import check
+from fedstale.view.live import axes
+from fedstale.view.page import markup, series, tables
+from fedstale.view.page.plots import curves
+from fedstale.view.plots.palette import looks
+from fedstale.view.terminal.progress import _Status
 
 N, D = 12, 4
 TASK = fs.Quadratic.random(n=N, d=D, noise=0.1)
@@ -214,10 +220,24 @@ def test_an_algorithm_may_have_its_own_pace_and_all_have_the_same_hours(tmp_path
     assert isinstance(second.clock, Clock)
     assert (first.clock.pace, second.clock.pace) == (Buffer(2, 3), Rounds(ask=3))
     found = list(execute(check(raw), [first, second]))
-    ends = [p.metrics["seconds"] for p in found if p.result]
+    done = sorted((p for p in found if p.result), key=lambda p: p.planned.algorithm.label)
+    ends = [p.metrics["seconds"] for p in done]
     assert all(10 < end <= 36 for end in ends)
+    assert "h of the clock" in _Status(1000, lambda: 0.0).line(found[0])
     [setting] = query.settings([first.folder, second.folder])
     assert [g.label for g in setting.groups] == ["ace", "mifa"], "one table for both paces"
+    assert {"hours", "megabytes", "places idle", "trainings lost"} < {*tables.final(setting.groups)[0].head}
+    lines = series.read(setting.groups)
+    plot = curves(lines, metric("distance"), looks(["ace", "mifa"]))
+    assert plot is not None
+    assert {x: [xs[-1] for xs in plot.over[x]] for x in plot.over} == {
+        "hours": pytest.approx([end / 3600 for end in ends]),
+        "bytes": pytest.approx([p.result["bytes_up"] + p.result["bytes_down"] for p in done if p.result]),
+    }
+    assert 'data-x="hours"' in markup.figure(plot, "p1")
+    live = axes.over(plot, lines, axes.view("hours", "0"))
+    assert live.layout["xaxis"]["title"]["text"] == "hours of the clock"
+    assert [trace["x"][-1] for trace in live.data] == pytest.approx([end / 3600 for end in ends])
     with pytest.raises(fs.BadInput, match="mifa: a pace of its own needs a \\[clock\\]"):
         plan(check({key: value for key, value in raw.items() if key != "clock"}), tmp_path)
     with pytest.raises(fs.BadInput, match="no step is made within 0"):
@@ -229,3 +249,16 @@ def test_the_first_client_is_the_fastest_where_data_follow_speed(latency: Any) -
     speeds = latency.fleet(N, fs.stream(1, "fleet")).speed
     assert (np.diff(speeds) <= 0).all()
     assert speeds[0] > speeds[-1]
+
+
+@pytest.mark.parametrize(("rule", "up", "down"), [("fedavg", 1, 1), ("scaffold", 1, 2), ("focus", 2, 2)])
+def test_a_second_vector_is_counted_also_without_a_clock(rule: str, up: int, down: int) -> None:
+    first = play(fs.recipe(rule).strategy, None, rounds=1)[0]
+    m = len(first.clients)
+    assert (first.bytes_up, first.bytes_down) == (4 * D * m * up, 4 * D * m * down)
+
+
+def test_a_rule_that_selects_sends_the_model_to_all_who_are_there() -> None:
+    first = play(fs.recipe("ca-fed").strategy, None, rounds=1)[0]
+    assert first.bytes_down == 4 * D * len(first.available)
+    assert first.bytes_up == 4 * D * len(first.clients) + 4 * len(first.available), "and all send a loss"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 import fedstale as fs
 from fedstale.core import BadInput
@@ -217,6 +217,7 @@ def test_evaluation_is_as_without_it() -> None:
         (lambda: SecAgg(range=-1.0), "range must be above 0 and finite, got -1.0"),
         (lambda: SecureMod(fs.Krum()), "secure aggregation needs a rule that is split"),
         (lambda: FedStale(fs.Krum(), secure=SecAgg()), "needs every update at the server"),
+        (lambda: FedStale("auto", secure=SecAgg(), record="runs"), "leave out record or secure"),
         (lambda: FedStale("auto", secure=SecAgg(), forget_after=3), "secure needs forget_after=None"),
         (
             lambda: FedStale("auto", secure=SecAgg(), defence=fs.Defence(loud=3.0)),
@@ -231,8 +232,7 @@ def test_what_does_not_go_together_is_one_sentence(make: Any, sentence: str) -> 
 
 def test_a_model_with_averaged_buffers_is_refused() -> None:
     hello = asked("train", round=1, rule=repr(SecureMod("auto").rule), **{"weight-key": "num-examples"})
-    hello.content["arrays"] = ArrayRecord(
-        {"w": np.zeros(2, np.float32), "bn.running_mean": np.zeros(2, np.float32)}
-    )
+    two = Array(np.zeros(2, np.float32))
+    hello.content["arrays"] = ArrayRecord({"w": two, "bn.running_mean": two})
     with pytest.raises(ValueError, match="secure aggregation has no averaged buffers"):
         SecureMod("auto")(hello, Direct(N, quadratic()).contexts[0], quadratic())

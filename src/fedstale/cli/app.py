@@ -11,6 +11,7 @@
 import ast
 import errno
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ import typer
 import typer.core
 
 from fedstale.core import BadInput
+from fedstale.core.parts import NO_OWN_PARTS
 from fedstale.simulate import Diverged, Interrupted
 from fedstale.view.terminal.console import say
 
@@ -80,8 +82,14 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    no_own_parts: Annotated[
+        bool,
+        typer.Option("--no-own-parts", help='Refuse files that name code, "module:Name": run, resume, ui, all.'),
+    ] = False,
 ) -> None:
     """Federated learning for clients that come and go."""
+    if no_own_parts:
+        os.environ[NO_OWN_PARTS] = "1"  # of the processes that compute as well
 
 
 class Commands(Mapping[str, Any]):

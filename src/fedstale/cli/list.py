@@ -32,7 +32,8 @@ def list_names(
         print_json(found)
         return
     for name, rows in found.items():
-        print_table(rows, name)
+        told = [key for key in (rows[0] if rows else ()) if key != "hours" or any(row[key] for row in rows)]
+        print_table([{key: row[key] for key in told} for row in rows], name)
 
 
 def name_rows(what: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import os
 import reprlib
 import typing
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ __all__ = [
     "per_client", "require", "shown",
 ]  # fmt: skip
 
+NO_OWN_PARTS = "FEDSTALE_NO_OWN_PARTS"  # in the environment: import no code that a file names
 T = TypeVar("T")
 P = ParamSpec("P")
 LATER = {"later": True}  # metadata of a field that came later: runs that have its default are known without it
@@ -76,8 +78,15 @@ def known(name: object, table: Mapping[str, Any], what: str) -> str:
     raise BadInput(f"{what} {shown(name)} is unknown; {hint}known: {', '.join(table)}")
 
 
+def require_own_allowed(own: str, what: str) -> None:
+    """Refuse code that a file names as "package.module:Name" if `fedstale --no-own-parts` is to import none."""
+    refused = f"{what} {own!r} is code, which --no-own-parts refuses to import"
+    require(not os.environ.get(NO_OWN_PARTS), f"{refused}: leave the option out if you trust the file")
+
+
 def imported(name: str, what: str) -> Any:
     """The object that "package.module:Name" names."""
+    require_own_allowed(name, what)
     module, _, attribute = name.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)

@@ -7,7 +7,6 @@ import numpy as np
 from flwr.app import Message, MetricRecord
 
 from fedstale.core import Array, Round, part, require
-from fedstale.defence import Defence
 from fedstale.flower.federation.server.close import play_out
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.population import Population
@@ -60,9 +59,9 @@ def secured(rules: Rules, secure: SecAgg | None) -> Rules:
     """The rules, whose strategy has its memory at the clients if aggregation is secure."""
     if secure is None:
         return rules
-    ok = rules.defence is None or rules.defence == Defence()
-    require(ok, "a defence judges single updates, which secure aggregation hides: use defence=None")
-    return rules._replace(strategy=Summed(rules.strategy, secure.ring, deployed=True), defence=None)
+    hidden = "a defence judges single updates, which secure aggregation hides: leave it out"
+    require(rules.defence is None, hidden)
+    return rules._replace(strategy=Summed(rules.strategy, secure.ring, deployed=True))
 
 
 def exchanged(

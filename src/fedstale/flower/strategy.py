@@ -80,8 +80,9 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
             weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn, evaluate_metrics_aggr_fn,
         )  # fmt: skip
-        self.rules, self.pace = secured(rules(rule, estimator, server, defence, pace), secure), pace
-        self.secure = secure
+        judged = None if secure is not None and defence is True else defence
+        self.rules = secured(rules(rule, estimator, server, judged, pace), secure)
+        self.pace, self.secure = pace, secure
         ok = pace is None or fraction_train == 1
         require(
             ok, f"the concurrency of a pace says how many nodes train: leave out fraction_train={fraction_train}"

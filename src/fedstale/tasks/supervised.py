@@ -199,10 +199,10 @@ class Supervised:
     @cached_property
     def gates(self) -> Gates | None:
         """What a small recurrent network is made of, if the model is one; on first use: no key counts it."""
-        split = self.train
-        flat = self.has_cross_entropy and isinstance(split, Split) and isinstance(split.x, Tensor)
-        numbers = flat and not self.personal and not split.x.is_floating_point()
-        return gates(self.module(), split, self.slots) if numbers else None
+        if self.personal or not (self.has_cross_entropy and isinstance(self.train, Split)):
+            return None
+        numbers = isinstance(self.train.x, Tensor) and not self.train.x.is_floating_point()
+        return gates(self.module(), self.train, self.slots) if numbers else None
 
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""

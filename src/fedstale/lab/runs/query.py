@@ -259,7 +259,7 @@ def varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 def run_row(folder: RunFolder) -> dict[str, Any]:
     """What a run is, how far it got, and the final value of its main metric; a damaged run says what is damaged."""
     row: dict[str, Any] = dict.fromkeys(("name", "algorithm", "seed", "lr", "engine", "state", "round", "rounds"))
-    row |= {"name": folder.path.name, "metric": None, "final": None}
+    row |= {"name": folder.path.name, "metric": None, "final": None, "megabytes": None, "hours": None}
     try:
         checks.require_result_file(folder.path)
         config = folder.config()
@@ -270,6 +270,10 @@ def run_row(folder: RunFolder) -> dict[str, Any]:
         row["round"] = result["rounds"] if result else len(folder.metrics())
         for m in metrics.shown(result, main=config.get("main"))[:1]:
             row |= {"metric": m.name, "final": float(result[m.name]["final"])}
+        if "bytes_up" in result:
+            row["megabytes"] = (result["bytes_up"] + result["bytes_down"]) / 1e6
+        if "clock" in result:
+            row["hours"] = result["clock"]["seconds"] / 3600
     except (BadInput, KeyError, TypeError, ValueError) as error:
         row["state"] = "damaged: " + str(error).removeprefix(f"{folder.path}/")
     return row

@@ -1,4 +1,4 @@
-"""Curves over rounds, seconds or bytes, and smoothed ones."""
+"""Curves over rounds, hours, seconds or bytes, and smoothed ones."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,9 +10,12 @@ from fedstale.lab.runs import status
 from fedstale.lab.runs.metrics import ROUND_KEYS
 from fedstale.lab.runs.query import Line
 from fedstale.view.page.plots import Plot, plain
-from fedstale.view.page.series import Lines
+from fedstale.view.page.series import Lines, scale
 
-AXES = {"round": "round", "seconds": "seconds of computing", "bytes": "bytes sent both ways"}
+AXES = {
+    "round": "round", "hours": "hours of the clock", "seconds": "seconds of computing",
+    "bytes": "bytes sent both ways",
+}  # fmt: skip
 FLOAT = 4  # bytes of a parameter
 
 
@@ -70,12 +73,14 @@ def over(plot: Plot, lines: Sequence[Lines], view: View) -> Plot:
 
 
 def _told(trace: dict[str, Any], x: str) -> dict[str, Any]:
-    said, unit = trace.get("hovertemplate"), "%{x:.4s}B" if x == "bytes" else "%{x:.4g} s"
+    said, unit = trace.get("hovertemplate"), "%{x:.4s}B" if x == "bytes" else f"%{{x:.4g}} {x[0]}"
     return trace | {"hovertemplate": said.replace("round %{x}", unit)} if said else trace
 
 
 def _scale(lines: Lines, x: str) -> Callable[[Sequence[int]], Floats] | None:
-    """From rounds to seconds or bytes, mean over the seeds; None where a run did not record them."""
+    """From rounds to hours, seconds or bytes, mean over the seeds; None where a run did not record them."""
+    if x == "hours" or (x == "bytes" and scale(lines, x)):
+        return scale(lines, x)
     found = [status.read(run.folder) for run in lines.group.runs]
     if any(s is None for s in found):
         return None

@@ -41,7 +41,7 @@
     const title = make("h1", {}, "…"), notes = make("div", {}), seeds = make("div", {}), above = make("div", {}), below = make("div", {});
     const figures = make("div", { class: "plots" }), controls = Page.controls(one || { key: key });
     const tools = make("div", { class: "tools" },
-      select("over", "x", [["round", "rounds"], ["seconds", "seconds"], ["bytes", "bytes"]]),
+      select("over", "x", [["round", "rounds"], ["hours", "hours of the clock"], ["seconds", "seconds"], ["bytes", "bytes"]]),
       select("scale", "scale", [["", "as it fits"], ["linear", "linear"], ["log", "logarithmic"]]),
       select("smoothing", "smooth", [["0", "none"], ["0.6", "some"], ["0.9", "much"]]));
     const a = make("select", { "aria-label": "algorithm A" }), b = make("select", { "aria-label": "algorithm B" }), verdict = make("div", {});

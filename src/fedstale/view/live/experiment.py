@@ -57,7 +57,8 @@ class Experiments:
         lines = [x for g in setting.groups[:KEYS] if (x := self._lines(g))]
         smooth = [axes.smoothed(x, view) for x in lines]
         part = page.setting_part(setting, tables.titles([setting])[0], smooth, running)
-        return part._replace(plots=[axes.over(plot, lines, view) for plot in part.plots]), rows, setting
+        plots = [axes.over(plot, lines, view)._replace(over={}) for plot in part.plots]
+        return part._replace(plots=plots), rows, setting
 
     def _maps(self) -> page.Part:
         """The best β of each setting of a sweep so far, and what was found of the claims of a figure."""

@@ -59,9 +59,20 @@ const Figures = (function () {
     Plotly.relayout(div, near ? half(div) : { "xaxis.autorange": true, "yaxis.autorange": true });
   }
 
+  // Hours or bytes instead of rounds, and back.
+  function over(button) {
+    const div = button.closest("figure").querySelector(".plot"), plot = plots[div.id], x = button.dataset.x;
+    const on = button.getAttribute("aria-pressed") !== "true";
+    button.closest(".legend").querySelectorAll(".zoom").forEach((b) => b.setAttribute("aria-pressed", String(on && b === button)));
+    const unit = !on ? "round %{x}" : x === "bytes" ? "%{x:.4s}B" : "%{x:.4g} h";
+    const told = plot.data.map((t) => (t.hovertemplate || "").replace("round %{x}", unit));
+    Plotly.restyle(div, { x: on ? plot.over[x] : plot.data.map((t) => t.x), hovertemplate: told });
+    Plotly.relayout(div, { "xaxis.title.text": on ? x : plot.layout.xaxis.title.text, "xaxis.dtick": null, "xaxis.tickformat": on && x === "bytes" ? ".3s" : null, "xaxis.autorange": true, "yaxis.autorange": true });
+  }
+
   document.addEventListener("click", (event) => {
     const button = event.target.closest(".legend button");
-    if (button) (button.classList.contains("zoom") ? zoom : toggle)(button);
+    if (button) (button.dataset.x ? over : button.classList.contains("zoom") ? zoom : toggle)(button);
   });
   const drawn = () => Object.keys(plots).filter((name) => (document.getElementById(name) || {}).data);
   let waiting;

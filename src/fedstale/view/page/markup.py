@@ -54,6 +54,9 @@ def figure(plot: Plot, name: str) -> str:
     """A plot's place, its legend of buttons, and its numbers; the script draws into it."""
     keys = "".join(_key(key) for key in plot.keys) if len(plot.keys) > 1 else ""
     zoom = '<button type="button" class="zoom" aria-pressed="false">second half only</button>' if plot.zoom else ""
+    zoom += "".join(
+        f'<button type="button" class="zoom" aria-pressed="false" data-x="{x}">over {x}</button>' for x in plot.over
+    )
     group = f'<div class="legend" role="group" aria-label="Show or hide curves">{keys}{zoom}</div>'
     legend = group if keys + zoom else ""
     note = f'<p class="note">{escape(plot.note)}</p>' if plot.note else ""

@@ -178,7 +178,7 @@ def document(title: str, parts: Sequence[Part]) -> str:
         figures = []
         for plot in part.plots:
             name = f"p{len(plots) + 1}"
-            plots[name] = {"data": plot.data, "layout": plot.layout}
+            plots[name] = {"data": plot.data, "layout": plot.layout, **({"over": plot.over} if plot.over else {})}
             figures.append(markup.figure(plot, name))
         inside = f'{part.above}<div class="plots">{"".join(figures)}</div>{part.below}'
         body.append(f'<section id="s{k}"><h2>{escape(part.title)}</h2>{inside}</section>')

@@ -10,7 +10,7 @@ from fedstale.core import Floats
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.statistics import thinned
 from fedstale.lab.runs.targets import Target
-from fedstale.view.page.series import Lines, Series, series
+from fedstale.view.page.series import AXES, Lines, Series, scale, series
 from fedstale.view.plots.palette import Look
 
 BLUES = [[0.0, "#f7fbff"], [0.5, "#a6cee8"], [1.0, "#3f8fc5"]]  # black text is legible on all of it
@@ -47,6 +47,7 @@ class Plot(NamedTuple):
     note: str = ""
     zoom: bool = False  # offer a look at the second half of the rounds
     rows: int = 0  # of things one below the other, which make the plot taller
+    over: Mapping[str, list[list[float | None]]] = {}  # instead of rounds, by name: the x of each trace
 
 
 def stroke(look: Look, width: float) -> dict[str, Any]:
@@ -110,7 +111,15 @@ def curves(
     note = _note(lines, found)
     if target and target.metric.name == m.name:
         axes["shapes"], note = [level(target.value)], f"{note} Dotted: the target, {target.text}."
-    return Plot(title, data, axes, said, _table(found, m), keys, note, zoom=m is not BETA)
+    over = {x: xs for x in AXES if (xs := _over(data, lines, x))}
+    return Plot(title, data, axes, said, _table(found, m), keys, note, zoom=m is not BETA, over=over)
+
+
+def _over(data: Sequence[dict[str, Any]], lines: Sequence[Lines], x: str) -> list[list[float | None]]:
+    """The traces' x as hours or bytes; nothing unless all runs recorded them."""
+    scales = {of.group.label: scale(of, x) for of in lines}
+    found = [(scales.get(trace["legendgroup"]), trace["x"]) for trace in data]
+    return [plain(to(rounds)) for to, rounds in found if to] if all(to for to, _ in found) else []
 
 
 def _note(lines: Sequence[Lines], found: Sequence[Series]) -> str:

@@ -1,6 +1,6 @@
 """The numbers behind the plots: the metrics of a setting, read once, as arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,10 @@ from fedstale.lab.runs import query
 from fedstale.lab.runs.query import HEARD, Group, Line
 from fedstale.lab.runs.statistics import Spread, spread, thinned
 
+AXES = {
+    "hours": "seconds",
+    "bytes": "bytes_up",
+}  # what curves may be drawn over, and the key of a line that says it
 POINTS = 500  # of a curve; a longer one is thinned
 
 
@@ -41,6 +45,23 @@ def series(lines: Lines, name: str) -> Series | None:
     kept = thinned(len(rounds), POINTS)
     found = Series(lines.group.label, [rounds[k] for k in kept], spread(values[:, kept]), len(rounds))
     return found if rounds else None
+
+
+def scale(lines: Lines, x: str) -> Callable[[Sequence[int]], Floats] | None:
+    """From rounds to simulated hours, or to bytes sent, mean over the seeds; None where they were not recorded."""
+    of = {"hours": _hours, "bytes": _bytes}[x]
+    if not lines.seeds or not all(seed and AXES[x] in seed[-1] for seed in lines.seeds):
+        return None
+    known = [([0, *(line["round"] for line in seed)], [0.0, *of(seed)]) for seed in lines.seeds]
+    return lambda rounds: np.mean([np.interp(rounds, *pair) for pair in known], axis=0)
+
+
+def _hours(seed: Sequence[Line]) -> list[float]:
+    return [line["seconds"] / 3600 for line in seed]
+
+
+def _bytes(seed: Sequence[Line]) -> list[float]:
+    return [float(b) for b in np.cumsum([line["bytes_up"] + line["bytes_down"] for line in seed])]
 
 
 def per_client(lines: Lines, name: str) -> Floats | None:

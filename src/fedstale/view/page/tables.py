@@ -46,8 +46,10 @@ def final(groups: Sequence[Group], lines: Sequence[Lines] = ()) -> tuple[Table, 
         whens = [costs[g.label]._asdict() if g.label in costs else {} for g in done]
         rows = [[*row, *(w[x].text if w else "–" for x in told)] for row, w in zip(rows, whens, strict=True)]
     if rows and all("clock" in (r.result or {}) for g in done for r in g.runs):
-        head += ["hours", "megabytes", "clients never heard, for whom no rule is unbiased"]
-        rows = [[*row, *_time(g)] for row, g in zip(rows, done, strict=True)]
+        head += ["hours", "megabytes", "places idle", "trainings lost"]
+        head += ["clients never heard, for whom no rule is unbiased"]
+        asked = any("stopped" in (r.result or {}) for g in done for r in g.runs)  # `>`: did not reach the target
+        rows = [[*row, *_time(g, asked)] for row, g in zip(rows, done, strict=True)]
     if any(g.note for g in done):
         head, rows = [*head, "rate"], [[*row, g.note] for row, g in zip(rows, done, strict=False)]
     return Table(head, rows), best
@@ -58,12 +60,15 @@ def aim(lines: Sequence[Lines]) -> Target | None:
     return target(lines[0].group.config, {x.group.label: x.seeds for x in lines}) if lines else None
 
 
-def _time(g: Group) -> list[str]:
-    """Hours and megabytes of the runs of an algorithm, and how many clients were never heard."""
+def _time(g: Group, asked: bool) -> list[str]:
+    """Hours and megabytes of the runs of an algorithm, idle places, lost work, and how many were never heard."""
     results = [r.result or {} for r in g.runs]
     hours = spread([r["clock"]["seconds"] / 3600 for r in results]).mean
     sent = spread([(r["bytes_up"] + r["bytes_down"]) / 1e6 for r in results]).mean
-    return [f"{hours:.3g}", f"{sent:.3g}", str(max(r["clock"]["never_heard"] for r in results))]
+    late = ">" * any("stopped" not in r for r in results if asked)
+    idle, lost = (spread([r["clock"][key] for r in results]).mean for key in ("idle", "lost_work"))
+    never = str(max(r["clock"]["never_heard"] for r in results))
+    return [f"{late}{hours:.3g}", f"{late}{sent:.3g}", f"{100 * idle:.0f} %", f"{lost:.0f}", never]
 
 
 def _best(done: Sequence[Group], m: Metric) -> int:

@@ -73,6 +73,7 @@ class _Status:
         clients = f"{p.metrics['participants']} clients" if "participants" in p.metrics else ""
         parts = (
             f"round {p.t}/{p.planned.config['rounds']}",
+            f"{p.metrics['seconds'] / 3600:.3g} h of the clock" if "seconds" in p.metrics else "",
             self.values[name],
             clients,
             speed,

@@ -109,14 +109,18 @@ def to_target(
 
 
 def _times(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of runs with a clock: hours and megabytes to the end, or to the target that stopped them."""
-    if not results or not all("clock" in result for result in results):
+    """Megabytes and, with a clock, hours to the end, or to the target that stopped the runs."""
+    if not results or not all("bytes_up" in result for result in results):
         return {}
     sent = [(result["bytes_up"] + result["bytes_down"]) / 1e6 for result in results]
-    hours = [result["clock"]["seconds"] / 3600 for result in results]
-    never = max(result["clock"]["never_heard"] for result in results)
-    told = {"hours": spread(hours).mean, "megabytes": spread(sent).mean, "never_heard": never}
-    return told | {"stopped": sum(result.get("stopped") is not None for result in results)}
+    told = {"megabytes": spread(sent).mean}
+    if not all("clock" in result for result in results):
+        return told
+    told |= {"stopped": sum(result.get("stopped") is not None for result in results)}
+    clocks = [result["clock"] for result in results]
+    never, hours = max(c["never_heard"] for c in clocks), spread([c["seconds"] / 3600 for c in clocks]).mean
+    idle, lost = (spread([c[key] for c in clocks]).mean for key in ("idle", "lost_work"))
+    return told | {"hours": hours, "idle": idle, "lost_work": lost, "never_heard": never}
 
 
 def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str] = ()) -> Table:
@@ -133,7 +137,7 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
     aim = _aim(rows)
     if aim and aim.origin:
         out.caption += f"; rounds to {aim.text}"
-    timed = [key for key in ("hours", "megabytes") if all(key in row for row in rows)]
+    timed = [key for key in ("hours", "megabytes") if all("hours" in row for row in rows)]
     if timed and any(row["never_heard"] for row in rows):
         most = max(row["never_heard"] for row in rows)
         out.caption += f"; {most} clients were never heard: for them no rule is unbiased"
