@@ -23,7 +23,7 @@ EVERY := -m 'not wheel'  # the slow tests, too
 INSTALL = pip install --quiet --constraint constraints.txt --editable
 
 .PHONY: setup demo test check format bench docs federation test-flower test-flower-newest test-ray test-browser test-trackers test-wheel \
-        test-slow coverage dist test-examples test-pythons test-others test-all chromium clean
+        dist test-slow coverage test-examples test-pythons test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
 

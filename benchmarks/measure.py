@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import workloads
+from overhead import milliseconds
 
 import fedstale
 from fedstale.core import known, require
+from fedstale.estimators import Known
+from fedstale.strategies.fedstale import FedStale
 
 HERE = Path(__file__).parent
-OURS = "fedstale"
+OURS, LOOP = "fedstale", "loop"  # training, and all else in a round of FedStale with half of the clients
 PEERS = {"flower": "Flower's simulation, one ray actor per core", "pfl": "pfl-research, one process per core"}
 CONTENDERS = {"naive": "a copy of the model and an optimiser per client, plain loop", **PEERS}
 SIDE = 1024  # of the matrices whose product is the machine's peak
@@ -50,7 +53,10 @@ class Row(NamedTuple):
 
 
 def compare(names: Sequence[str], against: Sequence[str], repeat: int, peers: Path) -> Iterator[Row]:
-    """Every contender has one turn that does not count and `repeat` that do, all of them one after the other."""
+    """Every contender has one turn that does not count and `repeat` that do, all of them one after the other.
+
+    The last row of a workload is what a round of all its runs costs besides training, in CPU time.
+    """
     all_workloads = workloads.WORKLOADS
     for name in against:
         known(name, CONTENDERS, "contender")
@@ -67,6 +73,9 @@ def compare(names: Sequence[str], against: Sequence[str], repeat: int, peers: Pa
         for c, seconds in best.items():
             speed, median = workloads.flops(w) / seconds, statistics.median(turn[c] for turn in took)
             yield Row(name, c, seconds, median, seconds / best[OURS], speed / 1e9, speed / peak)
+        d = sum(p.numel() for p in workloads.plain(w).parameters())
+        loop = w.runs * milliseconds(2 * w.clients, w.clients, d, FedStale(0.5), Known(), rounds=repeat) / 1000
+        yield Row(name, LOOP, loop, loop, loop / best[OURS], 0.0, 0.0)
 
 
 def turn(play: Timed) -> float:

@@ -101,6 +101,7 @@ class Recorder:
         if self.stopping.asked:
             for line in p.folder.metrics()[: self.start.t]:
                 self.stopping.see(line)
+        self.point, self._abilities = hooks_of(run.strategy).point, dict[tuple[type, type], bool]()
         self.saved = self.start.t  # the round of the last checkpoint
         self.stop_asked = False
         p.folder.forget_stop()
@@ -179,9 +180,9 @@ class Recorder:
         }  # fmt: skip
         if s.seconds is not None:
             line |= {"seconds": round(s.seconds, 3), "lost_work": s.lost, "idle": round(s.idle or 0.0, 4)}
-        told, state = _private(s.checkpoint.state)
+        told, state = self._private(s.checkpoint.state)
         line |= told
-        if isinstance(state, HasBeta):
+        if self._has(state, HasBeta):
             line["beta"] = state.beta
         if self.task.n <= LISTED:
             line["heard"] = s.clients.tolist()
@@ -191,14 +192,31 @@ class Recorder:
                 line["not_selected"] = np.setdiff1d(s.available, s.chosen).tolist()
             if len(s.clients) < len(s.chosen):
                 line["lost"] = np.setdiff1d(s.chosen, s.clients).tolist()
-            if isinstance(state, HasExcluded):
+            if self._has(state, HasExcluded):
                 line["excluded"] = np.flatnonzero(state.excluded).tolist()
         return line
 
+    def _private(self, state: Any) -> tuple[dict[str, Any], Any]:
+        """The largest ε, or how many entries secure aggregation has cut; and the state of the innermost rule."""
+        told: dict[str, Any] = {}
+        if isinstance(state, Accounted):
+            told["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
+        while self._has(state, HasInner):
+            told |= {"clipped": state.clipped} if isinstance(state, Sums) and state.secure else {}
+            state = state.inner
+        return told, state
+
+    def _has(self, state: object, ability: type) -> bool:
+        """Whether states of this type have an ability; each is asked once, as a protocol takes long to answer."""
+        key = type(state), ability
+        if key not in self._abilities:
+            self._abilities[key] = isinstance(state, ability)
+        return self._abilities[key]
+
     def _evaluation(self, s: Snapshot, traced: bool) -> dict[str, Any]:
         values: dict[str, Any] = {key: float(value) for key, value in evaluate(self.evaluated, s).items()}
-        if point := hooks_of(self.run.strategy).point:
-            own = evaluate(self.evaluated, s.checkpoint._replace(params=point(s.checkpoint.state, s.params)))
+        if self.point:
+            own = evaluate(self.evaluated, s.checkpoint._replace(params=self.point(s.checkpoint.state, s.params)))
             values |= {f"own_{key}": float(value) for key, value in own.items()}
         if traced:
             values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]
@@ -273,17 +291,6 @@ def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
         values["epsilon"] = now.state.ledger.epsilons()
     told = {key: [*of] for key, of in (("name", names), ("labels", labels_of(task))) if of}
     return told | {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
-
-
-def _private(state: State) -> tuple[dict[str, Any], State]:
-    """The largest ε, or how many entries secure aggregation has cut; and the state of the innermost rule."""
-    told: dict[str, Any] = {}
-    if isinstance(state, Accounted):
-        told["epsilon"] = epsilon_of(float(np.sqrt(state.ledger.spent.max())), state.ledger.delta)
-    while isinstance(state, HasInner):
-        told |= {"clipped": state.clipped} if isinstance(state, Sums) and state.secure else {}
-        state = state.inner
-    return told, state
 
 
 def rule_state(now: Checkpoint) -> State:
