@@ -82,7 +82,7 @@ def source(text: str, folder: RunFolder) -> tuple[RunFolder, int]:
     return stored[int(asked)], int(asked)
 
 
-def started(planned: Sequence[Planned], start: str | Path | RunFolder | None) -> Sequence[Planned]:
+def started(planned: "Sequence[Planned]", start: str | Path | RunFolder | None) -> "Sequence[Planned]":
     """The runs, to begin where another one is, given by its folder or as FOLDER@ROUND; None: with round 1."""
     if start is None:
         return planned
