@@ -231,8 +231,9 @@ def test_what_does_not_go_together_is_one_sentence(make: Any, sentence: str) -> 
 
 
 def test_a_model_with_averaged_buffers_is_refused() -> None:
+    context = Direct(N, quadratic()).contexts[0]
     hello = asked("train", round=1, rule=repr(SecureMod("auto").rule), **{"weight-key": "num-examples"})
     two = Array(np.zeros(2, np.float32))
     hello.content["arrays"] = ArrayRecord({"w": two, "bn.running_mean": two})
     with pytest.raises(ValueError, match="secure aggregation has no averaged buffers"):
-        SecureMod("auto")(hello, Direct(N, quadratic()).contexts[0], quadratic())
+        SecureMod("auto")(hello, context, quadratic())
