@@ -53,6 +53,9 @@ def test_a_run_that_used_few_updates_or_has_no_number_has_diverged(
     entry = read(tmp_path).cells[0].entries["stale"]
     assert entry.diverged == lost
     assert np.isfinite(entry.scores["objective"]).tolist() == [True, not lost]
+    runs = [RunFolder(tmp_path / "runs" / name) for name in record["cells"][1]["rules"]["stale"]["runs"]]
+    ends = [run.metrics()[-1]["objective"] for run in runs]
+    assert entry.curves["objective"].values[-1] == pytest.approx(ends[0] if lost else np.mean(ends))
 
 
 def test_the_worst_tenth_of_the_clients(tmp_path: Path) -> None:
