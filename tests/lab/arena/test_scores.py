@@ -97,6 +97,8 @@ def test_the_rounds_to_where_fedavg_ends() -> None:
     assert found["fast"] == (pytest.approx(0.3), 2)
     assert math.isnan(found["slow"][0])
     assert found["slow"][1] == 0
+    lost = here._replace(entries=here.entries | {"fast": here.entries["fast"]._replace(diverged=1)})
+    assert reached("fast", [lost]) == [math.inf], "with some of its seeds"
     assert reached("r0", [A]) == [math.inf], "nobody is called fedavg"
 
 
