@@ -181,7 +181,9 @@ def _parse(command: click.Command, arguments: list[str]) -> None:
 
 def _check_toml(block: Block, folder: Path) -> None:
     """Every part of the example can be built, with the rest of an experiment where it has none."""
-    chosen = sweep.cells(REST | tomllib.loads(block.text))[0].experiment
+    given = tomllib.loads(block.text)
+    rest = REST | ({"data": {"dataset": "digits", "clients": 12}} if "model" in given else {})
+    chosen = sweep.cells(rest | given)[0].experiment
     planned = plan(chosen, folder)
     planned[0].participation.probs(chosen.data["clients"])
 

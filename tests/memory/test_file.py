@@ -106,11 +106,11 @@ def crash(patch: pytest.MonkeyPatch, at: int) -> list[int]:
             raise Killed
         whole(self, data, offset)
 
-    def save(path: Path, writer: Any) -> None:
+    def save(path: Path, writer: Any, durable: bool = True) -> None:
         count[0] += 1
         if count[0] >= at:
             raise Killed  # the rows are safe, the checkpoint that knows them is not there yet
-        replace(path, writer)
+        replace(path, writer, durable)
 
     patch.setattr(files.File, "_write", write)
     patch.setattr(store, "write", save)

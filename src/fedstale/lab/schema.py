@@ -202,9 +202,7 @@ class Experiment(Section):
     patience: Annotated[int, Field(ge=1)] | None = None  # stop a run after so many rounds without a better value
     target: float | None = None  # stop a run as soon as the value is reached
     monitor: str | None = None  # the metric that both watch; that of validation, or the main one if left out
-    main: str | None = (
-        None  # the metric that tables and pictures begin with; test accuracy, or the first if left out
-    )
+    main: str | None = None  # the metric that tables begin with; test accuracy, or the first if left out
     engine: str = "auto"  # how local training is executed
     device: str = "cpu"  # torch device of tasks that use torch
     data: Table  # dataset and how it is divided

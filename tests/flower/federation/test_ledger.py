@@ -50,9 +50,9 @@ def _steps(monkeypatch, fail_at):
             raise Killed
         seen[0] += 1
 
-    def counted_write(path, writer):
+    def counted_write(path, writer, durable=True):
         step()
-        write(path, writer)
+        write(path, writer, durable)
         step()
 
     def counted_replace(self, target):

@@ -32,7 +32,7 @@ def made(path: Path, lines: str = '{"round":1}\n', **files: Any) -> store.RunFol
 def test_a_row_has_numbers_and_the_main_metric(tmp_path: Path) -> None:
     assert query.run_row(made(tmp_path / "run", config=CONFIG, result=RESULT)) == {
         "name": "run", "algorithm": "FedAvg", "seed": 3, "lr": 0.1, "engine": "serial", "state": "finished",
-        "round": 5, "rounds": 5, "metric": "accuracy", "final": 0.92,
+        "round": 5, "rounds": 5, "metric": "accuracy", "final": 0.92, "hours": None, "megabytes": None,
     }  # fmt: skip
     begun = query.run_row(made(tmp_path / "begun", config=CONFIG))
     assert (begun["state"], begun["round"], begun["metric"], begun["final"]) == ("interrupted", 1, None, None)
