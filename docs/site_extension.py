@@ -242,8 +242,11 @@ def api() -> str:
         out += [f"## fs.{room}: {title}\n", *(_entry(f"{room}.{name}") for name in names if name not in short)]
     for module in MODULES:
         imported = "\n   :imported-members:" if hasattr(getattr(fedstale, module), "__all__") else ""
-        name = getattr(fedstale, module).__name__
-        out += [f"## fedstale.{module}\n", _rst(f".. automodule:: {name}\n   :members:{imported}")]
+        name, seen = getattr(fedstale, module).__name__, ", ".join(short)
+        out += [
+            f"## fedstale.{module}\n",
+            _rst(f".. automodule:: {name}\n   :members:{imported}\n   :exclude-members: {seen}"),
+        ]
     out += ["## fedstale.flower\n", *(_unloaded(name, home) for name, home in sorted(HOMES.items()))]
     return "\n".join(out)
 
