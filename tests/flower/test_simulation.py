@@ -36,7 +36,7 @@ def simulated() -> str:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
         except subprocess.TimeoutExpired:
             return HANGS
-    return f"{done.stdout}\n{done.stderr}\nexit status {done.returncode}"
+    return f"\n{done.stdout}\n{done.stderr}\nexit status {done.returncode}"
 
 
 def test_the_example_trains_and_evaluates_in_a_simulation():
