@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,7 +95,7 @@ CHAINS, TURNS, HOURS = map(
     ),
 )
 M, F, C, D, K = "mnist", "fashion-mnist", "cifar-10", "digits", True
-GRU, SPEAKERS, SYNTHETIC = fs.models.GRU(), "shakespeare", "synthetic"
+GRU, SPEAKERS, MANY = fs.models.GRU(), "shakespeare", "more clients than samples"
 CELLS: dict[str, dict[str, Cell]] = {
     "development": {
         "1,000 phones, IID": Cell(M, 1000, "iid", LINEAR, spread(0.02, 0.02), 100, (0.15, 0.5), PHONE, 0.3, K),
@@ -126,7 +127,7 @@ CELLS: dict[str, dict[str, Cell]] = {
         "everybody": Cell(D, 16, "dirichlet", MLP, spread(1.0, 1.0), 25, (0.1, 0.3), PHONE, 1.0),
     },
     "later": {
-        "100,000 phones": Cell(SYNTHETIC, 100_000, "", LINEAR, spread(5e-4, 5e-4), 200, (0.03, 0.1), PHONE),
+        "100,000 phones": Cell(F, 100_000, MANY, LINEAR, spread(5e-4, 5e-4), 200, (0.05, 0.15), PHONE),
         "10,000 phones, shards": Cell(
             F, 10_000, "shards", LINEAR, spread(5e-3, 5e-3), 200, (0.05, 0.15), PHONE, 1.0
         ),
@@ -170,13 +171,22 @@ RULES: dict[str, fs.core.Strategy] = {
 }  # fmt: skip
 
 
+def drawn(data: fs.data.Dataset, clients: int, size: int | None, seed: int) -> fs.data.Federated:
+    """Two samples of each of two labels for every client; clients share samples. The test set is the data's own."""
+    whole = fs.data.federate(data, fs.data.IID(), 1, seed=seed, test="official", resolution=size)
+    rng, of = np.random.default_rng(seed), [np.flatnonzero(whole.y == k) for k in range(whole.classes)]
+    two = (rng.choice(len(of), 2, replace=False) for _ in range(clients))
+    rows, ends = np.concatenate([rng.choice(of[k], 2) for pair in two for k in pair]), np.arange(clients + 1)
+    return replace(whole, x=whole.x[rows], y=whole.y[rows], train_offsets=4 * ends, test_offsets=0 * ends)
+
+
 @cache
 def task_of(cell: str, kind: str, seed: int) -> tuple[fs.Supervised, Ids]:
     """The task, and the label that each client has most of."""
     c = CELLS[kind][cell]
-    if c.data == SYNTHETIC:  # LEAF's, a few samples each; labels are not asked for
-        return fs.synthetic(c.clients, 1.0, 1.0, seed=seed, max_samples=8), np.zeros(c.clients, np.int64)
     data, size = fs.data.load(c.data), RESOLUTION[c.data]
+    if c.split == MANY:
+        return fs.image_task(drawn(data, c.clients, size, seed), c.model), np.zeros(c.clients, np.int64)
     shared = fs.data.federate(data, SPLITS[c.split], c.clients, seed=seed, fraction=c.fraction, resolution=size)
     most = np.array([np.bincount(shared.train(i)[1], minlength=10).argmax() for i in range(c.clients)])
     return fs.image_task(shared, c.model), most
