@@ -18,7 +18,8 @@ def describe(experiment: Experiment) -> dict[str, Any]:
     """Hours, ages, lost work and who is never heard, in the timeline of the first algorithm and seed."""
     p = plan(experiment, Path())[0]
     if p.clock is None:
-        raise BadInput(f"{experiment.name} has no [clock]: its rounds have no time")
+        what = "a .toml with a [clock] or a recorded participation, such as a table of 0 and 1"
+        raise BadInput(f"inspect needs {what}; {experiment.name} has no [clock]")
     task, a = make_task(experiment.data, experiment.model.model_dump(), experiment.device), p.algorithm
     run = Run(Serial(task, a.local), a.strategy, p.participation, experiment.rounds, p.seed, clock=p.clock)
     rows = p.clock.within(timeline_of(run, load_of(run, hooks_of(a.strategy))), experiment.rounds)
