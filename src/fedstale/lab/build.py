@@ -74,8 +74,8 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
     if data["dataset"] == "synthetic":
         return synthetic(
             n, data["gamma"], data["delta"], seed=seed, iid=data["iid"], max_samples=data["max_samples"],
-            test_share=data["test_share"], model=network, weights=weights, loss=loss, metrics=metrics,
-            ridge=model["ridge"], device=device,
+            classes=data.get("classes", 10), dimension=data.get("dimension", 60), test_share=data["test_share"],
+            model=network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device,
         )  # fmt: skip
     return image_task(
         divide(data),
@@ -248,4 +248,6 @@ TABULAR = (
 )  # of from_frame
 STAYING = ("buffers", "personal")  # settings of a model about what is averaged and what stays with the client
 SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
-RECORDINGS = {"trace": "matrix", "log": "log", "events": "events", "grid": "grid"}  # the setting that names a file
+RECORDINGS = {  # the setting that names a file
+    "trace": "matrix", "log": "log", "events": "events", "grid": "grid", "budget": "prices",
+}  # fmt: skip

@@ -126,11 +126,14 @@ class Synthetic(Section):
     seed: int = 0  # seed of the data
     gamma: Annotated[float, Field(ge=0)] = 1.0  # γ: how much the clients' models differ
     delta: Annotated[float, Field(ge=0)] = 1.0  # δ: how much the clients' inputs differ
+    later = ("classes", "dimension")
     iid: bool = False  # true: all clients label by the same model
     max_samples: Annotated[int, Field(ge=2)] | None = None  # most samples of a client; no limit if left out
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each client's samples that is kept for testing
     weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the samples
 
+    classes: Annotated[int, Field(ge=2, le=MOST)] = 10  # number of classes
+    dimension: Annotated[int, Field(ge=1, le=MOST)] = 60  # number of inputs
 
 class Quadratics(Section):
     """Quadratics with a known optimum: random ones, or those of the given centers and diagonal curvatures."""
