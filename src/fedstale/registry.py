@@ -266,6 +266,7 @@ MODELS = Names("model", {
 }, ("build",))  # fmt: skip
 EXIT_MODELS = Names("model with exits", {
     "exit-cnn": "fedstale.fed_cis.networks:ExitCNN", "exit-resnet18": "fedstale.fed_cis.networks:ExitResNet18",
+    "sliced-cnn": "fedstale.fed_cis.networks:SlicedCNN",
 }, ("build",))  # fmt: skip
 WEIGHTINGS = Names("weighting", {
     "equal": fed_cis.Equal, "flops": fed_cis.FlopsProportional, "serving-rate": fed_cis.ServingRate,

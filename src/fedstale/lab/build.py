@@ -133,7 +133,7 @@ def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) 
         divide(data), build(model, EXIT_MODELS, "model"),
         tree=tree, pairs=ExitSampling(tree.exits, cis["p"]).pairs(),
         weighting=build(cis["weighting"], WEIGHTINGS, "data.cis.weighting"), requests=REQUESTS[cis["requests"]],
-        watch_variances=cis["variances"], ridge=ridge, device=device,
+        watch_variances=cis["variances"], ridge=ridge, device=device, thresholds=cis.get("thresholds"),
     )  # fmt: skip
 
 
@@ -142,7 +142,10 @@ def _tree(cis: Mapping[str, Any]) -> Tree:
     given = {key for key in (*layers, *nodes) if cis[key] is not None}
     one = given in ({*layers}, {*nodes})
     require(one, f"data.cis needs {', '.join(layers)} or {', '.join(nodes)}, got {sorted(given)}")
-    return layered(cis["widths"], cis["mix"]) if "mix" in given else Tree(*(cis[key] for key in nodes))
+    if "mix" in given:
+        require(cis.get("fractions") is None, "data.cis.fractions need parents: layers serve their mix")
+        return layered(cis["widths"], cis["mix"])
+    return Tree(*(cis[key] for key in nodes), cis.get("fractions"))
 
 
 def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:

@@ -65,12 +65,17 @@ class Cis(Section):
     """A tree of nodes that answer requests together: layers with a mix, or every node (see cis.Tree)."""
 
     model_config = ConfigDict(allow_inf_nan=True)  # a capacity may be unlimited
+    later = ("fractions", "thresholds")
     widths: list[int] | None = None  # nodes in each layer, the devices first
     mix: list[float] | None = None  # share of the requests that each layer serves
-    parents: list[int] | None = None  # instead of layers: the node above each node, -1 for a root
+    parents: list[int] | list[list[float]] | None = None  # instead of layers: the node above each, -1 for a root
     exits: list[int] | None = None  # the deepest exit that each node holds, from 1
     arrivals: list[float] | None = None  # requests per second that reach each node from outside
     capacity: list[float] | None = None  # requests per second that each node can pass on
+    fractions: list[float] | None = None  # with parents: the share that each node serves; what it cannot pass on
+    thresholds: list[float] | None = (
+        None  # of each exit: answer what is less uncertain; the easiest share if left out
+    )
     p: float = 0.0  # probability that a node trains a given exit below its own
     weighting: Spec = "serving-rate"  # how much each exit counts in training
     requests: Literal["own", "everywhere"] = "own"  # test samples that a node is asked about
