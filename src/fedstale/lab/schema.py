@@ -126,19 +126,19 @@ class Tabular(Section):
 class Synthetic(Section):
     """LEAF's Synthetic(γ, δ)."""
 
+    later = ("classes", "dimension")
     dataset: Literal["synthetic"]  # LEAF's Synthetic
     clients: Annotated[int, Field(ge=1, le=MOST)] = 30  # number of clients
     seed: int = 0  # seed of the data
     gamma: Annotated[float, Field(ge=0)] = 1.0  # γ: how much the clients' models differ
     delta: Annotated[float, Field(ge=0)] = 1.0  # δ: how much the clients' inputs differ
-    later = ("classes", "dimension")
+    classes: Annotated[int, Field(ge=2, le=MOST)] = 10  # number of classes
+    dimension: Annotated[int, Field(ge=1, le=MOST)] = 60  # number of inputs
     iid: bool = False  # true: all clients label by the same model
     max_samples: Annotated[int, Field(ge=2)] | None = None  # most samples of a client; no limit if left out
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each client's samples that is kept for testing
     weights: Literal["per-client", "per-sample"] = "per-client"  # a_i = 1/N, or in proportion to the samples
 
-    classes: Annotated[int, Field(ge=2, le=MOST)] = 10  # number of classes
-    dimension: Annotated[int, Field(ge=1, le=MOST)] = 60  # number of inputs
 
 class Quadratics(Section):
     """Quadratics with a known optimum: random ones, or those of the given centers and diagonal curvatures."""
@@ -207,6 +207,9 @@ class Experiment(Section):
     evaluate_every: Annotated[int, Field(ge=1)] | None = None  # rounds from one to the next; by sizes if left out
     evaluate_clients: Annotated[int, Field(ge=1)] | None = None  # so many clients, drawn once; all, or by sizes
     evaluate: Literal["all", "test"] = "all"  # test: no training objective, which takes a pass over all samples
+    heterogeneity: bool = (
+        False  # also measure how different the clients are: Γ, Γ' and σ_g², a pass over all samples
+    )
     patience: Annotated[int, Field(ge=1)] | None = None  # stop a run after so many rounds without a better value
     target: float | None = None  # stop a run as soon as the value is reached
     monitor: str | None = None  # the metric that both watch; that of validation, or the main one if left out
