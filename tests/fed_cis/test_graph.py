@@ -13,6 +13,8 @@ from fedstale.evaluation import evaluate
 from fedstale.fed_cis import Tree, serve
 from fedstale.fed_cis.networks import EarlyExit, ExitResNet18, SlicedCNN
 from fedstale.fed_cis.task import EarlyExitTask
+from fedstale.lab.build import make_task
+from fedstale.lab.schema import check
 from fedstale.participation import Bernoulli
 from fedstale.rng import stream
 from fedstale.simulate import simulate
@@ -36,6 +38,23 @@ def test_what_a_node_passes_on_is_divided_among_its_parents():
     tree, same = (Tree(p, [1, 1, 2], [3, 1, 0], [1, 0.3, 0]) for p in ([2, 2, -1], [[0, 0, 1], [0, 0, 1], [0] * 3]))
     for one, other in zip(tree.flows(), same.flows(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_an_experiment_has_the_same_settings():
+    cis = {"parents": LINKS, "exits": [1, 2, 2, 3], "arrivals": [8, 1, 0, 0], "capacity": [4, INF, 2, 0]}
+    raw = {"name": "try", "rounds": 1, "algorithms": ["unbiased"], "participation": "exits", "local": {"lr": 0.1}}
+    data = {
+        "dataset": "digits",
+        "clients": 4,
+        "cis": cis | {"fractions": [0.5, 0.1, 1, 1], "thresholds": [0.1] * 3},
+    }
+    task = make_task(
+        check(raw | {"data": data}).data, {"kind": "sliced-cnn", "channels": (4, 4), "ridge": 0.0}, "cpu"
+    )
+    assert task.tree == graph(fractions=[0.5, 0.1, 1, 1])
+    assert (task.thresholds, len(task.exits)) == ([0.1] * 3, 3)
+    plain = check(raw | {"data": data | {"cis": cis}}).data["cis"]
+    assert not {"fractions", "thresholds"} & {*plain}  # a run that has neither is called as before
 
 
 def test_fractions_that_are_given_are_served():

@@ -68,14 +68,12 @@ class Cis(Section):
     later = ("fractions", "thresholds")
     widths: list[int] | None = None  # nodes in each layer, the devices first
     mix: list[float] | None = None  # share of the requests that each layer serves
-    parents: list[int] | list[list[float]] | None = None  # instead of layers: the node above each, -1 for a root
+    parents: list[int] | list[list[float]] | None = None  # instead of layers: the node above each, or n × n shares
     exits: list[int] | None = None  # the deepest exit that each node holds, from 1
     arrivals: list[float] | None = None  # requests per second that reach each node from outside
     capacity: list[float] | None = None  # requests per second that each node can pass on
-    fractions: list[float] | None = None  # with parents: the share that each node serves; what it cannot pass on
-    thresholds: list[float] | None = (
-        None  # of each exit: answer what is less uncertain; the easiest share if left out
-    )
+    fractions: list[float] | None = None  # with parents: the share of its requests that each node serves
+    thresholds: list[float] | None = None  # of each exit: it answers what is less uncertain than this
     p: float = 0.0  # probability that a node trains a given exit below its own
     weighting: Spec = "serving-rate"  # how much each exit counts in training
     requests: Literal["own", "everywhere"] = "own"  # test samples that a node is asked about
@@ -207,9 +205,7 @@ class Experiment(Section):
     evaluate_every: Annotated[int, Field(ge=1)] | None = None  # rounds from one to the next; by sizes if left out
     evaluate_clients: Annotated[int, Field(ge=1)] | None = None  # so many clients, drawn once; all, or by sizes
     evaluate: Literal["all", "test"] = "all"  # test: no training objective, which takes a pass over all samples
-    heterogeneity: bool = (
-        False  # also measure how different the clients are: Γ, Γ' and σ_g², a pass over all samples
-    )
+    heterogeneity: bool = False  # also σ_g², Γ and Γ' of the clients: a pass over all training samples
     patience: Annotated[int, Field(ge=1)] | None = None  # stop a run after so many rounds without a better value
     target: float | None = None  # stop a run as soon as the value is reached
     monitor: str | None = None  # the metric that both watch; that of validation, or the main one if left out
