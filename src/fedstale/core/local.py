@@ -149,7 +149,7 @@ class Local:
     @property
     def by_step(self) -> bool:
         """Whether the rate changes from one local step to the next."""
-        return isinstance(self.schedule, StepSchedule)
+        return self.schedule is not None and isinstance(self.schedule, StepSchedule)  # to ask is slow
 
     def rate(self, t: int, k: int = 0) -> float:
         """The learning rate of round t, at its local step k = 0, 1, …."""

@@ -34,8 +34,9 @@ class Optimizer:
         if self.clip:
             nn.utils.clip_grad_norm_(self.params, self.clip)
         if self.rates:
+            rate = next(self.rates)
             for group in self.optimizer.param_groups:
-                group["lr"] = next(self.rates)
+                group["lr"] = rate
         self.optimizer.step()
 
 

@@ -44,7 +44,8 @@ class Amplified:
             keep(self, "q", q)
 
     def init(self, n: int, d: int) -> Progress:
-        require(self.q is None or np.size(self.q) == n, f"q must be {n} weights, got {np.size(self.q)}")
+        given = n if self.q is None else np.asarray(self.q).size
+        require(given == n, f"q must be {n} weights, got {given}")
         return Progress(np.zeros(d), 0)
 
     def aggregate(self, state: Progress, r: Round) -> tuple[Array, Progress]:
