@@ -50,7 +50,7 @@ def require_supported(local: Local) -> None:
     refused = {
         f"optimizer {local.optimizer!r}": local.optimizer != "sgd", "nesterov": local.nesterov,
         "clip_norm": local.clip_norm is not None, "epochs without drop_last": uneven,
-        "train": local.train is not None,
+        "train": local.train is not None, "rates by local step": local.by_step,
     }  # fmt: skip
     asked = " and ".join(what for what, wanted in refused.items() if wanted)
     require(not asked, f"engine 'batched' trains by SGD in equal batches, got {asked}; {ADVICE}")
