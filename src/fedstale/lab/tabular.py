@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedstale.core import known, require
-from fedstale.data.tables import MISSING, read_csv
+from fedstale.data.tables import MISSING, is_number, read_csv
 
 LABELS = ("label", "target", "y", "class", "outcome", "disease", "diagnosis", "default", "churn")
 
@@ -31,6 +31,11 @@ def guess(path: Path, names: Sequence[str], client: str | None, label: str | Non
         require(shares[client] > 0.5, f"{path.name}: no column {found}; --client COLUMN says which it is")
     named = [name for name in columns if name.lower() in LABELS and name != client]
     return Guess(client, label or (named or [name for name in columns if name != client])[-1])
+
+
+def first_model(path: Path, label: str) -> dict[str, str]:
+    """The section `model` of a first try: a linear one, with squared errors where numbers are to be predicted."""
+    return {"kind": "linear"} | ({"loss": "torch.nn:MSELoss"} if is_number(path, label) else {})
 
 
 def rows(path: Path) -> int:
