@@ -17,7 +17,7 @@ from fedstale.lab.plan import Planned, plan
 from fedstale.lab.runs import query, store
 from fedstale.lab.runs.store import write
 from fedstale.lab.schema import Experiment
-from fedstale.lab.tabular import first_model, guess, rows
+from fedstale.lab.tabular import guess, rows
 from fedstale.registry import RECIPES
 from fedstale.view.terminal.console import AsFormat, Format, parse_seeds, print_json, say, talk
 from fedstale.view.terminal.progress import follow
@@ -54,9 +54,9 @@ def diagnose(
     out.mkdir(parents=True, exist_ok=True)
     settings = {
         "rounds": rounds or min(MOST, max(len(here), 100)), "seeds": parse_seeds(seeds), "algorithms": [*RULES],
+        "main": columns.main,
         "estimator": {"kind": "beta-bernoulli", "n0": 1.0, "m0": 0.0},
         "data": {"csv": os.path.relpath(data, out), "client": columns.client, "label": columns.label},
-        "model": first_model(data, columns.label),
         "local": {"lr": lr, "steps": 5, "batch": 32},
         "participation": evidence.recording_spec(presence, os.path.relpath(presence, out), round),
     }  # fmt: skip
@@ -66,7 +66,7 @@ def diagnose(
     planned = simulated(experiment, out / "runs")
     m = measure(evidence.of_experiment(experiment, None))
     setting = query.settings(p.folder for p in planned)[0]
-    unsure = doubts(experiment, m, "accuracy" in (setting.groups[0].runs[0].result or {}))
+    unsure = doubts(experiment, m, columns.main == "accuracy")
     found, lines = diagnosis.diagnose(setting, unsure, {name: about for name, _, about in RECIPES.rows()})
     title = f"{data.name} with {presence.name}: {m.clients} clients"
     target = out / "diagnosis.html"

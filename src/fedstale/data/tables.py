@@ -202,7 +202,7 @@ def _targets(column: Column, where: str) -> tuple[npt.NDArray[Any], int, str]:
         seen = np.unique(column[~np.isnan(column)])
         if _continuous(column):
             require(not np.isnan(column).any(), f"{where} must be a number in every row, got nothing in some")
-            told = "is a number to predict: use model.loss = 'torch.nn:MSELoss'"
+            told = "is a number to predict, by squared errors (in Python loss=nn.MSELoss())"
             return column[:, None].astype(np.float32), 1, told
         classes = [_text(v) for v in seen.tolist()]
         y = np.where(np.isnan(column), -1, np.searchsorted(seen, column))

@@ -11,10 +11,11 @@ LABELS = ("label", "target", "y", "class", "outcome", "disease", "diagnosis", "d
 
 
 class Guess(NamedTuple):
-    """The columns that name a row's client and what is to be predicted."""
+    """The columns that name a row's client and what is to be predicted, and the metric to compare by."""
 
     client: str
     label: str
+    main: str  # accuracy of classes, the test loss of numbers
 
 
 def guess(path: Path, names: Sequence[str], client: str | None, label: str | None) -> Guess:
@@ -30,12 +31,8 @@ def guess(path: Path, names: Sequence[str], client: str | None, label: str | Non
         found = f"names clients of the recording ({', '.join(names[:3])}, …)" if names else "can be recognised"
         require(shares[client] > 0.5, f"{path.name}: no column {found}; --client COLUMN says which it is")
     named = [name for name in columns if name.lower() in LABELS and name != client]
-    return Guess(client, label or (named or [name for name in columns if name != client])[-1])
-
-
-def first_model(path: Path, label: str) -> dict[str, str]:
-    """The section `model` of a first try: a linear one, with squared errors where numbers are to be predicted."""
-    return {"kind": "linear"} | ({"loss": "torch.nn:MSELoss"} if is_number(path, label) else {})
+    label = label or (named or [name for name in columns if name != client])[-1]
+    return Guess(client, label, "loss" if is_number(path, label) else "accuracy")
 
 
 def rows(path: Path) -> int:

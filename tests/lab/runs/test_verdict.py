@@ -52,4 +52,6 @@ def test_of_a_loss_less_is_better_and_other_scores_have_no_points() -> None:
     )
     served["fedavg"] = Halves(0.9, 2.51, metric("loss"))
     assert left_behind(served, 3).endswith("fare alike with all algorithms, at about 2.5 test loss.")
+    served["fedavg"] = Halves(900.0, 1234.0, metric("loss"))
+    assert "1230 behind auto (1230 and 2.5 test loss)" in left_behind(served, 3)
     assert left_behind(served | {"mifa": Halves(0.9, 0.8)}, 3) == ""  # scores of two kinds

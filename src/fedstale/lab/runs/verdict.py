@@ -7,7 +7,7 @@ import numpy as np
 
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.halves import Halves
-from fedstale.lab.runs.metrics import Metric
+from fedstale.lab.runs.metrics import Metric, plain
 from fedstale.lab.runs.query import Group
 from fedstale.lab.runs.statistics import paired_test, spread
 
@@ -56,12 +56,12 @@ def left_behind(served: Mapping[str, Halves | None], rare: int) -> str:
     m = kinds.pop()
     scores = {label: m.score(h.rare) for label, h in known.items()}
     low, high = min(scores, key=scores.__getitem__), max(scores, key=scores.__getitem__)
-    gap, form = scores[high] - scores[low], ".0%" if m.percent else ".3g"
-    worst, most = f"{known[low].rare:{form}}", f"{known[high].rare:{form}}"
+    gap = scores[high] - scores[low]
+    worst, most = (f"{v:.0%}" if m.percent else plain(v, 3) for v in (known[low].rare, known[high].rare))
     if gap < LEAST * (1 if m.percent else abs(scores[high])):
         of = "" if m.percent else f" {m.label}"
         return f"The {rare} clients that come rarely fare alike with all algorithms, at about {most}{of}."
-    points = f"{100 * gap:.0f} point{'s' * (round(100 * gap) != 1)}" if m.percent else f"{gap:.3g}"
+    points = f"{100 * gap:.0f} point{'s' * (round(100 * gap) != 1)}" if m.percent else plain(gap, 3)
     return (
         f"{low} leaves the {rare} clients that come rarely {points} behind {high} ({worst} and {most} {m.label})."
     )
