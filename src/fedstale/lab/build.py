@@ -79,15 +79,9 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
             ridge=model["ridge"], device=device,
         )  # fmt: skip
     return image_task(
-        divide(data),
-        network,
-        weights=weights,
-        loss=loss,
-        metrics=metrics,
-        ridge=model["ridge"],
-        device=device,
+        divide(data), network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device,
         **kept,
-    )
+    )  # fmt: skip
 
 
 def _loss(spec: Spec | None, numbers: bool) -> Any:
@@ -239,15 +233,8 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 TABULAR = (
-    "client",
-    "label",
-    "leave_out",
-    "seed",
-    "fraction",
-    "test_share",
-    "validation",
-    "held_out",
-)  # of from_frame
+    "client", "label", "leave_out", "seed", "fraction", "test_share", "validation", "held_out",
+)  # of from_frame  # fmt: skip
 STAYING = ("buffers", "personal")  # settings of a model about what is averaged and what stays with the client
 SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
 RECORDINGS = {"trace": "matrix", "log": "log", "events": "events", "grid": "grid"}  # the setting that names a file

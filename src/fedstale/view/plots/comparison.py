@@ -150,13 +150,9 @@ def served(axes: Any, behind: Mapping[str, Halves]) -> None:
     axes.plot(rare, places, "D", color=VERMILION, markersize=8, label="clients that come rarely")
     for place, value in zip(places, rare, strict=True):
         axes.annotate(
-            f"{value:{'.0f' if m.percent else '.3g'}}",
-            (value, place),
-            xytext=(0, 7),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-        )
+            f"{value:{'.0f' if m.percent else '.3g'}}", (value, place), xytext=(0, 7),
+            textcoords="offset points", ha="center", fontsize=8,
+        )  # fmt: skip
     axes.set(xlabel=f"final {m.axis}", ylim=(-0.6, len(behind) - 0.3))
     axes.set_yticks(list(places), list(behind))
     axes.grid(alpha=0.25, axis="x")
