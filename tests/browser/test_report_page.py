@@ -214,9 +214,8 @@ def test_plots_follow_the_width_of_the_window(browser: Any, file: Path) -> None:
     before = view.page.evaluate(width)
     view.page.set_viewport_size({"width": 400, "height": 800})
     until(view, lambda: view.page.evaluate(width) < 400 < before)
-    until(
-        view, lambda: view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    )  # all plots followed
+    # every plot follows by itself
+    until(view, lambda: view.page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
     assert view.complaints == []
     view.page.close()
 

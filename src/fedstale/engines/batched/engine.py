@@ -109,8 +109,8 @@ class Batched:
         So the numbers do not depend on how many there are, and no thread waits for another one within a
         product, which costs dearly where cores are shared.
         """
-        for job in jobs:
-            require_supported(job.local)
+        for local in {id(job.local): job.local for job in jobs}.values():
+            require_supported(local)
         rows, kernel = Rows.of(jobs, self.task), self._kernel
         work = chunks(jobs, self.task.train.offsets, kernel.room, kernel.wide)
         with one_thread() as threads:
