@@ -97,14 +97,10 @@ def per_client(
     """One row per client; clients are numbered from 0, in the order of the file, and named where it names them."""
     n = here.shape[1]
     columns = {
-        "client": np.arange(n),
-        "share": seen.marginals,
-        "mixing": seen.mixing,
-        "longest_absence": seen.longest_absence,
-        "weight": normalised(weights, n),
-        "plain_weight": theory.plain_weights(here, weights),
-        **({"name": np.array(names)} if names else {}),
-    }
+        "client": np.arange(n), "share": seen.marginals, "mixing": seen.mixing,
+        "longest_absence": seen.longest_absence, "weight": normalised(weights, n),
+        "plain_weight": theory.plain_weights(here, weights), **({"name": np.array(names)} if names else {}),
+    }  # fmt: skip
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
@@ -119,25 +115,16 @@ def report(
     come = theory.spread(p[p > 0])
     rarest = sorted((c for c in clients if c["share"] > 0), key=lambda c: (c["share"], -c["longest_absence"]))
     return {
-        "rounds": seen.rounds,
-        "clients": seen.clients,
-        "never": int((p == 0).sum()),
-        "share": _spread(p),
-        "spread": seen.spread._asdict(),
-        "spread_of_those_who_come": come._asdict(),
-        "presence": _quantiles(seen.on),
-        "absence": _quantiles(seen.off),
-        "mixing": _spread(seen.mixing),
+        "rounds": seen.rounds, "clients": seen.clients, "never": int((p == 0).sum()), "share": _spread(p),
+        "spread": seen.spread._asdict(), "spread_of_those_who_come": come._asdict(),
+        "presence": _quantiles(seen.on), "absence": _quantiles(seen.off), "mixing": _spread(seen.mixing),
         "staleness": _quantiles(seen.staleness) | {"before_first": seen.unseen},
-        "tau_max": seen.staleness.quantiles[-1].item(),
-        "tau_avg": seen.staleness.mean,
+        "tau_max": seen.staleness.quantiles[-1].item(), "tau_avg": seen.staleness.mean,
         "plain_averaging_bias": seen.bias,
-        "delta2": {str(P): theory.delta2(here, P) for P in sorted({1, period, seen.rounds})},
-        "period": period,
-        "least_rounds": seen.least_rounds,
-        "least_rounds_of_those_who_come": 1 / come.p_min,
+        "delta2": {str(P): theory.delta2(here, P) for P in sorted({1, period, seen.rounds})}, "period": period,
+        "least_rounds": seen.least_rounds, "least_rounds_of_those_who_come": 1 / come.p_min,
         "watch": rarest[:WATCHED],
-    }
+    }  # fmt: skip
 
 
 def _spread(values: Floats) -> dict[str, float]:
