@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fedstale import registry
 from fedstale.core import BadInput, Participation, Task, require, shown
 from fedstale.data import Dataset, Federated, federate, from_frame
 from fedstale.data.federated import absent
@@ -18,6 +17,17 @@ from fedstale.data.tables import client_names
 from fedstale.fed_cis import REQUESTS, Tree, layered
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.lab.spec import Spec, Table, as_table, build
+from fedstale.registry import (
+    EXIT_MODELS,
+    MODELS,
+    OWN,
+    PARTICIPATION,
+    PARTITIONS,
+    SWAPS,
+    WEIGHTINGS,
+    dataset,
+    own_object,
+)
 from fedstale.tasks.quadratic import Quadratic
 
 
@@ -60,9 +70,7 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
         require(ok, "data.cis has cross entropy and accuracy: leave out model.loss")
         return _cis_task(data, own, model["ridge"], device)
     network, weights, loss = _network(own), WEIGHTS[data["weights"]], _loss(model.get("loss"))
-    metrics = {
-        name: registry.own_object(of, f"model.metrics.{name}") for name, of in model.get("metrics", {}).items()
-    }
+    metrics = {name: own_object(of, f"model.metrics.{name}") for name, of in model.get("metrics", {}).items()}
     if data["dataset"] == "synthetic":
         return synthetic(
             n, data["gamma"], data["delta"], seed=seed, iid=data["iid"], max_samples=data["max_samples"],
@@ -89,9 +97,9 @@ def _loss(spec: Spec | None) -> Any:
         return cross_entropy
     settings = as_table(spec, "model.loss")
     kind = settings.pop("kind", None)
-    ok = isinstance(kind, str) and registry.OWN.fullmatch(kind)
+    ok = isinstance(kind, str) and OWN.fullmatch(kind)
     require(bool(ok), f'model.loss must be "package.module:Name", such as "torch.nn:MSELoss", got {shown(kind)}')
-    own = registry.own_object(str(kind), "model.loss")
+    own = own_object(str(kind), "model.loss")
     try:
         return own(**settings) if isinstance(own, type) else partial(own, **settings) if settings else own
     except Exception as error:  # whatever the user's own code raises
@@ -103,15 +111,15 @@ def _network(spec: Table) -> Any:
     """The model of a section `model`; the user's own may be any class or function that makes an nn.Module."""
     from fedstale.tasks.models import Made
 
-    own = registry.own_object(spec["kind"], "model.kind") if registry.OWN.fullmatch(spec["kind"]) else None
+    own = own_object(spec["kind"], "model.kind") if OWN.fullmatch(spec["kind"]) else None
     if own is None or dataclasses.is_dataclass(own):
-        return build(spec, registry.MODELS, "model")
+        return build(spec, MODELS, "model")
     return Made(spec["kind"], own, {key: value for key, value in spec.items() if key != "kind"})
 
 
 def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
     """The participation that `spec` asks for; one tied to labels gets those of the data, if it has none."""
-    part: Participation = build(_with_labels(spec, data), registry.PARTICIPATION, "participation")
+    part: Participation = build(_with_labels(spec, data), PARTICIPATION, "participation")
     return part
 
 
@@ -122,10 +130,10 @@ def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) 
     require(not other, f"data.cis tests every node on samples of its own: leave out data.{', data.'.join(other)}")
     tree = _tree(cis)
     return early_exit_task(
-        divide(data), build(model, registry.EXIT_MODELS, "model"),
+        divide(data), build(model, EXIT_MODELS, "model"),
         tree=tree, pairs=ExitSampling(tree.exits, cis["p"]).pairs(),
-        weighting=build(cis["weighting"], registry.WEIGHTINGS, "data.cis.weighting"),
-        requests=REQUESTS[cis["requests"]], watch_variances=cis["variances"], ridge=ridge, device=device,
+        weighting=build(cis["weighting"], WEIGHTINGS, "data.cis.weighting"), requests=REQUESTS[cis["requests"]],
+        watch_variances=cis["variances"], ridge=ridge, device=device,
     )  # fmt: skip
 
 
@@ -201,7 +209,7 @@ def divide(data: Mapping[str, Any]) -> Federated:
         return from_frame(data["csv"], **given)
     rule, swap = division(data)
     divided = federate(
-        _normalised(registry.dataset(data["dataset"]), data), rule, data["clients"],
+        _normalised(dataset(data["dataset"]), data), rule, data["clients"],
         seed=data["seed"], fraction=data["fraction"], test_share=data["test_share"], swap=swap,
         **{key: data[key] for key in SETS if key in data},
     )  # fmt: skip
@@ -224,8 +232,8 @@ def _normalised(images: Dataset, data: Mapping[str, Any]) -> Dataset:
 
 def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
     """The partition rule and the label swap, if any, of a section `data` about images."""
-    swap = build(data["swap"], registry.SWAPS, "data.swap") if data["swap"] else None
-    return build(data["partition"], registry.PARTITIONS, "data.partition"), swap
+    swap = build(data["swap"], SWAPS, "data.swap") if data["swap"] else None
+    return build(data["partition"], PARTITIONS, "data.partition"), swap
 
 
 TABULAR = (
