@@ -39,7 +39,7 @@ def connected(tmp_path, monkeypatch):
             return answer
 
         link = SimpleNamespace(PullMessages=pull, _client=SimpleNamespace(), **methods)
-        monkeypatch.setattr(fleet.FleetHttpClient, "from_server_address", lambda *_: link)
+        monkeypatch.setattr(fleet.adapter.FleetHttpClient, "from_server_address", lambda *_: link)
         return fleet.Fleet("a.org:9100", None, tmp_path / "key", Notes(tmp_path / "notes"))
 
     return made

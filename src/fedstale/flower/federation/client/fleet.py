@@ -15,40 +15,7 @@ from typing import Any
 import httpx
 from flwr.app import Message
 
-from fedstale.flower.federation.adapter import (
-    ActivateNodeRequest,
-    ConfirmMessageReceivedRequest,
-    DeactivateNodeRequest,
-    FleetHttpClient,
-    GetFabRequest,
-    GetRunRequest,
-    Node,
-    NodeAuthHttpInterceptor,
-    ObjectPullError,
-    ObjectPushError,
-    PullMessagesRequest,
-    PushMessagesRequest,
-    RegisterNodeFleetRequest,
-    RuntimeVersionHttpInterceptor,
-    SendNodeHeartbeatRequest,
-    fab_from_proto,
-    get_all_nested_objects,
-    get_object_tree,
-    inflate_object_from_contents,
-    iterate_object_tree,
-    make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
-    message_from_proto,
-    message_to_proto,
-    no_object_id_recompute,
-    public_key_to_bytes,
-    pull_objects,
-    push_objects,
-    remove_content_from_message,
-    run_from_proto,
-    set_message_id,
-    time_out_after,
-)
+from fedstale.flower.federation import adapter
 from fedstale.flower.federation.client.notes import Notes
 from fedstale.flower.federation.client.trouble import refusal, unreachable
 from fedstale.flower.federation.ops.keys import certificate, private_key
@@ -73,16 +40,16 @@ class Fleet:
     def __init__(self, address: str, authority: Path | None, key: Path, notes: Notes) -> None:
         """`authority` is the certificate that the link's is checked against; None is a link without TLS."""
         private = private_key(key)
-        self.address, self.notes, self.public = address, notes, public_key_to_bytes(private.public_key())
-        self.proven, self.node, self._over = authority is not None, Node(), threading.Event()
-        self.client = FleetHttpClient.from_server_address(
+        self.address, self.notes, self.public = address, notes, adapter.public_key_to_bytes(private.public_key())
+        self.proven, self.node, self._over = authority is not None, adapter.Node(), threading.Event()
+        self.client = adapter.FleetHttpClient.from_server_address(
             address, authority is None, certificate(authority) if authority else None,
             [
-                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-                NodeAuthHttpInterceptor(private, private.public_key()),
+                adapter.RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+                adapter.NodeAuthHttpInterceptor(private, private.public_key()),
             ],
         )  # fmt: skip
-        time_out_after(self.client, TIMEOUT)
+        adapter.time_out_after(self.client, TIMEOUT)
         threading.Thread(target=self._beat, daemon=True).start()
 
     def sign_in(self) -> None:
@@ -90,18 +57,20 @@ class Fleet:
         known = self.notes.node
         if known is not None:  # killed or cut off: the link may still consider it online, and would refuse
             with suppress(Refused, Ended):
-                beat = SendNodeHeartbeatRequest(node=Node(node_id=known), heartbeat_interval=INTERVAL)
+                beat = adapter.SendNodeHeartbeatRequest(
+                    node=adapter.Node(node_id=known), heartbeat_interval=INTERVAL
+                )
                 if self._call(self.client.SendNodeHeartbeat, beat).success:
                     self._signed_in(known)
                     return
         if not self.proven:
             with suppress(Refused, Ended):  # this key is registered already
-                self._call(self.client.RegisterNode, RegisterNodeFleetRequest(public_key=self.public))
-        activate = ActivateNodeRequest(public_key=self.public, heartbeat_interval=INTERVAL)
+                self._call(self.client.RegisterNode, adapter.RegisterNodeFleetRequest(public_key=self.public))
+        activate = adapter.ActivateNodeRequest(public_key=self.public, heartbeat_interval=INTERVAL)
         self._signed_in(int(self._call(self.client.ActivateNode, activate).node_id))
 
     def _signed_in(self, node: int) -> None:
-        self.node = Node(node_id=node)
+        self.node = adapter.Node(node_id=node)
         self.notes.signed_in(node)
 
     def close(self) -> None:
@@ -109,58 +78,64 @@ class Fleet:
         self._over.set()
         if self.node.node_id:
             with suppress(httpx.HTTPError, RuntimeError):
-                self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
+                self.client.DeactivateNode(adapter.DeactivateNodeRequest(node_id=self.node.node_id))
         self.client.close()
 
     def receive(self) -> tuple[Message, Any] | None:
         """The next message for this client, without its content, and the tree of its parts."""
-        answer = self._call(self.client.PullMessages, PullMessagesRequest(node=self.node))
+        answer = self._call(self.client.PullMessages, adapter.PullMessagesRequest(node=self.node))
         if not answer.messages_list:
             return None
-        return message_from_proto(answer.messages_list[0]), answer.message_object_trees[0]
+        return adapter.message_from_proto(answer.messages_list[0]), answer.message_object_trees[0]
 
     def with_content(self, run: int, tree: Any) -> Message:
         """The message with its content."""
-        pull = make_pull_object_fn_protobuf(
+        pull = adapter.make_pull_object_fn_protobuf(
             lambda request: self._call(self.client.PullObject, request), self.node, run
         )
-        parts = [part.object_id for part in iterate_object_tree(tree)]
+        parts = [part.object_id for part in adapter.iterate_object_tree(tree)]
         try:
-            contents = pull_objects(parts, pull, initial_backoff=0.05, backoff_cap=1.0)
-        except ObjectPullError as error:
+            contents = adapter.pull_objects(parts, pull, initial_backoff=0.05, backoff_cap=1.0)
+        except adapter.ObjectPullError as error:
             raise Ended(str(error)) from None
-        confirm = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=tree.object_id)
+        confirm = adapter.ConfirmMessageReceivedRequest(
+            node=self.node, run_id=run, message_object_id=tree.object_id
+        )
         self._call(self.client.ConfirmMessageReceived, confirm)
-        message = inflate_object_from_contents(tree.object_id, contents)
-        set_message_id(message, tree.object_id)
+        message = adapter.inflate_object_from_contents(tree.object_id, contents)
+        adapter.set_message_id(message, tree.object_id)
         assert isinstance(message, Message), "the link hands out messages"
         return message
 
     def app(self, run: int) -> tuple[Any, Any]:
         """The run with this number, and its app in Flower's format."""
-        found = run_from_proto(self._call(self.client.GetRun, GetRunRequest(node=self.node, run_id=run)).run)
-        request = GetFabRequest(node=self.node, hash_str=found.fab_hash, run_id=run)
-        return found, fab_from_proto(self._call(self.client.GetFab, request).fab)
+        found = adapter.run_from_proto(
+            self._call(self.client.GetRun, adapter.GetRunRequest(node=self.node, run_id=run)).run
+        )
+        request = adapter.GetFabRequest(node=self.node, hash_str=found.fab_hash, run_id=run)
+        return found, adapter.fab_from_proto(self._call(self.client.GetFab, request).fab)
 
     def send(self, reply: Message, seconds: float) -> None:
         """Send a reply, which took so many seconds to make."""
         run = reply.metadata.run_id
-        set_message_id(reply, reply.object_id)
-        with no_object_id_recompute():
-            bare = remove_content_from_message(reply) if reply.has_content() else reply
+        adapter.set_message_id(reply, reply.object_id)
+        with adapter.no_object_id_recompute():
+            bare = adapter.remove_content_from_message(reply) if reply.has_content() else reply
             answer = self._call(
                 self.client.PushMessages,
-                PushMessagesRequest(
-                    node=self.node, messages_list=[message_to_proto(bare)],
-                    message_object_trees=[get_object_tree(reply)], clientapp_runtime_list=[seconds],
+                adapter.PushMessagesRequest(
+                    node=self.node, messages_list=[adapter.message_to_proto(bare)],
+                    message_object_trees=[adapter.get_object_tree(reply)], clientapp_runtime_list=[seconds],
                 ),
             )  # fmt: skip
-            push = make_push_object_fn_protobuf(
+            push = adapter.make_push_object_fn_protobuf(
                 lambda request: self._call(self.client.PushObject, request), self.node, run, answer.session_id
             )
             try:
-                push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(answer.objects_to_push))
-            except ObjectPushError as error:
+                adapter.push_objects(
+                    adapter.get_all_nested_objects(reply), push, object_ids_to_push=set(answer.objects_to_push)
+                )
+            except adapter.ObjectPushError as error:
                 raise Ended(str(error)) from None
 
     def _beat(self) -> None:
@@ -168,7 +143,7 @@ class Fleet:
         while not self._over.wait(BEAT):
             if self.node.node_id:
                 with suppress(httpx.HTTPError, RuntimeError):
-                    beat = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=INTERVAL)
+                    beat = adapter.SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=INTERVAL)
                     self.client.SendNodeHeartbeat(beat)
 
     def _call(self, method: Callable[[Any], Any], request: Any) -> Any:
