@@ -30,7 +30,8 @@ class Tried(NamedTuple):
 def sweeps(settings: Sequence[Setting]) -> list[tuple[str, Table, Plot]]:
     """Of each experiment with several settings: its name, the best settings, and a picture of all."""
     found = []
-    for name, some in grouped(settings, lambda s: ", ".join(sorted(names(s)))).items():
+    own = [s for s in settings if not s.config.get("start")]  # a fork is no setting that was tried
+    for name, some in grouped(own, lambda s: ", ".join(sorted(names(s)))).items():
         done = [g for s in some for g in s.groups if g.runs]
         shown = compared(done)
         tried = _tried(some, shown[0]) if shown else []
