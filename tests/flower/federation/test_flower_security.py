@@ -29,6 +29,7 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedstale.cli import federation as cli
+from fedstale.cli.new import copy, template
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.client.fleet import Fleet, Refused
 from fedstale.flower.federation.client.notes import Notes
@@ -209,7 +210,7 @@ def test_commands_without_the_token_are_refused(federation, tmp_path):
     stranger = federation._replace(folder=tmp_path)
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "ca.pem").write_bytes((federation.folder / "keys" / "ca.pem").read_bytes())
-    cli._write_app(tmp_path / "app", "theirs")
+    copy(template("federation-app"), tmp_path / "app", "theirs")
     with pytest.raises(control.Refused, match="flwr run"):
         control.submit(stranger)
     with pytest.raises(control.Refused, match="flwr list"):
