@@ -18,7 +18,7 @@ from fedstale.lab.schema import check
 BLOCK, BLOCKS, M = 30, 7, 10
 
 
-def task(model: object) -> fs.Task:
+def task(model: object) -> fs.core.Task:
     """100 clients with vectors of 60 numbers."""
     raw = {
         "name": "cost", "rounds": 1, "algorithms": ["fedavg"], "local": {"lr": 0.05},
@@ -28,14 +28,14 @@ def task(model: object) -> fs.Task:
     return make_task(e.data, e.model.model_dump())
 
 
-def rounds(engine: fs.Engine, clock: Clock) -> Iterator[fs.Snapshot]:
+def rounds(engine: fs.core.Engine, clock: Clock) -> Iterator[fs.core.Snapshot]:
     """An endless run of FedAvg."""
     return fs.simulate(
         engine, fs.FedAvg(), fs.Bernoulli(1.0), rounds=10**6, seed=1, clock=clock, estimator=fs.Intervals()
     )
 
 
-def block(run: Iterator[fs.Snapshot]) -> tuple[float, int]:
+def block(run: Iterator[fs.core.Snapshot]) -> tuple[float, int]:
     """Seconds of a round, and how many updates were used in it on average."""
     start, heard = time.process_time(), [len(s.clients) for s in itertools.islice(run, BLOCK)]
     return (time.process_time() - start) / sum(heard) * M, sum(heard) // BLOCK

@@ -17,6 +17,7 @@ from fedstale.rng import stream
 from fedstale.schedules import UniformSteps
 from fedstale.simulate import Run, play, simulate, together
 from fedstale.strategies import FedAvg, Scaffold
+from fedstale.tasks.local import work_of, works_of
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.tasks.supervised import Supervised
 from fedstale.testing import check_engine
@@ -242,3 +243,14 @@ def test_uniform_steps_are_drawn_for_each_client_and_round() -> None:
     assert {k for row in drawn for k in row} == {2, 3, 4, 5}
     assert drawn[0] == steps(0, 1)
     assert [steps(1, t) for t in range(1, 30)] != drawn
+
+
+@pytest.mark.parametrize("local", [Local(0.1, steps=3), PROTOCOL, Local(0.1, work=UniformSteps(1, 9))])
+def test_the_work_of_many_jobs_is_that_of_each(local: Local) -> None:
+    """Asynchronous rounds have a job for each client; settings and rounds that differ are not mixed."""
+    task, params = Supervised(line, samples(), samples()), np.zeros(39, np.float32)
+    places = [(1, local, [2, 0]), (1, local, [1]), (2, local, [1]), (1, Local(0.2, steps=2), [0]), (1, local, [])]
+    jobs = [Job(params, np.array(who, np.int64), 7, t, settings) for t, settings, who in places]
+    for found, job in zip(works_of(task, jobs), jobs, strict=True):
+        wanted = work_of(task, job)
+        np.testing.assert_array_equal(np.array(found), np.array(wanted))

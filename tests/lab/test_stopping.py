@@ -47,6 +47,15 @@ def test_a_target_ends_the_run_that_reaches_it_and_the_result_says_so(tmp_path: 
     assert fast.config()["target"] == 0.2
 
 
+@pytest.mark.parametrize(("name", "short"), [("objective", 0.51), ("accuracy", 0.49)])
+def test_a_target_is_reached_by_the_value_itself(name: str, short: float) -> None:
+    seen = Stopping({"target": 0.5, "monitor": name})
+    seen.see({"round": 1, name: short})
+    assert not seen.why
+    seen.see({"round": 2, name: 0.5})
+    assert seen.why.endswith("in round 2")
+
+
 def test_patience_counts_rounds_without_a_better_value() -> None:
     seen = Stopping({"patience": 3})
     for t, value in enumerate([5.0, 4.0, 4.0, float("nan"), 6.0], 1):

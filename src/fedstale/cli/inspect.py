@@ -25,10 +25,11 @@ from fedstale.view.terminal.console import (
 )
 
 WATCHED = 5
+DIFFER = {"diversity": "σ_g² at the first model", "gradient": "‖∇F‖ at the first model"}
 
 
 def inspect(
-    trace: Annotated[Path, typer.Argument(help="A 0/1 table, on/off events, a grid, or a .toml with a [clock].")],
+    trace: Annotated[Path, typer.Argument(help="A 0/1 table, on/off events, a grid, or a .toml experiment.")],
     weights: Annotated[
         str | None, typer.Option(help="Client weights a_i: 1,2,… or a file of numbers; equal if omitted.")
     ] = None,
@@ -42,8 +43,9 @@ def inspect(
 ) -> None:
     """Measure a recorded participation: how often and for how long clients come, and what that costs training.
 
-    -c sets a setting of the event list or grid, such as variant=2_state. Of an experiment with a clock, a .toml
-    file, the timeline is measured: its hours, how old updates are, and who is never heard.
+    -c sets a setting of the event list or grid, such as variant=2_state. Of an experiment, a .toml
+    file, the clients' gradients are measured (σ_g²) and, with a clock, the timeline: its hours, how old updates
+    are, and who is never heard.
     """
     if trace.suffix == ".toml":
         _inspect_timeline(trace, config or [], format)
@@ -80,10 +82,11 @@ def _inspect_timeline(path: Path, overrides: list[str], format: Format) -> None:
     if format == Format.json:
         print_json(found)
         return
-    print(f"{path.name}: {found.pop('clients')} clients, {found.pop('steps')} steps\n")
-    never = found.pop("never_heard")
+    steps = f", {found.pop('steps')} steps" if "steps" in found else ""
+    print(f"{path.name}: {found.pop('clients')} clients{steps}\n")
+    never = found.pop("never_heard", 0)
     for key, value in found.items():
-        print(f"  {key.replace('_', ' '):12} {value:.4g}")
+        print(f"  {DIFFER.get(key, key.replace('_', ' ')):12} {value:.4g}")
     if never:
         print(f"\n{never} clients are not heard in these steps: p_i is 0 there, and no rule is unbiased for them")
 

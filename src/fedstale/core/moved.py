@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType, new_class
+from types import FunctionType, ModuleType, new_class
 from typing import Any, Protocol, runtime_checkable
 
 MOVED = {  # old name → new name, the longest first: a package is moved with all that is in it
@@ -59,6 +59,11 @@ class OldNames(MetaPathFinder, Loader):
         )
         module = import_module(new)
         spec.loader_state = module.__spec__
+        parent, _, name = spec.name.rpartition(".")
+        if isinstance(
+            function := vars(sys.modules[parent]).get(name), FunctionType
+        ):  # as fs.runs: it stays callable
+            module.__class__ = type("Module", (ModuleType,), {"__call__": staticmethod(function)})
         return module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -24,7 +24,7 @@ from fedstale.core import (
     runs_loops,
 )
 from fedstale.rng import stream
-from fedstale.tasks.local import drawn, few_threads, settled, training_thread, work_of
+from fedstale.tasks.local import drawn, few_threads, settled, training_thread, work_of, works_of
 
 if TYPE_CHECKING:
     from fedstale.engines.optimizers import Optimizer
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def cut(task: Task, jobs: Sequence[Job], updates: Array, losses: Array) -> list[Reply]:
     """The reply to each job, from the rows (R, d) and (R,) of all clients of all jobs, in their order."""
     ends = pairwise([0, *accumulate(len(job.clients) for job in jobs)])
-    rows = zip(jobs, (slice(*end) for end in ends), strict=True)
-    return [Reply(updates[row], losses[row], work_of(task, job)) for job, row in rows]
+    rows = zip(works_of(task, jobs), (slice(*end) for end in ends), strict=True)
+    return [Reply(updates[row], losses[row], work) for work, row in rows]
 
 
 def answer(task: Task, job: Job, training: bool) -> Reply:

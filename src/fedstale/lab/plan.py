@@ -20,7 +20,7 @@ from fedstale.rng import stream
 
 LATER = (  # in a key if given
     "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "main", "defence",
-    "liars", "privacy",
+    "liars", "privacy", "heterogeneity",
 )  # fmt: skip
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 

@@ -49,6 +49,7 @@ from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.noise import Accounted
 from fedstale.privacy.sums import Sums
 from fedstale.simulate import Run, first
+from fedstale.theory import heterogeneity
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
 SHOWS = ("cli/", "view/", "flower/", "lab/papers/", "lab/advise/", "lab/arena/")  # compute no number of a run
@@ -218,6 +219,8 @@ class Recorder:
         if self.point:
             own = evaluate(self.evaluated, s.checkpoint._replace(params=self.point(s.checkpoint.state, s.params)))
             values |= {f"own_{key}": float(value) for key, value in own.items()}
+        if self.planned.config.get("heterogeneity"):
+            values |= heterogeneity(self.task, s.params).numbers()
         if traced:
             values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]
         return values

@@ -3,9 +3,10 @@
 Without torch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -77,7 +78,22 @@ def work_of(task: Task, job: Job) -> Work | None:
     steps = steps_of(job, sizes)
     whole = local.epochs is not None and not local.drop_last
     samples = (local.epochs or 0) * sizes if whole else steps * np.minimum(sizes, local.batch)
-    return Work(steps, samples, steps * np.float64(local.rate(job.t)))
+    return Work(steps, samples, local.rates(job.t, steps))
+
+
+def works_of(task: Task, jobs: Sequence[Job]) -> list[Work | None]:
+    """The work of each job; jobs that differ in their clients and parameters only are counted together."""
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for k, job in enumerate(jobs):
+        alike.setdefault((job.seed, job.t, id(job.local)), []).append(k)
+    found: list[Work | None] = [None] * len(jobs)
+    for members in alike.values():
+        clients = [jobs[k].clients for k in members]
+        whole = work_of(task, jobs[members[0]]._replace(clients=np.concatenate(clients)))
+        ends = pairwise([0, *accumulate(map(len, clients))])
+        for k, end in zip(members, ends, strict=True):
+            found[k] = None if whole is None else whole.of(slice(*end))
+    return found
 
 
 @contextmanager

@@ -40,6 +40,10 @@ class Heterogeneity(NamedTuple):
     losses: Floats  # (n,) F_i(w)
     optima: Floats  # (n,) F_i*
 
+    def numbers(self) -> dict[str, float]:
+        """The four numbers by name, without those that are unknown."""
+        return {name: value for name, value in list(self._asdict().items())[:4] if math.isfinite(value)}
+
 
 @arguments_checked
 def heterogeneity(

@@ -50,7 +50,7 @@ def require_supported(local: Local) -> None:
     refused = {
         f"optimizer {local.optimizer!r}": local.optimizer != "sgd", "nesterov": local.nesterov,
         "clip_norm": local.clip_norm is not None, "epochs without drop_last": uneven,
-        "train": local.train is not None,
+        "train": local.train is not None, "rates by local step": local.by_step,
     }  # fmt: skip
     asked = " and ".join(what for what, wanted in refused.items() if wanted)
     require(not asked, f"engine 'batched' trains by SGD in equal batches, got {asked}; {ADVICE}")
@@ -109,8 +109,8 @@ class Batched:
         So the numbers do not depend on how many there are, and no thread waits for another one within a
         product, which costs dearly where cores are shared.
         """
-        for job in jobs:
-            require_supported(job.local)
+        for local in {id(job.local): job.local for job in jobs}.values():
+            require_supported(local)
         rows, kernel = Rows.of(jobs, self.task), self._kernel
         work = chunks(jobs, self.task.train.offsets, kernel.room, kernel.wide)
         with one_thread() as threads:
