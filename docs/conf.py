@@ -1,7 +1,8 @@
 """Settings of the documentation site: `make docs` builds it into build/docs, with warnings as errors.
 
 Sphinx with MyST and furo: pages stay plain Markdown that reads well in the repository, autodoc reads the
-docstrings, and furo needs no remote script or font. Nothing here uses the network.
+docstrings, and furo needs no remote script or font. MathJax sets the formulas and is copied beside the pages.
+Nothing here uses the network.
 """
 
 import sys
@@ -14,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 project = "fedstale"
 author = "the fedstale contributors"
 version = release = fedstale.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "site_extension"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx-mathjax-offline", "site_extension"]
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # site_extension turns a notebook into Markdown
 exclude_patterns = ["held_out.md", "arena_results/*.md"]  # parts of advise.md and arena.md
 html_theme = "furo"
@@ -25,6 +26,7 @@ html_show_copyright = False
 html_copy_source = False
 myst_heading_anchors = 4  # the anchors that GitHub gives to headings
 myst_enable_extensions = ["colon_fence", "deflist"]
+myst_fence_as_directive = ["math"]  # ```math is a formula here as on GitHub
 myst_links_external_new_tab = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # array types are long once they are resolved; shapes are in the docstrings

@@ -195,7 +195,8 @@ def test_a_part_has_a_section_with_formula_examples_and_settings(page: str, name
     text = read(page)
     assert f"## {heading}\n" in text, f"docs/{page}.md has no section {heading}"
     body = text[text.index(f"## {heading}\n") :].split("\n## ")[0]
-    assert {"```text", "```python", "```toml"} <= {*body.split("\n")}
+    assert {"```python", "```toml"} <= {*body.split("\n")}
+    assert {"```math", "```text"} & {*body.split("\n")}  # a formula, or what a part without one prints
     fields = [f for f in dataclasses.fields(cls) if f.init]
     told = settings(section(text, heading), "setting")
     assert list(told) == [f.name for f in fields]
@@ -204,6 +205,21 @@ def test_a_part_has_a_section_with_formula_examples_and_settings(page: str, name
             assert told[field.name] == "required"
         elif isinstance(field.default, SIMPLE):
             assert told[field.name] == written(field.default), field.name
+
+
+@pages
+def test_formulas_are_set_as_formulas(page: Path) -> None:
+    for block in blocks(page):
+        count = lambda pattern, text=block.text: len(re.findall(pattern, text))  # noqa: E731
+        if block.language == "text":
+            assert not count(r"Σ_|Σ a_i|[_a-z] ← "), f"line {block.line}"
+        elif block.language == "math":
+            pairs = [
+                (r"\\begin\{", r"\\end\{"),
+                (r"(?<!\\)\{", r"(?<!\\)\}"),
+                (r"\\left(?!arrow)", r"\\right(?!arrow)"),
+            ]
+            assert all(count(opened) == count(closed) for opened, closed in pairs), f"line {block.line}"
 
 
 @pytest.mark.parametrize(("page", "name"), [(page, name) for page in ROWS for name in ROWS[page]])

@@ -17,20 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale import core
-from fedstale.core import (
-    Array,
-    Channel,
-    Engine,
-    Estimator,
-    Ids,
-    Job,
-    Mask,
-    Participation,
-    Reply,
-    Round,
-    State,
-    Strategy,
-)
+from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Strategy
+from fedstale.core.records import Array, Ids, Job, Mask, Reply, Round, State
 from fedstale.evaluation import evaluate, per_client
 from fedstale.privacy.sums import Summed
 from fedstale.rng import stream

@@ -42,10 +42,10 @@ def test_two_files_make_a_page_with_names_and_four_answers(folder: Path) -> None
 
 
 def test_columns_are_guessed_by_the_names_in_the_log(folder: Path) -> None:
-    assert guess(folder / "patients.csv", HOSPITALS, None, None) == ("hospital", "disease")
+    assert guess(folder / "patients.csv", HOSPITALS, None, None) == ("hospital", "disease", "accuracy")
     with pytest.raises(BadInput, match=r"no column names clients of the recording \(a, b, …\); --client COLUMN"):
         guess(folder / "patients.csv", ["a", "b"], None, None)
-    assert guess(folder / "patients.csv", [], "ward", "age") == ("ward", "age")
+    assert guess(folder / "patients.csv", [], "ward", "age")[:2] == ("ward", "age")
     with pytest.raises(BadInput, match="column 'hospitl' is unknown; did you mean 'hospital'"):
         guess(folder / "patients.csv", [], "hospitl", None)
 
@@ -53,3 +53,18 @@ def test_columns_are_guessed_by_the_names_in_the_log(folder: Path) -> None:
 def test_a_missing_file_is_told(folder: Path) -> None:
     done = fedstale("diagnose", "nowhere.csv", str(folder / "presence.csv"))
     assert "there is no file nowhere.csv" in done.stderr
+
+
+def test_numbers_to_predict_are_compared_by_their_loss(tmp_path: Path) -> None:
+    rare = "Ulm"
+    rows = [(h, x, (3 if h == rare else -3) * x + 0.5) for h in ("Bonn", "Jena", rare) for x in range(-10, 10)]
+    (tmp_path / "data.csv").write_text("\n".join(["site,dose,effect", *(f"{h},{x},{y}" for h, x, y in rows)]))
+    days = [
+        f"{h},2026-01-{d + 1:02}" for d in range(20) for h in ("Bonn", "Jena", rare) if h != rare or d % 10 == 0
+    ]
+    (tmp_path / "log.csv").write_text("\n".join(["site,day", *days]))
+    files = [str(tmp_path / name) for name in ("data.csv", "log.csv")]
+    done = fedstale("diagnose", *files, "--rounds", "12", "--seeds", "1,2", "-o", str(tmp_path / "out"))
+    assert "of 3 clients lose more than 5 % of test loss: Ulm (" in done.stdout
+    assert "test loss, " in done.stdout.splitlines()[1]
+    assert "accuracy" not in done.stdout

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import fedstale as fs
 from fedstale.view.terminal.console import print_table
 from tests.cli.commands import fedstale
 
@@ -27,6 +28,14 @@ def test_lists_have_a_line_for_everything(what: str) -> None:
     rows = json.loads(fedstale("list", what, "--format", "json").stdout)[what]
     assert rows
     assert all(row["what"] for row in rows)
+
+
+def test_a_folder_of_runs_is_listed(tmp_path: Path) -> None:
+    task = fs.Quadratic.random(n=3, d=2)
+    parts = fs.Run(fs.Serial(task, fs.Local(lr=0.1)), fs.FedAvg(), fs.Bernoulli(1.0), rounds=1, seed=1)
+    folder = fs.record(parts, tmp_path / "theirs", label="mean")
+    (row,) = json.loads(fedstale("list", str(tmp_path / "theirs"), "--format", "json").stdout)["runs"]
+    assert folder.path.name in row.values()
 
 
 def test_unknown_list_and_run(tmp_path: Path) -> None:

@@ -63,6 +63,14 @@ def test_a_rate_that_raises_the_losses(tmp_path: Path) -> None:
     assert said(played(tmp_path, **wide, local={"lr": 0.1, "steps": 2})) == {}
 
 
+def test_losses_that_grow_from_round_to_round(tmp_path: Path) -> None:
+    wide = {"data": RAW["data"] | {"clients": 6}, "participation": {"kind": "bernoulli", "p": 1.0}}
+    server = {"kind": "sgd", "lr": 40.0}  # every client goes down, the mean of them far beyond
+    text = said(played(tmp_path, **wide, server=server))["rate"]
+    assert text.startswith("the clients' losses are ")
+    assert text.endswith(" times those of round 1: local.lr may be too large")
+
+
 def test_a_p_that_contradicts_who_was_heard(tmp_path: Path) -> None:
     p = [0.9, 0.9, 0.05, 0.05]
     told = {"kind": "known", "p": [0.9, 0.9, 0.05, 0.9]}

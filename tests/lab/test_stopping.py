@@ -7,12 +7,12 @@ import pytest
 
 import fedstale as fs
 from fedstale.core import BadInput
+from fedstale.lab.cadence import Stopping
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs.metrics import monitored
 from fedstale.lab.runs.store import RunFolder, open_store
 from fedstale.lab.schema import check
-from fedstale.lab.stopping import Stopping
 from fedstale.simulate import Interrupted
 
 RAW: dict[str, Any] = {

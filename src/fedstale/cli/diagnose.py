@@ -18,6 +18,7 @@ from fedstale.lab.runs import query, store
 from fedstale.lab.runs.store import write
 from fedstale.lab.schema import Experiment
 from fedstale.lab.tabular import guess, rows
+from fedstale.registry import RECIPES
 from fedstale.view.terminal.console import AsFormat, Format, parse_seeds, print_json, say, talk
 from fedstale.view.terminal.progress import follow
 
@@ -53,6 +54,7 @@ def diagnose(
     out.mkdir(parents=True, exist_ok=True)
     settings = {
         "rounds": rounds or min(MOST, max(len(here), 100)), "seeds": parse_seeds(seeds), "algorithms": [*RULES],
+        "main": columns.main,
         "estimator": {"kind": "beta-bernoulli", "n0": 1.0, "m0": 0.0},
         "data": {"csv": os.path.relpath(data, out), "client": columns.client, "label": columns.label},
         "local": {"lr": lr, "steps": 5, "batch": 32},
@@ -64,15 +66,17 @@ def diagnose(
     planned = simulated(experiment, out / "runs")
     m = measure(evidence.of_experiment(experiment, None))
     setting = query.settings(p.folder for p in planned)[0]
-    found, lines = diagnosis.diagnose(setting, doubts(experiment, m))
+    unsure = doubts(experiment, m, columns.main == "accuracy")
+    found, lines = diagnosis.diagnose(setting, unsure, {name: about for name, _, about in RECIPES.rows()})
     title = f"{data.name} with {presence.name}: {m.clients} clients"
     target = out / "diagnosis.html"
-    text = diagnosis.page(found, setting, lines, title, f"fedstale run {file}\nfedstale advise {file}")
+    more = f"fedstale run {file}  # the same runs; change the model or the rules in this file"
+    text = diagnosis.page(found, setting, lines, title, more)
     write(target, lambda f: f.write(text.encode()))
     if format == Format.json:
         print_json({"answers": dict(found.answers), "clients": found.clients._asdict(), "page": str(target)})
         return
-    print("\n\n".join(f"{q}\n  {a}" for q, a in found.answers))
+    print("\n\n".join(f"{q}\n{a}".replace("\n", "\n  ") for q, a in found.answers))
     print(f"\npage:       {target}\nexperiment: {file}  (fedstale run {file})")
 
 
@@ -84,14 +88,14 @@ def simulated(experiment: Experiment, folder: Path) -> list[Planned]:
     return planned
 
 
-def doubts(e: Experiment, m: Measures) -> list[str]:
-    """Reasons not to be too sure, as sentences."""
+def doubts(e: Experiment, m: Measures, classes: bool) -> list[str]:
+    """Reasons not to be too sure, as sentences; `classes`: whether classes are predicted, not numbers."""
     found = [*trial.cautions(e, m)]
     if m.never:
         found.append(f"{len(m.never)} clients never came, and nothing can be said of them")
     tested = rows(Path(e.data["csv"])) * e.data["test_share"] / m.clients
-    some = f"a client is tested on about {tested:.0f} rows"
-    found.append(f"{some}, so that its own accuracy is uncertain by about {50 / tested**0.5:.0f} points")
+    unsure = f", so that its own accuracy is uncertain by about {50 / tested**0.5:.0f} points" if classes else ""
+    found.append(f"a client is tested on about {tested:.0f} rows{unsure}")
     found.append("the model is linear: yours may gain more or less")
     return [f"{text[0].upper()}{text[1:]}." for text in found]
 

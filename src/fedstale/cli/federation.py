@@ -16,15 +16,7 @@ from fedstale.core import require
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import control, launcher, processes, runner
 from fedstale.flower.federation.ops.keeper import KEEPERS
-from fedstale.flower.federation.server.diagnostics import (
-    evaluation,
-    heard_weight,
-    in_words,
-    read_status,
-    scores_in_words,
-    trace,
-    write_trace,
-)
+from fedstale.flower.federation.server import diagnostics
 from fedstale.flower.federation.state import audit, roster
 from fedstale.flower.federation.state.manifest import read_line, read_metrics
 from fedstale.lab.runs.query import SILENT, mute
@@ -114,14 +106,14 @@ def run(
         return
     with following([RunFolder(s.state)], log or [], folder / "logs"):
         for event in runner.run(s):
-            heard = in_words(read_line(s.state, event.t)) if event.kind == "round" else ""
+            heard = diagnostics.in_words(read_line(s.state, event.t)) if event.kind == "round" else ""
             print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}{heard}".rstrip(), flush=True)
     lines = read_metrics(s.state)
-    write_trace(folder / "trace.csv", *trace(lines))
+    diagnostics.write_trace(folder / "trace.csv", *diagnostics.trace(lines))
     print(f"fingerprint {lines[-1]['fingerprint']}; trace: {folder / 'trace.csv'}")
     if processes.pid_of(s, "run") == os.getpid():
         processes.forget(s, "run")  # done: keepers need not start it again
-    share, enough = heard_weight(lines), s.file.round.enough_weight
+    share, enough = diagnostics.heard_weight(lines), s.file.round.enough_weight
     if share < enough:
         say(f"fedstale: the last rounds heard {share:.0%} of the objective's weight, enough_weight is {enough:.0%}")
         raise typer.Exit(TOO_FEW)
@@ -132,8 +124,8 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
     """Show who takes part, how stale each client is, and which processes of this folder are alive."""
     s = settings.read(folder)
     if lines := read_metrics(s.state):
-        write_trace(folder / "trace.csv", *trace(lines))
-    now = read_status(folder / "status.json", len(lines))
+        diagnostics.write_trace(folder / "trace.csv", *diagnostics.trace(lines))
+    now = diagnostics.read_status(folder / "status.json", len(lines))
     now["processes"] = {name: processes.pid_of(s, name) for name in processes.names(s)}
     now["server"], now["mute"] = runner.alive(s), mute(lines)
     now["expires"] = expiries(s)
@@ -144,9 +136,9 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
         return
     print(f"round {now['round']} of {s.file.rounds}, server {'running' if now['server'] else 'not running'}")
     if lines:
-        print(f"round {lines[-1]['round']} {in_words(lines[-1])}")
-    if found := evaluation(lines):
-        print(scores_in_words(found))
+        print(f"round {lines[-1]['round']} {diagnostics.in_words(lines[-1])}")
+    if found := diagnostics.evaluation(lines):
+        print(diagnostics.scores_in_words(found))
     gone = f"{folder / 'status.json'} is missing; the next round writes it"
     print_table(now["clients"], empty=gone if lines else "no round yet")
     for name in (name for name in kept if now["processes"][name] is None):

@@ -13,16 +13,7 @@ from rich.table import Table
 from fedstale import theory
 from fedstale.core import Floats, Mask, normalised
 from fedstale.lab.runs.store import write_csv
-from fedstale.view.terminal.console import (
-    AsFormat,
-    ClientsFirst,
-    Config,
-    Format,
-    out_option,
-    print_json,
-    print_table,
-    screen,
-)
+from fedstale.view.terminal import console
 
 WATCHED = 5
 DIFFER = {"diversity": "σ_g² at the first model", "gradient": "‖∇F‖ at the first model"}
@@ -33,13 +24,13 @@ def inspect(
     weights: Annotated[
         str | None, typer.Option(help="Client weights a_i: 1,2,… or a file of numbers; equal if omitted.")
     ] = None,
-    clients_first: ClientsFirst = False,
+    clients_first: console.ClientsFirst = False,
     period: Annotated[
         int | None, typer.Option(help="Length P, in rounds, of the windows of δ̃²(P); about 1 / p_min if omitted.")
     ] = None,
-    config: Config = None,
-    out: Annotated[Path, out_option("Folder for the picture and the CSV file.")] = Path("."),
-    format: AsFormat = Format.text,
+    config: console.Config = None,
+    out: Annotated[Path, console.out_option("Folder for the picture and the CSV file.")] = Path("."),
+    format: console.AsFormat = console.Format.text,
 ) -> None:
     """Measure a recorded participation: how often and for how long clients come, and what that costs training.
 
@@ -68,19 +59,19 @@ def inspect(
     title = f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds"
     plot.figure(here, seen.mixing, *counts, title).savefig(picture, dpi=160)
     found |= {"file": str(trace), "picture": str(picture), "numbers": str(numbers)}
-    if format == Format.json:
-        print_json(found)
+    if format == console.Format.json:
+        console.print_json(found)
     else:
         _print(trace.name, found)
 
 
-def _inspect_timeline(path: Path, overrides: list[str], format: Format) -> None:
+def _inspect_timeline(path: Path, overrides: list[str], format: console.Format) -> None:
     """Print what the clock of an experiment makes of its clients."""
     from fedstale.lab import schema, timelines  # torch is slow to load
 
     found = timelines.describe(schema.read(path, overrides))
-    if format == Format.json:
-        print_json(found)
+    if format == console.Format.json:
+        console.print_json(found)
         return
     steps = f", {found.pop('steps')} steps" if "steps" in found else ""
     print(f"{path.name}: {found.pop('clients')} clients{steps}\n")
@@ -97,14 +88,10 @@ def per_client(
     """One row per client; clients are numbered from 0, in the order of the file, and named where it names them."""
     n = here.shape[1]
     columns = {
-        "client": np.arange(n),
-        "share": seen.marginals,
-        "mixing": seen.mixing,
-        "longest_absence": seen.longest_absence,
-        "weight": normalised(weights, n),
-        "plain_weight": theory.plain_weights(here, weights),
-        **({"name": np.array(names)} if names else {}),
-    }
+        "client": np.arange(n), "share": seen.marginals, "mixing": seen.mixing,
+        "longest_absence": seen.longest_absence, "weight": normalised(weights, n),
+        "plain_weight": theory.plain_weights(here, weights), **({"name": np.array(names)} if names else {}),
+    }  # fmt: skip
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
@@ -119,25 +106,16 @@ def report(
     come = theory.spread(p[p > 0])
     rarest = sorted((c for c in clients if c["share"] > 0), key=lambda c: (c["share"], -c["longest_absence"]))
     return {
-        "rounds": seen.rounds,
-        "clients": seen.clients,
-        "never": int((p == 0).sum()),
-        "share": _spread(p),
-        "spread": seen.spread._asdict(),
-        "spread_of_those_who_come": come._asdict(),
-        "presence": _quantiles(seen.on),
-        "absence": _quantiles(seen.off),
-        "mixing": _spread(seen.mixing),
+        "rounds": seen.rounds, "clients": seen.clients, "never": int((p == 0).sum()), "share": _spread(p),
+        "spread": seen.spread._asdict(), "spread_of_those_who_come": come._asdict(),
+        "presence": _quantiles(seen.on), "absence": _quantiles(seen.off), "mixing": _spread(seen.mixing),
         "staleness": _quantiles(seen.staleness) | {"before_first": seen.unseen},
-        "tau_max": seen.staleness.quantiles[-1].item(),
-        "tau_avg": seen.staleness.mean,
+        "tau_max": seen.staleness.quantiles[-1].item(), "tau_avg": seen.staleness.mean,
         "plain_averaging_bias": seen.bias,
-        "delta2": {str(P): theory.delta2(here, P) for P in sorted({1, period, seen.rounds})},
-        "period": period,
-        "least_rounds": seen.least_rounds,
-        "least_rounds_of_those_who_come": 1 / come.p_min,
+        "delta2": {str(P): theory.delta2(here, P) for P in sorted({1, period, seen.rounds})}, "period": period,
+        "least_rounds": seen.least_rounds, "least_rounds_of_those_who_come": 1 / come.p_min,
         "watch": rarest[:WATCHED],
-    }
+    }  # fmt: skip
 
 
 def _spread(values: Floats) -> dict[str, float]:
@@ -173,9 +151,9 @@ def _print(name: str, found: dict[str, Any]) -> None:
     grid = Table.grid(padding=(0, 2))
     for key, value in lines.items():
         grid.add_row(f"  {key}", value)
-    screen().print(grid, highlight=False, markup=False)
+    console.screen().print(grid, highlight=False, markup=False)
     named = [{**({"name": row["name"]} if "name" in row else {}), **row} for row in found["watch"]]
-    print_table(named, "the rarest clients, numbered from 0")
+    console.print_table(named, "the rarest clients, numbered from 0")
     print(f"picture: {found['picture']}\nnumbers: {found['numbers']}")
 
 

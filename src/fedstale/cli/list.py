@@ -16,14 +16,17 @@ from fedstale.view.terminal.console import AsFormat, Format, Store, print_json, 
 def list_names(
     what: Annotated[
         str | None,
-        typer.Argument(help="One list, such as `strategies`, `experiments` or `runs`; all but runs if omitted."),
+        typer.Argument(help="One list, such as `strategies` or `runs`, or a folder of runs; all names if omitted."),
     ] = None,
     out: Store = Path("runs"),
     format: AsFormat = Format.text,
 ) -> None:
     """List the names that an experiment can use (recipes, strategies, models, …), or the stored runs."""
+    lists = [*TABLES, "experiments", "runs"]
+    if what is not None and what not in lists and Path(what).is_dir():
+        what, out = "runs", Path(what)
     if what is not None:
-        known(what, dict.fromkeys([*TABLES, "experiments", "runs"]), "the list")
+        known(what, dict.fromkeys(lists), "the list")
     if what == "runs":
         found = {what: [run_row(folder) for folder in store.runs(out)]}
     else:

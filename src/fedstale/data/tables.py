@@ -200,13 +200,10 @@ def _targets(column: Column, where: str) -> tuple[npt.NDArray[Any], int, str]:
     """(M,) class numbers, -1 where there is none, or (M, 1) numbers to predict; how many classes, and in words."""
     if column.dtype.kind == "f":
         seen = np.unique(column[~np.isnan(column)])
-        if len(seen) > CLASSES or (seen != np.round(seen)).any():
+        if _continuous(column):
             require(not np.isnan(column).any(), f"{where} must be a number in every row, got nothing in some")
-            return (
-                column[:, None].astype(np.float32),
-                1,
-                "is a number to predict: use model.loss = 'torch.nn:MSELoss'",
-            )
+            told = "is a number to predict, by squared errors (in Python loss=nn.MSELoss())"
+            return column[:, None].astype(np.float32), 1, told
         classes = [_text(v) for v in seen.tolist()]
         y = np.where(np.isnan(column), -1, np.searchsorted(seen, column))
     else:
@@ -214,6 +211,17 @@ def _targets(column: Column, where: str) -> tuple[npt.NDArray[Any], int, str]:
         y = np.array([classes.index(v) if v else -1 for v in column.tolist()])
     require(1 < len(classes) <= CLASSES, f"{where} must have 2 to {CLASSES} different labels, got {len(classes)}")
     return y.astype(np.int64), len(classes), f"has {len(classes)} classes ({listed(classes, 5)})"
+
+
+def _continuous(column: Column) -> bool:
+    """Whether a label is a number to predict: not all whole, or too many to be classes."""
+    seen = np.unique(column[~np.isnan(column)]) if column.dtype.kind == "f" else np.zeros(0)
+    return len(seen) > CLASSES or bool((seen != np.round(seen)).any())
+
+
+def is_number(path: Path, label: str) -> bool:
+    """Whether the label of a .csv file is a number to predict, not a class."""
+    return _continuous(_column(read_csv(path)[label]))
 
 
 def _inputs(columns: Mapping[str, Column]) -> tuple[dict[str, Floats], list[str]]:

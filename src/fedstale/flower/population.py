@@ -6,20 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstale.clock import Pace
-from fedstale.core import (
-    Array,
-    Checkpoint,
-    Estimator,
-    Floats,
-    Ids,
-    Mask,
-    Server,
-    Strategy,
-    WithTruth,
-    hooks_of,
-    layers,
-    require,
-)
+from fedstale.core.abilities import WithTruth
+from fedstale.core.hooks import hooks_of, layers
+from fedstale.core.parts import require
+from fedstale.core.protocols import Estimator, Server, Strategy
+from fedstale.core.records import Array, Checkpoint, Floats, Ids, Mask
 from fedstale.defence import Defence
 from fedstale.estimators import Intervals
 from fedstale.flower.federation.state.resize import resize

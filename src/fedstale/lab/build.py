@@ -13,7 +13,7 @@ from fedstale.core import BadInput, Participation, Task, require, shown
 from fedstale.data import Dataset, Federated, federate, from_frame
 from fedstale.data.federated import absent
 from fedstale.data.files import roots
-from fedstale.data.tables import client_names
+from fedstale.data.tables import client_names, is_number
 from fedstale.fed_cis import REQUESTS, Tree, layered
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.lab.spec import Spec, Table, as_table, build
@@ -69,7 +69,8 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
         ok = {"loss", "metrics"}.isdisjoint(model)
         require(ok, "data.cis has cross entropy and accuracy: leave out model.loss")
         return _cis_task(data, own, model["ridge"], device)
-    network, weights, loss = _network(own), WEIGHTS[data["weights"]], _loss(model.get("loss"))
+    numbers = "csv" in data and is_number(Path(data["csv"]), data["label"])
+    network, weights, loss = _network(own), WEIGHTS[data["weights"]], _loss(model.get("loss"), numbers)
     metrics = {name: own_object(of, f"model.metrics.{name}") for name, of in model.get("metrics", {}).items()}
     if data["dataset"] == "synthetic":
         return synthetic(
@@ -78,23 +79,18 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
             model=network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device,
         )  # fmt: skip
     return image_task(
-        divide(data),
-        network,
-        weights=weights,
-        loss=loss,
-        metrics=metrics,
-        ridge=model["ridge"],
-        device=device,
+        divide(data), network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device,
         **kept,
-    )
+    )  # fmt: skip
 
 
-def _loss(spec: Spec | None) -> Any:
-    """The loss of a section `model`: an object of the class that it names, or the function."""
+def _loss(spec: Spec | None, numbers: bool) -> Any:
+    """The loss of a section `model`: an object of the class that it names, or the function; else by the targets."""
     from fedstale.tasks.losses import cross_entropy
 
-    if spec is None:
+    if spec is None and not numbers:
         return cross_entropy
+    spec = spec or "torch.nn:MSELoss"
     settings = as_table(spec, "model.loss")
     kind = settings.pop("kind", None)
     ok = isinstance(kind, str) and OWN.fullmatch(kind)
@@ -240,15 +236,8 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 TABULAR = (
-    "client",
-    "label",
-    "leave_out",
-    "seed",
-    "fraction",
-    "test_share",
-    "validation",
-    "held_out",
-)  # of from_frame
+    "client", "label", "leave_out", "seed", "fraction", "test_share", "validation", "held_out",
+)  # of from_frame  # fmt: skip
 STAYING = ("buffers", "personal")  # settings of a model about what is averaged and what stays with the client
 SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
 RECORDINGS = {  # the setting that names a file

@@ -17,6 +17,7 @@ LOOKS = (10, 40, 160, 640)  # rounds that are looked at
 SHORT = 0.25  # of FedAvg's step
 FEW = 5  # clients whose loss is computed again
 RISEN = 1.1  # times the loss before training
+GROWN = 10.0  # times the clients' losses in round 1
 OFTEN = 3.0  # times as often as p says
 SURE = 5.0  # deviations of a count from what is expected
 ENOUGH = 40  # rounds before p is judged
@@ -63,6 +64,10 @@ class Concerns:
         if never and self.ratio < SHORT:
             far = f"the step of round {s.t} has {self.ratio:.1%} of the length of FedAvg's"
             found["steps"] = f"{never} of {self.n} clients were never heard; {far}"
+        losses = [line["train_loss"] for line in lines() if line.get("train_loss")]
+        if losses and losses[-1] > GROWN * abs(losses[0]):
+            far = f"the clients' losses are {losses[-1] / abs(losses[0]):.0f} times those of round 1"
+            found.setdefault("rate", f"{far}: local.lr may be too large")
         if self.divides and s.t >= ENOUGH:
             found |= judged(s, [line["heard"] for line in lines() if "heard" in line])
         return found

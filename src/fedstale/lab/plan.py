@@ -13,7 +13,7 @@ from fedstale.lab.build import division, located_clock, make_participation
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import grouped
 from fedstale.lab.schema import Experiment
-from fedstale.lab.spec import Algorithm, Spec, describe, described_clock, make_clock
+from fedstale.lab.spec import Algorithm, Spec, describe, described_clock, make_section
 from fedstale.lab.spec import algorithm as resolve
 from fedstale.registry import PARTICIPATION, dataset_source, sources
 from fedstale.rng import stream
@@ -54,7 +54,7 @@ def plan(experiment: Experiment, folder: Path, loaded: dict[str, dict[str, str]]
     if name not in loaded:
         loaded[name] = dataset_source(name)
     more = {"model": model} | ({"sources": loaded[name]} if loaded[name] else {})
-    clock = make_clock(located_clock(experiment.clock, roots()))
+    clock = make_section("clock", located_clock(experiment.clock, roots()))
     return plan_parts(experiment, participation, algorithms, more, folder, clock=clock)
 
 

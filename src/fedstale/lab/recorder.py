@@ -16,25 +16,15 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import (
-    BadInput,
-    Checkpoint,
-    CountsSamples,
-    DescribesModel,
-    HasBeta,
-    HasExcluded,
-    HasInner,
-    Ids,
-    Snapshot,
-    State,
-    Task,
-    hooks_of,
-    require,
-)
+from fedstale.core.abilities import CountsSamples, DescribesModel, HasBeta, HasExcluded, HasInner
+from fedstale.core.hooks import hooks_of
 from fedstale.core.names import labels_of, names_of
+from fedstale.core.parts import BadInput, require
+from fedstale.core.protocols import Task
+from fedstale.core.records import Checkpoint, Ids, Snapshot, State
 from fedstale.evaluation import evaluate, per_client
 from fedstale.lab import lineage
-from fedstale.lab.cadence import LAST, cadence, evaluation_task
+from fedstale.lab.cadence import LAST, Stopping, cadence, evaluation_task
 from fedstale.lab.concerns import Concerns
 from fedstale.lab.plan import Planned
 from fedstale.lab.runs import status
@@ -43,7 +33,6 @@ from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
 from fedstale.lab.runs.store import fingerprint, sync, write_json, write_tree
 from fedstale.lab.spec import Table
-from fedstale.lab.stopping import Stopping
 from fedstale.lab.tracer import Traced
 from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.noise import Accounted

@@ -20,18 +20,7 @@ from fedstale.core import BadInput, Local, arguments_checked, known, require, sh
 from fedstale.core.own_modules import import_from
 from fedstale.data.files import roots
 from fedstale.lab.build import counted, found_in, located, located_clock
-from fedstale.lab.spec import (
-    PARTS,
-    Spec,
-    Table,
-    build,
-    make,
-    make_clock,
-    make_defence,
-    make_liars,
-    make_privacy,
-    override,
-)
+from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_section, override
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
 S = TypeVar("S", bound="Section")
@@ -280,10 +269,9 @@ def check(raw: Table) -> Experiment:
             make(Local, section.settings(), key)
     for key, names in PARTS.items():
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
-    make_defence(experiment.defence)
-    make_liars(experiment.liars)
-    make_privacy(experiment.privacy)
-    make_clock(located_clock(experiment.clock, roots()))
+    for key in ("defence", "liars", "privacy"):
+        make_section(key, getattr(experiment, key))
+    make_section("clock", located_clock(experiment.clock, roots()))
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     section = validated(kind, data, "data")

@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedstale.core import known, require
-from fedstale.data.tables import MISSING, read_csv
+from fedstale.data.tables import MISSING, is_number, read_csv
 
 LABELS = ("label", "target", "y", "class", "outcome", "disease", "diagnosis", "default", "churn")
 
 
 class Guess(NamedTuple):
-    """The columns that name a row's client and what is to be predicted."""
+    """The columns that name a row's client and what is to be predicted, and the metric to compare by."""
 
     client: str
     label: str
+    main: str  # accuracy of classes, the test loss of numbers
 
 
 def guess(path: Path, names: Sequence[str], client: str | None, label: str | None) -> Guess:
@@ -30,7 +31,8 @@ def guess(path: Path, names: Sequence[str], client: str | None, label: str | Non
         found = f"names clients of the recording ({', '.join(names[:3])}, …)" if names else "can be recognised"
         require(shares[client] > 0.5, f"{path.name}: no column {found}; --client COLUMN says which it is")
     named = [name for name in columns if name.lower() in LABELS and name != client]
-    return Guess(client, label or (named or [name for name in columns if name != client])[-1])
+    label = label or (named or [name for name in columns if name != client])[-1]
+    return Guess(client, label, "loss" if is_number(path, label) else "accuracy")
 
 
 def rows(path: Path) -> int:

@@ -9,20 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import (
-    Array,
-    CountsSamples,
-    Floats,
-    HasOptima,
-    Local,
-    Task,
-    arguments_checked,
-    buffered,
-    keeps_own,
-    normalised,
-    per_client,
-    require,
-)
+from fedstale.core.abilities import CountsSamples, HasOptima, buffered, keeps_own
+from fedstale.core.local import Local
+from fedstale.core.parts import arguments_checked, normalised, per_client, require
+from fedstale.core.protocols import Task
+from fedstale.core.records import Array, Floats
 from fedstale.rng import stream
 
 __all__ = ["Heterogeneity", "heterogeneity"]

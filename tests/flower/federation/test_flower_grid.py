@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedstale.core import Clients, Local
-from fedstale.flower.federation import adapter, settings
+from fedstale.flower.federation import settings
 from fedstale.flower.federation.client.app import client_app, task_app
 from fedstale.flower.federation.client.training import OneClient, train_on_order
 from fedstale.flower.federation.protocol import grid, messages
@@ -81,8 +81,8 @@ class FakeGrid:
 @pytest.fixture(autouse=True)
 def _fake_requests(monkeypatch):
     for name in ("PullAppMessagesRequest", "ConfirmMessageReceivedRequest"):
-        monkeypatch.setattr(adapter, name, SimpleNamespace)
-    monkeypatch.setattr(adapter, "make_pull_object_fn_protobuf", _pull_fn)
+        monkeypatch.setattr(grid.adapter, name, SimpleNamespace)
+    monkeypatch.setattr(grid.adapter, "make_pull_object_fn_protobuf", _pull_fn)
     monkeypatch.setattr(grid, "UPLOAD", 0.1)
     monkeypatch.setattr(TaskIdentity, "_run_id", 1)
     monkeypatch.setattr(TaskIdentity, "_node_id", 1)
@@ -93,7 +93,7 @@ def _pull_fn(pull, node, run):
     def fn(name):
         found = pull(SimpleNamespace(object_id=name))
         if not found.object_available:
-            raise adapter.ObjectPullError(name, "missing")
+            raise grid.adapter.ObjectPullError(name, "missing")
         return found.object_content
 
     return fn

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from fedstale.lab.runs.halves import Halves
+from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.query import Group, Run
 from fedstale.lab.runs.store import RunFolder
-from fedstale.lab.runs.verdict import verdict
+from fedstale.lab.runs.verdict import left_behind, verdict
 
 
 def group(label: str, *accuracies: float) -> Group:
@@ -42,3 +43,15 @@ def test_clients_that_fare_alike_are_not_called_left_behind() -> None:
     served = {"fedavg": Halves(0.9, 0.895), "auto": Halves(0.9, 0.9)}
     text = verdict([group("fedavg", 0.9, 0.9), group("auto", 0.9, 0.9)], served, 3)
     assert text.startswith("The 3 clients that come rarely fare alike with all algorithms, at about 90%.")
+
+
+def test_of_a_loss_less_is_better_and_other_scores_have_no_points() -> None:
+    served = {"fedavg": Halves(0.9, 3.0, metric("loss")), "auto": Halves(0.9, 2.5, metric("loss"))}
+    assert left_behind(served, 3) == (
+        "fedavg leaves the 3 clients that come rarely 0.5 behind auto (3 and 2.5 test loss)."
+    )
+    served["fedavg"] = Halves(0.9, 2.51, metric("loss"))
+    assert left_behind(served, 3).endswith("fare alike with all algorithms, at about 2.5 test loss.")
+    served["fedavg"] = Halves(900.0, 1234.0, metric("loss"))
+    assert "1230 behind auto (1230 and 2.5 test loss)" in left_behind(served, 3)
+    assert left_behind(served | {"mifa": Halves(0.9, 0.8)}, 3) == ""  # scores of two kinds

@@ -14,7 +14,7 @@ from fedstale.core.own_modules import import_from
 from fedstale.flower.federation.state.server_state import Rules, require_asynchronous
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
-from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_defence
+from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_section
 from fedstale.registry import PACES, sources
 
 Positive = Annotated[float, Field(gt=0)]
@@ -151,7 +151,7 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
         require_asynchronous(pace, a.strategy, file.defence is not False)
         target = file.round.target
         require(target == 0, f"round.target is for rounds: it must be 0 with a pace, got {target}")
-    rules = Rules(a.strategy, a.estimator, a.server, make_defence(file.defence))
+    rules = Rules(a.strategy, a.estimator, a.server, make_section("defence", file.defence))
     return Settings(folder, file, rules, a, pace)
 
 

@@ -103,7 +103,7 @@ def cautions(e: Experiment, m: Measures) -> list[str]:
     found = []
     if e.rounds < m.enough_rounds:
         seen = f"{e.rounds / m.least_rounds:.1f} visits of the rarest client, not {VISITS}"
-        found.append(f"{e.rounds} rounds are {seen}: more may reorder")
+        found.append(f"{e.rounds} rounds are {seen}: more rounds may change the order")
     if isinstance(e.participation, dict) and e.participation.get("kind") in ("trace", "log", "events", "grid"):
         found.append("every seed replays the same recording: chance is that of the training only")
     return found

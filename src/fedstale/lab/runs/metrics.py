@@ -61,9 +61,15 @@ class Metric(NamedTuple):
         """`93.41 ± 0.20 %` of a percentage, `0.1234 ± 0.002` of anything else, `–` of nothing."""
         if value is None or not math.isfinite(value):
             return "–"
-        number, digits = (".2f", ".2f") if self.percent else (".4g", ".1g")
-        spread = "" if std is None else f" ± {self.scale * std:{digits}}"
-        return f"{self.scale * value:{number}}{spread}{self.unit}"
+        if self.percent:
+            return f"{100 * value:.2f}{'' if std is None else f' ± {100 * std:.2f}'}{self.unit}"
+        return plain(value, 4) + ("" if std is None else f" ± {plain(std, 1)}")
+
+
+def plain(value: float, digits: int) -> str:
+    """So many digits that count; up to a million without an exponent: 1350 and not 1.35e+03."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e6 else text
 
 
 METRICS = (

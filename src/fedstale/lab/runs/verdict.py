@@ -7,11 +7,11 @@ import numpy as np
 
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.halves import Halves
-from fedstale.lab.runs.metrics import Metric
+from fedstale.lab.runs.metrics import Metric, plain
 from fedstale.lab.runs.query import Group
 from fedstale.lab.runs.statistics import paired_test, spread
 
-LEAST = 0.01  # of accuracy: a smaller gap between algorithms is not worth a sentence
+LEAST = 0.01  # of a share, or of the better score: a smaller gap between algorithms is not worth a sentence
 
 
 def behind(g: Group, best: Group, m: Metric, which: str = "last10") -> bool:
@@ -49,16 +49,22 @@ def verdict(groups: Sequence[Group], served: Mapping[str, Halves | None], rare: 
 
 def left_behind(served: Mapping[str, Halves | None], rare: int) -> str:
     """`fedavg leaves the 12 clients that come rarely 15 points behind auto (82 % and 97 % test accuracy).`"""
-    known = {label: h.rare for label, h in served.items() if h}
-    if len(known) < 2:
+    known = {label: h for label, h in served.items() if h}
+    kinds = {h.by for h in known.values()}
+    if len(known) < 2 or len(kinds) > 1:
         return ""
-    low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-    gap = known[high] - known[low]
-    if gap < LEAST:
-        return f"The {rare} clients that come rarely fare alike with all algorithms, at about {known[high]:.0%}."
-    ends = f"{known[low]:.0%} and {known[high]:.0%} test accuracy"
-    points = f"{100 * gap:.0f} point{'s' * (round(100 * gap) != 1)}"
-    return f"{low} leaves the {rare} clients that come rarely {points} behind {high} ({ends})."
+    m = kinds.pop()
+    scores = {label: m.score(h.rare) for label, h in known.items()}
+    low, high = min(scores, key=scores.__getitem__), max(scores, key=scores.__getitem__)
+    gap = scores[high] - scores[low]
+    worst, most = (f"{v:.0%}" if m.percent else plain(v, 3) for v in (known[low].rare, known[high].rare))
+    if gap < LEAST * (1 if m.percent else abs(scores[high])):
+        of = "" if m.percent else f" {m.label}"
+        return f"The {rare} clients that come rarely fare alike with all algorithms, at about {most}{of}."
+    points = f"{100 * gap:.0f} point{'s' * (round(100 * gap) != 1)}" if m.percent else plain(gap, 3)
+    return (
+        f"{low} leaves the {rare} clients that come rarely {points} behind {high} ({worst} and {most} {m.label})."
+    )
 
 
 def best(done: Sequence[Group], m: Metric) -> str:

@@ -81,16 +81,12 @@ class Experiments:
         damage = [tail.damage for path, tail in self.tails.items() if tail.damage and path in shown]
         damage += [row.folder.damage for row in rows if row.state == "finished" and row.folder.damage]
         return {
-            "title": part.title,
-            "states": sorted({row.state for row in rows}),
-            "running": not rows or any(row.state == "running" for row in rows),
-            "seeds": self._runs(key, rows),
-            "above": part.above,
-            "figures": drawn(part.plots),
-            "below": part.below,
+            "title": part.title, "states": sorted({row.state for row in rows}),
+            "running": not rows or any(row.state == "running" for row in rows), "seeds": self._runs(key, rows),
+            "above": part.above, "figures": drawn(part.plots), "below": part.below,
             "notes": [*dict.fromkeys([row.note for row in rows if row.note] + damage)],
             "labels": [g.label for g in setting.groups if g.runs],
-        }
+        }  # fmt: skip
 
     def run(self, row: Row, view: axes.View) -> dict[str, Any]:
         """All that the page shows of one run: its curves, and its settings beside those of its neighbours."""

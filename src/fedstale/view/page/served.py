@@ -9,6 +9,7 @@ import numpy as np
 
 from fedstale.core import Floats
 from fedstale.lab.runs import metrics
+from fedstale.lab.runs.halves import compared_by
 from fedstale.lab.runs.metrics import Metric, metric
 from fedstale.lab.runs.query import client_values
 from fedstale.lab.runs.statistics import thinned
@@ -23,13 +24,11 @@ Scores = list[tuple[Lines, Floats]]  # of groups, by client
 
 def scored(lines: Sequence[Lines], by: Metric | None = None) -> tuple[Metric, Scores]:
     """The score that clients are compared by, the main one if they have it, and the groups that have it."""
-    names = dict.fromkeys(key for group in lines for key in group.seeds[0][-1])
-    wanted = metrics.shown(names, main=lines[0].group.config.get("main") if lines else None)
-    for m in [by] if by else [*(m for m in wanted if m.name != metrics.OBJECTIVE), metric("loss")]:
-        known = [(g, values) for g in lines if (values := per_client(g, m.name)) is not None]
-        if found := [(g, values) for g, values in known if np.isfinite(values).any()]:
-            return m, found
-    return metric("accuracy"), []
+    chosen = (by or compared_by(g.seeds[0][-1], client_values(g.group.runs[0].folder), g.group.config.get("main"))
+              for g in lines)  # fmt: skip
+    m = next(filter(None, chosen), metric("accuracy"))
+    known = [(g, values) for g in lines if (values := per_client(g, m.name)) is not None]
+    return m, [(g, values) for g, values in known if np.isfinite(values).any()]
 
 
 def _short(m: Metric) -> str:

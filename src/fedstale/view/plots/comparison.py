@@ -96,7 +96,7 @@ def figure(
 ) -> Figure:
     """Mean over seeds with a band of one standard deviation, metric by metric; the raster is the first seed's.
 
-    `behind` has the accuracy of both halves of the clients, which is drawn beside the curves.
+    `behind` has the score of both halves of the clients, which is drawn beside the curves.
     """
     first = next(iter(groups.values()))[0]
     found, drawn = metrics.shown(first[-1], main=config.get("main")), looks(list(groups))
@@ -142,17 +142,18 @@ def hours(seeds: Sequence[list[Line]], rounds: Sequence[int]) -> list[float]:
 
 
 def served(axes: Any, behind: Mapping[str, Halves]) -> None:
-    """Of each algorithm the accuracy of the clients that come often, and of those that come rarely."""
-    places = range(len(behind))[::-1]  # the first at the top
-    often, rare = ([100 * x for x in values] for values in zip(*behind.values(), strict=True))
+    """Of each algorithm the score of the clients that come often, and of those that come rarely."""
+    places, m = range(len(behind))[::-1], next(iter(behind.values())).by  # the first at the top
+    often, rare = ([m.scale * x for x in values] for values in zip(*(h[:2] for h in behind.values()), strict=True))
     axes.hlines(places, often, rare, color=GREY, linewidth=2)
     axes.plot(often, places, "o", color=DARK, markersize=8, label="clients that come often")
     axes.plot(rare, places, "D", color=VERMILION, markersize=8, label="clients that come rarely")
     for place, value in zip(places, rare, strict=True):
         axes.annotate(
-            f"{value:.0f}", (value, place), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
-        )
-    axes.set(xlabel="final test accuracy (%)", ylim=(-0.6, len(behind) - 0.3))
+            f"{value:{'.0f' if m.percent else '.3g'}}", (value, place), xytext=(0, 7),
+            textcoords="offset points", ha="center", fontsize=8,
+        )  # fmt: skip
+    axes.set(xlabel=f"final {m.axis}", ylim=(-0.6, len(behind) - 0.3))
     axes.set_yticks(list(places), list(behind))
     axes.grid(alpha=0.25, axis="x")
     axes.legend(loc="lower left")

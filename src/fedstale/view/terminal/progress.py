@@ -74,11 +74,8 @@ class _Status:
         parts = (
             f"round {p.t}/{p.planned.config['rounds']}",
             f"{p.metrics['seconds'] / 3600:.3g} h of the clock" if "seconds" in p.metrics else "",
-            self.values[name],
-            clients,
-            speed,
-            self._time_left(now),
-        )
+            self.values[name], clients, speed, self._time_left(now),
+        )  # fmt: skip
         return f"{name}: {', '.join(filter(None, parts))}"
 
     def _time_left(self, now: float) -> str:

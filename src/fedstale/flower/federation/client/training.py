@@ -8,20 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import (
-    Array,
-    Clients,
-    Floats,
-    HasSlots,
-    Job,
-    Local,
-    State,
-    Task,
-    buffered,
-    keeps_own,
-    require,
-    runs_loops,
-)
+from fedstale.core.abilities import HasSlots, buffered, keeps_own, runs_loops
+from fedstale.core.local import Local
+from fedstale.core.parts import require
+from fedstale.core.protocols import Task
+from fedstale.core.records import Array, Clients, Floats, Job, State
 from fedstale.engines.serial import answer
 from fedstale.flower.federation.protocol.link import Body, Order, Packed
 from fedstale.flower.federation.protocol.validation import STYPE, WIDE

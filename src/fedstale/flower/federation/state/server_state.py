@@ -8,21 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.clock import Pace
-from fedstale.core import (
-    Array,
-    Availability,
-    Checkpoint,
-    EstimatesMixing,
-    Estimator,
-    Floats,
-    Ids,
-    Mask,
-    Server,
-    State,
-    Strategy,
-    hooks_of,
-    require,
-)
+from fedstale.core.abilities import EstimatesMixing
+from fedstale.core.hooks import hooks_of
+from fedstale.core.parts import require
+from fedstale.core.protocols import Estimator, Server, Strategy
+from fedstale.core.records import Array, Availability, Checkpoint, Floats, Ids, Mask, State
 from fedstale.defence import Defence
 from fedstale.flower.federation.state.resize import resize
 from fedstale.lab.runs.codec import children, rebuilt
