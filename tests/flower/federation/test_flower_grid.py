@@ -311,7 +311,7 @@ def test_a_model_with_batch_norm_has_the_bits_of_a_simulation(tmp_path):
     """Through of_module, client_app, Flower's records and the export."""
     torch = pytest.importorskip("torch")
     from fedstale.flower.federation.server.app import of_module
-    from fedstale.flower.federation.state.model import read_model
+    from fedstale.flower.federation.state.backup import read_model
     from fedstale.tasks.supervised import Supervised
 
     draw = torch.Generator().manual_seed(0)

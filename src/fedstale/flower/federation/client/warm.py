@@ -59,7 +59,8 @@ class Apps:
         app = load(run.fab_id, run.fab_version, fab.hash_str)
         node, state = self.fleet.node.node_id, self.states.setdefault(run.series_id, RecordDict())
         settings = adapter.get_fused_config_from_fab(fab.content, run)
-        adapter.TaskIdentity.run_id, adapter.TaskIdentity.node_id, adapter.TaskIdentity.task_id = number, node, 1
+        task = adapter.TaskIdentity
+        task.run_id, task.node_id, task.task_id = number, node, 1
         context = Context(number, node, self.config, state, settings, series_id=run.series_id)
         return Loaded(number, folder, app, context)
 
@@ -116,13 +117,16 @@ def own_up(fleet: Fleet, notes: Notes) -> None:
 
 
 def attend(fleet: Fleet, apps: Apps, notes: Notes) -> None:
-    """Answer messages for ever; looks for the next one often after a message, and less and less later."""
+    """Answer messages for ever; looks for the next one often after a message, and less and less later.
+
+    In a large federation every pause is longer, so that the link is not busy with those who have nothing to do.
+    """
     last = time.monotonic()
     while True:
         found = fleet.receive()
         if found is None:
             least, most = LOOKS
-            time.sleep(min(max(SHARE * (time.monotonic() - last), least), most))
+            time.sleep(fleet.crowd.pause(min(max(SHARE * (time.monotonic() - last), least), most)))
             continue
         notes.begin(adapter.message_to_proto(found[0]).SerializeToString())
         try:

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fedstale.core import BadInput, require
@@ -124,9 +125,8 @@ def private_key(s: Settings, client: int) -> Path:
 def stop_all(s: Settings, patience: float = 10.0, hard: bool = False) -> dict[str, bool]:
     """Stop everything that was started from this folder; the link last, so that clients can say good-bye."""
     rest = [name for name in processes.names(s) if not name.startswith("link")]
-    return processes.stop(s, *rest, patience=patience, hard=hard) | processes.stop(
-        s, "link", patience=patience, hard=hard
-    )
+    stop = partial(processes.stop, s, patience=patience, hard=hard)
+    return stop(*rest) | stop("link")
 
 
 def stay(s: Settings, name: str) -> None:

@@ -22,15 +22,16 @@ PATIENCE = 20.0  # seconds that a call to the SuperLink is repeated
 UPLOAD = 10.0  # seconds that a reply which is announced may take to be complete
 GROUP = 100  # orders that are given up in one call
 OBJECTS = 10_000  # parts of a reply
+Code = adapter.ErrorCode
 REASONS = {
-    adapter.ErrorCode.LOAD_CLIENT_APP_EXCEPTION: (Fault.rejected, "the client's app does not load"),
-    adapter.ErrorCode.CLIENT_APP_RAISED_EXCEPTION: (Fault.rejected, "the client's app raised an exception"),
-    adapter.ErrorCode.MOD_FAILED_PRECONDITION: (Fault.rejected, "the client's app raised an exception"),
-    adapter.ErrorCode.INVALID_FAB: (Fault.rejected, "the client does not trust the app"),
-    adapter.ErrorCode.CLIENT_APP_CRASHED: (Fault.absent, "the client's app crashed"),
-    adapter.ErrorCode.MESSAGE_UNAVAILABLE: (Fault.absent, "the message expired"),
-    adapter.ErrorCode.REPLY_MESSAGE_UNAVAILABLE: (Fault.absent, "the reply expired"),
-    adapter.ErrorCode.NODE_UNAVAILABLE: (Fault.absent, "offline"),
+    Code.LOAD_CLIENT_APP_EXCEPTION: (Fault.rejected, "the client's app does not load"),
+    Code.CLIENT_APP_RAISED_EXCEPTION: (Fault.rejected, "the client's app raised an exception"),
+    Code.MOD_FAILED_PRECONDITION: (Fault.rejected, "the client's app raised an exception"),
+    Code.INVALID_FAB: (Fault.rejected, "the client does not trust the app"),
+    Code.CLIENT_APP_CRASHED: (Fault.absent, "the client's app crashed"),
+    Code.MESSAGE_UNAVAILABLE: (Fault.absent, "the message expired"),
+    Code.REPLY_MESSAGE_UNAVAILABLE: (Fault.absent, "the reply expired"),
+    Code.NODE_UNAVAILABLE: (Fault.absent, "offline"),
 }
 
 
@@ -80,12 +81,10 @@ class GridLink:
 
     def _delete(self, *names: str) -> None:
         """Let the link delete the content of messages, which it keeps until it is told that they were received."""
+        node, run = self.grid.node, self.grid.run.run_id
         for name in names:
-            adapter.runtime(self.grid).ConfirmMessageReceived(
-                adapter.ConfirmMessageReceivedRequest(
-                    node=self.grid.node, run_id=self.grid.run.run_id, message_object_id=name
-                )
-            )
+            received = adapter.ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=name)
+            adapter.runtime(self.grid).ConfirmMessageReceived(received)
 
     def now(self) -> float:
         return time.monotonic()
