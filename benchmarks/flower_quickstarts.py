@@ -1,4 +1,4 @@
-"""Flower's two quickstarts with nodes that crash: its FedAvg beside `FedStale("auto")`, through Flower's messages.
+"""Flower's two quickstarts with nodes that crash: its FedAvg and `FedStale("auto")`, through Flower's messages.
 
     python benchmarks/flower_quickstarts.py [--apps pytorch sklearn] [--splits iid skewed] [--seeds 21 22 23]
 
@@ -18,6 +18,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,11 @@ from fedstale.flower import FedStale
 from tests.flower.direct import Direct, away, reply
 
 NODES, ROUNDS, MARKS, LAST, HERE = 10, 100, (25, 100), 5, 0.2
-RULES: dict[str, Callable[..., Any]] = {"FedAvg": FedAvg, "auto": lambda **given: FedStale("auto", **given)}
+RULES: dict[str, Callable[..., Any]] = {
+    "FedAvg": FedAvg,
+    "auto": partial(FedStale, "auto"),
+    "auto, defence=None": partial(FedStale, "auto", defence=None),
+}
 Images = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 Weights = dict[str, np.ndarray[Any, Any]]
 
@@ -169,7 +174,7 @@ def main() -> None:
                     f"at {t}: {np.mean(e):.1f} ({', '.join(f'{x:.1f}' for x in e)})"
                     for t, e in zip(MARKS, ends, strict=True)
                 )
-                print(f"{app:8} {split:7} {rule:7}", *shown, sep="  ", flush=True)
+                print(f"{app:8} {split:7} {rule:18}", *shown, sep="  ", flush=True)
 
 
 if __name__ == "__main__":

@@ -78,3 +78,34 @@ def _play(program: Path, words: list[str], cwd: Path, env: dict[str, str], out: 
     sys.argv = [str(program), *words]
     sys.path.insert(0, str(program.parent))
     runpy.run_path(str(program), run_name="__main__")
+
+
+DOOMED = """
+import os, sys, threading
+from fedstale.__main__ import main
+from fedstale.lab.runs.store import RunFolder
+how, left, pause = int(sys.argv.pop(1)), int(sys.argv.pop(1)), float(sys.argv.pop(1))
+opened = RunFolder.open_metrics
+class Doomed:
+    def __init__(self, file):
+        self.file = file
+    def write(self, line):
+        global left
+        left -= 1
+        if left == 0 and pause:
+            threading.Timer(pause, os.kill, [os.getpid(), how]).start()
+        elif left == 0:
+            os.kill(os.getpid(), how)
+        return self.file.write(line)
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+RunFolder.open_metrics = lambda folder, rounds: Doomed(opened(folder, rounds))
+main()
+"""  # the command, which sends itself a signal at this line of metrics, or a pause after it
+
+
+def doomed(folder: Path) -> Path:
+    """The program of `DOOMED`: its first words are the signal, the number of lines and a pause in seconds."""
+    path = folder / "doomed.py"
+    path.write_text(DOOMED)
+    return path

@@ -123,3 +123,15 @@ def test_the_labels_of_published_runs_are_divided_in_shuffled_order(tmp_path: Pa
     draw, size = np.random.RandomState(12345), sum(int((y[mine] == labels[0]).sum()) for mine in clients)
     counts = draw.multinomial(size, draw.dirichlet([0.5] * 3))  # the first label takes the first proportions
     assert [int((y[mine] == labels[0]).sum()) for mine in clients] == counts.tolist()
+
+
+def test_the_theory_advises_what_its_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["theory.py", str(tmp_path / "theory.png")])
+    runpy.run_path(str(EXAMPLES / "theory.py"), run_name="__main__")
+    *printed, _ = capsys.readouterr().out.splitlines()
+    page = (EXAMPLES.parent / "docs" / "theory.md").read_text(encoding="utf-8")
+    assert len(printed) == 5
+    assert "\n".join(printed) in page
+    assert (tmp_path / "theory.png").stat().st_size > 10_000

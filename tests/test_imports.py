@@ -21,7 +21,7 @@ HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plo
 
 BASE = {"core", "rng"}
 PARTS = BASE | {"strategies", "participation", "estimators", "channels", "schedules", "servers", "memory", "clock"}
-PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "evaluation", "defence", "clock", "privacy"}
+PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "defence", "clock", "privacy"}
 ALLOWED = {  # what a room may import besides itself, from the lowest to the highest; every room is here
     "core": set(),
     "rng": set(),
@@ -39,18 +39,17 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "tasks": BASE | {"data", "engines/kernels"},
     "fed_cis": BASE | {"data", "tasks"},
     "engines": BASE | {"tasks", "data", "engines/kernels"},
-    "evaluation": BASE,
     "defence": BASE,
     "privacy": BASE | {"memory"},
     "simulate": BASE | {"channels", "estimators", "servers", "defence", "privacy", "clock"},  # the defaults
-    "testing": BASE | {"engines", "evaluation", "privacy"},
+    "testing": BASE | {"engines", "privacy"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
     # the laboratory and the views: runs are stored below both
     "lab/runs": BASE,
     "view": set(),
     "view/plots": BASE | {"lab/runs"},
     "view/trackers": BASE | {"lab/runs"},
-    "lab": PARTS | PLAY | {"lab/runs"},
+    "lab": PARTS | PLAY | {"lab/runs", "theory"},
     "view/terminal": BASE | {"lab", "lab/runs", "view/plots", "view/trackers"},
     "lab/compare": BASE | PLAY | {"lab", "lab/runs", "view/terminal"},
     "lab/arena": BASE | PLAY | {"lab", "lab/runs", "view/plots"},

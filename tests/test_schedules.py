@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 
+from fedstale import theory
 from fedstale.core import BadInput, Local
+from fedstale.engines import Serial
+from fedstale.engines.batched.engine import require_supported
+from fedstale.engines.quadratic import BatchedQuadratic
+from fedstale.participation import Bernoulli
 from fedstale.rng import stream
-from fedstale.schedules import Cosine, StepDecay, UniformSteps, Warmup
+from fedstale.schedules import Cosine, InverseSteps, StepDecay, UniformSteps, Warmup
+from fedstale.simulate import simulate
+from fedstale.strategies import FedAvg
+from fedstale.tasks.quadratic import Quadratic
 
 
 def rates(schedule: object, rounds: int) -> list[float]:
@@ -21,6 +29,31 @@ def test_steps_and_warmup() -> None:
     assert rates(StepDecay(2, 0.5), 5) == [2, 2, 1, 1, 0.5]
     assert rates(Warmup(4), 6) == [0.5, 1, 1.5, 2, 2, 2]
     assert rates(Warmup(2, then=StepDecay(1, 0.5)), 5) == [1, 2, 2, 1, 0.5]
+
+
+def test_rates_by_local_step_are_those_of_theorem_531_and_train_so() -> None:
+    nodes = theory.Exits(
+        smoothness=1.0, convexity=0.5, noise=[1.0], gap=0.1, diameter=1.0, largest_loss=1.0, steps=3
+    )
+    γ, μ, K = 15.0, 0.5, 3  # max{8κ, K} - 1 with κ = 2
+    local = Local(lr=2 / (μ * (γ + 1)), steps=K, schedule=InverseSteps(γ, K))
+    for t in (1, 2, 7):
+        assert [local.rate(t, k) for k in range(K)] == pytest.approx(
+            [theory.exit_rate(nodes, t, k) for k in range(K)]
+        )
+        assert local.rates(t, np.array([1, K])) == pytest.approx(
+            [local.rate(t), sum(local.rate(t, k) for k in range(K))]
+        )
+    task = Quadratic([[3.0, 4.0]], start=[0.0, 0.0])
+    w = np.zeros(2)
+    for s in simulate(Serial(task, local), FedAvg(), Bernoulli(1.0), rounds=3):
+        for k in range(K):
+            w = w - 2 / (μ * (γ + (s.t - 1) * K + k + 1)) * (w - [3.0, 4.0])
+        np.testing.assert_allclose(s.params, w, rtol=1e-5)
+    *_, other = simulate(BatchedQuadratic(task, local), FedAvg(), Bernoulli(1.0), rounds=3)
+    np.testing.assert_array_equal(other.params, s.params)
+    with pytest.raises(BadInput, match="got rates by local step"):
+        require_supported(local)
 
 
 def test_a_function_is_a_schedule_and_multiplies_the_decay() -> None:

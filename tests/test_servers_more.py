@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedstale.core import BadInput, Local
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli
-from fedstale.servers import Adam, Momentum, Projection, Sgd, Yogi
+from fedstale.servers import Adam, Affine, Box, Momentum, Onto, Projection, Sgd, Yogi
 from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg
 from fedstale.tasks.quadratic import Quadratic
@@ -93,6 +93,27 @@ def test_a_run_in_the_ball_ends_at_the_best_point_of_the_ball(base):
     np.testing.assert_allclose(s.params, best, atol=1e-3)
 
 
+@settings(derandomize=True, deadline=None)
+@given(params=vectors, step=vectors, lr=st.floats(0.1, 2))
+def test_other_projections_are_the_nearest_point_of_their_set(params, step, lr):
+    w, d = params + np.float32(lr) * step, len(params)
+    A, b = np.vstack([np.ones(d), np.arange(d)]), [1.0, 2.0]
+    # the nearest point of {A w = b}: the least-squares correction, from the multipliers of the two rows
+    onto = w - A.T @ np.linalg.lstsq(A @ A.T, A @ w - b, rcond=None)[0]
+    low = np.linspace(-1, 0, d)
+    for server, nearest in (
+        (Box(low, 0.5, Sgd(lr)), [min(max(x, a), 0.5) for x, a in zip(w, low, strict=True)]),
+        (Affine(A, b, Sgd(lr)), onto),
+        (Onto(np.abs, Sgd(lr)), [abs(x) for x in w]),
+        (Onto("numpy:abs", Sgd(lr)), [abs(x) for x in w]),
+    ):
+        change, _ = server.apply(server.init(d), params, step)
+        np.testing.assert_allclose(params + change, nearest, atol=2e-5)
+        assert change.dtype == np.float32
+    inside, _ = Box(-1e9, 1e9, Sgd(lr)).apply(None, params, step)
+    np.testing.assert_array_equal(inside, np.float32(lr) * step)  # the bits of the base
+
+
 def test_yogi_learns():
     task = Quadratic([[3.0, 4.0], [5.0, 4.0]])
     engine = Serial(task, Local(0.2, steps=2))
@@ -104,6 +125,12 @@ def test_yogi_learns():
     ("make", "sentence"),
     [
         (lambda: Projection(0.0), "^radius must be above 0, got 0.0$"),
+        (lambda: Box(1.0, 0.0), "^low must be at most high, got 1.0, 0.0$"),
+        (lambda: Box([0.0, 1.0]).init(3), "^low and high must be one number or 3, one per parameter"),
+        (lambda: Affine([[1.0, 1.0], [1.0, 1.0]], [0.0, 1.0]), "^some w must have matrix w = values"),
+        (lambda: Affine([1.0, 1.0]).init(3), "^matrix must have a column for each of 3 parameters"),
+        (lambda: Onto("numpy"), "^nearest must be a function or its name"),
+        (lambda: Onto(np.sum).apply(None, W, W), "^nearest must return shape"),
         (lambda: Projection(float("nan")), "^radius must be above 0, got nan$"),
         (lambda: Yogi(lr=0), "^the server's lr must be above 0, got 0$"),
         (lambda: Yogi(beta1=1.0), r"^beta1 must be in \[0, 1\), got 1.0$"),

@@ -105,7 +105,8 @@ def online(s: settings.Settings) -> int:
 def replayed(s: settings.Settings) -> str:
     """The fingerprint of a simulation with the recorded participation."""
     clients, table = trace(read_metrics(s.state))
-    require(clients == list(range(CLIENTS)), f"the trace must be of clients 0 to {CLIENTS - 1}, got {clients}")
+    known = [f"client-{i}" for i in range(CLIENTS)]
+    require(clients == known, f"the trace must be of clients 0 to {CLIENTS - 1}, got {clients}")
     engine, rules = Serial(task(), s.local), s.rules
     *_, end = simulate(
         engine, rules.strategy, PARTICIPATION["trace"](table), rounds=len(table), seed=s.file.seed,

@@ -43,7 +43,12 @@ def nested(depth: int) -> list[Any]:
 
 NAMES = [name for table in TABLES.values() for name in table]
 CLASSES = [(table, cls) for table in TABLES.values() for cls in table.values() if dataclasses.is_dataclass(cls)]
-WHOLE = {"clock": fs.Clock, "privacy": fs.Privacy, "defence": fs.Defence, "liars": fs.Liars}  # a section each
+WHOLE = {
+    "clock": fs.Clock,
+    "privacy": fs.Privacy,
+    "defence": fs.defence.Defence,
+    "liars": fs.defence.Liars,
+}  # a section each
 HOSTILE: list[Any] = [
     None, True, False, 0, -1, 1, 2, 3, 10**6, 2**31, 2**63, 2**64, -(2**63) - 1, 10**400, -0.0, 0.1, 0.5, 1.5,
     1e-320, 1e308, math.nan, math.inf, -math.inf, "", " ", "word", "0.5", "1", "nan", "auto", "\0", "a\0b", "../..",

@@ -156,6 +156,7 @@ STRATEGIES = Names("strategy", {
     "f3ast": strategies.F3AST, "udma": strategies.UDMA, "amplified": strategies.Amplified, "wait": strategies.Wait,
     "scaffold": strategies.Scaffold, "amplified-scaffold": strategies.AmplifiedScaffold,
     "fedawe": strategies.FedAWE, "fedpbc": strategies.FedPBC, "fedsteer": strategies.FedSteer,
+    "fedlaavg": strategies.FedLaAvg, "afa-cd": strategies.AFACD, "afa-cs": strategies.AFACS,
     "focus": strategies.FOCUS, "fedexp": strategies.FedExP,
     "fednova": strategies.FedNova, "power-of-choice": strategies.PowerOfChoice, "median": strategies.Median,
     "trimmed-mean": strategies.TrimmedMean, "krum": strategies.Krum, "norm-bound": strategies.NormBound,
@@ -174,6 +175,9 @@ RECIPES = Names("algorithm", {
     "fedvarp": Recipe("fedstale", {"beta": 1.0}, about="FedVARP made unbiased: FedStale with the whole memory."),
     "fedvarp-original": Recipe("fedvarp-original"),
     "mifa": Recipe("mifa"),
+    "fedlaavg": Recipe("fedlaavg", {"clients": 10}),
+    "afa-cd": Recipe("afa-cd"),
+    "afa-cs": Recipe("afa-cs"),
     "fedau": Recipe("unbiased", {}, "intervals", "Unbiased FedAvg that learns the p_i online."),
     "ca-fed": Recipe("ca-fed", {}, "transitions"),
     "adafed": Recipe("adafed"),
@@ -217,7 +221,7 @@ PARTICIPATION = Names("participation", {
     "cyclic": participation.Cyclic, "diurnal": participation.Diurnal, "label-tied": participation.LabelTied,
     "label-profile": participation.LabelProfile, "minimum-separation": participation.MinimumSeparation,
     "trace": participation.Trace, "log": participation.Log, "events": participation.Events,
-    "grid": participation.Grid,
+    "grid": participation.Grid, "battery": participation.Battery, "budget": participation.Budget,
     "sampling": participation.Sampling, "regularised-sampling": participation.RegularisedSampling,
     "exits": "fedstale.fed_cis.sampling:ExitSampling",
 }, ("probs", "rows"))  # fmt: skip
@@ -234,7 +238,7 @@ CHANNELS = Names("channel", {
 }, ("probs", "share", "init", "downlink", "uplink"))  # fmt: skip
 SERVERS = Names("server", {
     "sgd": servers.Sgd, "momentum": servers.Momentum, "adam": servers.Adam, "yogi": servers.Yogi,
-    "projection": servers.Projection,
+    "projection": servers.Projection, "box": servers.Box, "affine": servers.Affine, "onto": servers.Onto,
 }, ("init", "apply"))  # fmt: skip
 LATENCIES = Names("latency", {
     "constant": clock.Constant, "lognormal": clock.Lognormal, "devices": clock.Devices,
@@ -242,6 +246,7 @@ LATENCIES = Names("latency", {
 PACES = Names("pace", {"rounds": clock.Rounds, "buffer": clock.Buffer, "ticks": clock.Ticks}, ("rule",))
 SCHEDULES = Names("schedule", {
     "cosine": schedules.Cosine, "step-decay": schedules.StepDecay, "warmup": schedules.Warmup,
+    "inverse-steps": schedules.InverseSteps,
 }, ("factor",))  # fmt: skip
 WORKLOADS = Names("workload", {"uniform": schedules.UniformSteps}, ("steps",))
 MEMORIES = Names("memory coding", {
@@ -261,6 +266,7 @@ MODELS = Names("model", {
 }, ("build",))  # fmt: skip
 EXIT_MODELS = Names("model with exits", {
     "exit-cnn": "fedstale.fed_cis.networks:ExitCNN", "exit-resnet18": "fedstale.fed_cis.networks:ExitResNet18",
+    "sliced-cnn": "fedstale.fed_cis.networks:SlicedCNN",
 }, ("build",))  # fmt: skip
 WEIGHTINGS = Names("weighting", {
     "equal": fed_cis.Equal, "flops": fed_cis.FlopsProportional, "serving-rate": fed_cis.ServingRate,

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedstale.core import Schedule, part, require
 
-__all__ = ["Cosine", "StepDecay", "UniformSteps", "Warmup"]
+__all__ = ["Cosine", "InverseSteps", "StepDecay", "UniformSteps", "Warmup"]
 
 
 @part
@@ -54,6 +54,28 @@ class Warmup:
         if t <= self.rounds:
             return t / self.rounds
         return self.then.factor(t - self.rounds) if self.then else 1.0
+
+
+@part
+class InverseSteps:
+    """(offset + 1) / (offset + (t - 1) steps + k + 1) at local step k = 0, 1, … of round t: falls within a round.
+
+    With offset γ = max{8κ, K} - 1, `steps` K and lr = 2 / (μ (γ + 1)) the rate is that of Theorem 5.3.1 of Rodio,
+    Client heterogeneity in federated learning systems, thesis, 2024; see `fs.theory.exit_rate`.
+    """
+
+    offset: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        require(0 <= self.offset < math.inf, f"offset must be at least 0 and finite, got {self.offset}")
+        require(self.steps >= 1, f"steps must be at least 1, got {self.steps}")
+
+    def factor(self, t: int) -> float:
+        return self.step_factor(t, 0)
+
+    def step_factor(self, t: int, k: int) -> float:
+        return (self.offset + 1) / (self.offset + (t - 1) * self.steps + k + 1)
 
 
 @part

@@ -2,7 +2,7 @@
 
 import json
 import re
-import time
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,7 @@ from fedstale.cli.arena import Size, add, report, run
 from fedstale.core import BadInput
 from fedstale.view.terminal.console import Format
 from fedstale.view.trackers.follow import Tracker
-from tests.cli.commands import MAIN
-from tests.forks import Fork
+from tests.forks import doomed, forked
 from tests.lab.arena.small_suite import TOML, finished
 
 RULE = """
@@ -34,9 +33,10 @@ def test_a_contest_that_is_killed_ends_with_the_same_bytes(tmp_path: Path) -> No
     file = tmp_path / "small.toml"
     file.write_text(TOML)
     cut, whole = tmp_path / "cut", tmp_path / "whole"
-    with Fork(MAIN, "arena", "run", file, "--jobs", "1", "--resume", "--out", cut) as fork:
-        while fork.process.is_alive() and len(list(cut.glob("runs/*/result.json"))) < 20:
-            time.sleep(0.002)
+    doom = [signal.SIGKILL.value, 200, 0]
+    killed = forked(doomed(tmp_path), *doom, "arena", "run", file, "--jobs", "1", "--resume", "--out", cut)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert list(cut.glob("runs/*/result.json"))
     assert not (cut / "arena.json").exists(), "nothing was left to do"
     for out in (cut, whole):
         run(str(file), Size.smoke, jobs=1, resume=True, out=out)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import fedstale as fs
+from fedstale.view.terminal.console import print_table
 from tests.cli.commands import fedstale
 
 
@@ -40,3 +41,9 @@ def test_a_folder_of_runs_is_listed(tmp_path: Path) -> None:
 def test_unknown_list_and_run(tmp_path: Path) -> None:
     assert "did you mean 'strategies'?" in fedstale("list", "stratgies").stderr
     assert fedstale("show", "nothing", "--out", tmp_path).returncode == 2
+
+
+def test_names_of_runs_are_whole_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "fedstale-s1-23a65add88"
+    print_table([{"name": name} | {f"column{k}": "some words" for k in range(12)}])
+    assert name in capsys.readouterr().out

@@ -23,7 +23,7 @@ from fedstale.lab.recorder import packages
 from fedstale.lab.runs import store
 from fedstale.lab.sweep import Cell, every_run, planned
 from tests.cli.commands import MAIN, fedstale
-from tests.forks import Fork
+from tests.forks import Fork, doomed, forked
 from tests.lab.papers.small_figure import small_figure
 
 FILES = figures()
@@ -110,26 +110,32 @@ def test_a_sweep_killed_at_random_ends_with_the_same_bytes(tmp_path: Path, jobs:
     assert fedstale(*words, "--jobs", "1", "--out", tmp_path / "whole").returncode == 0
     whole = written(tmp_path / "whole")
     assert len(whole) == 6
-    cut = tmp_path / "cut"
-    _killed_again_and_again([*words, "--jobs", jobs, "--out", cut], cut, random.Random(jobs))
+    cut, luck = tmp_path / "cut", random.Random(jobs)
+    killed = _killed_in_workers if jobs > 1 else _killed
+    for blow in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+        killed([*words, "--jobs", jobs, "--out", cut], cut, luck, blow)
+    for _ in range(60):  # workers that lost their parent may hold their runs for one more round
+        if fedstale(*words, "--jobs", jobs, "--out", cut).returncode == 0:
+            break
+        time.sleep(0.5)
     assert written(cut) == whole
 
 
-def _killed_again_and_again(words: list[Any], cut: Path, luck: random.Random) -> None:
-    for blow in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
-        begun = len(list(cut.glob("runs/*/metrics.jsonl")))
-        with Fork(MAIN, *words) as fork:
-            while fork.process.is_alive() and len(list(cut.glob("runs/*/metrics.jsonl"))) <= begun < 36:
-                time.sleep(0.01)  # until the next runs begin
-            time.sleep(luck.uniform(0.0, 0.1))
-            fork.kill(blow)
-            fork.process.join(600)
-    finished = len(list(cut.glob("runs/*/result.json")))
-    assert finished < 36, "nothing was left to do"
-    for _ in range(5):  # workers that lost their parent may hold their runs for one more round
-        if fedstale(*words).returncode == 0:
-            break
-        time.sleep(0.5)
+def _killed(words: list[Any], cut: Path, luck: random.Random, blow: signal.Signals) -> None:
+    """At one of the 5,400 lines of metrics, in the process itself."""
+    done = forked(doomed(cut.parent), blow.value, luck.randint(200, 1200), 0, *words)
+    assert done.returncode == (-blow if blow == signal.SIGKILL else 130), done.stderr
+
+
+def _killed_in_workers(words: list[Any], cut: Path, luck: random.Random, blow: signal.Signals) -> None:
+    """When the next runs have begun, or later."""
+    begun = len(list(cut.glob("runs/*/metrics.jsonl")))
+    with Fork(MAIN, *words) as fork:
+        while fork.process.is_alive() and len(list(cut.glob("runs/*/metrics.jsonl"))) <= begun < 36:
+            time.sleep(0.01)
+        time.sleep(luck.uniform(0.0, 0.1))
+        fork.kill(blow)
+        fork.process.join(600)
 
 
 def test_interrupted_runs_are_not_touched_without_resume(tmp_path: Path) -> None:

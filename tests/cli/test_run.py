@@ -15,7 +15,7 @@ from fedstale.cli.run import run
 from fedstale.lab import plan as planning
 from fedstale.view.terminal.console import Format
 from tests.cli.commands import fedstale
-from tests.forks import forked
+from tests.forks import doomed, forked
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -89,49 +89,25 @@ def test_stopped_at_random_and_resumed_is_the_same_as_never_stopped(file: Path, 
     words = ["run", file, "-c", "rounds=200", "--seeds", "1", "--checkpoint", "0.05", "--engine", "serial"]
     whole = tmp_path / "whole"
     assert fedstale(*words, "--out", whole).returncode == 0
-    (tmp_path / "doomed.py").write_text(DOOMED)
     for how in (signal.SIGINT, signal.SIGKILL):
         broken = tmp_path / how.name
-        _stopped_again_and_again(tmp_path / "doomed.py", words, broken, how)
+        _stopped_again_and_again(doomed(tmp_path), words, broken, how)
         assert run_files(broken) == run_files(whole), how
 
 
-DOOMED = """
-import os, sys, threading
-from fedstale.__main__ import main
-from fedstale.lab.runs.store import RunFolder
-how, left, pause = int(sys.argv.pop(1)), int(sys.argv.pop(1)), float(sys.argv.pop(1))
-opened = RunFolder.open_metrics
-class Doomed:
-    def __init__(self, file):
-        self.file = file
-    def write(self, line):
-        global left
-        left -= 1
-        if left == 0:
-            threading.Timer(pause, os.kill, [os.getpid(), how]).start()
-        return self.file.write(line)
-    def __getattr__(self, name):
-        return getattr(self.file, name)
-RunFolder.open_metrics = lambda folder, rounds: Doomed(opened(folder, rounds))
-main()
-"""  # the command, which sends itself a signal soon after it has written so many lines of metrics
-
-
-def _stopped_again_and_again(doomed: Path, words: list[Any], broken: Path, how: signal.Signals) -> None:
+def _stopped_again_and_again(program: Path, words: list[Any], broken: Path, how: signal.Signals) -> None:
     """After random numbers of the 600 lines of metrics, and then not any more."""
     rng = random.Random(5)
     for _ in range(3):
         doom = [how.value, rng.randint(20, 120), rng.uniform(0.0, 0.01)]
-        done = forked(doomed, *doom, *words, "--out", broken, "--resume")
+        done = forked(program, *doom, *words, "--out", broken, "--resume")
         assert done.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), done.stderr
     assert fedstale(*words, "--out", broken, "--resume").returncode == 0
 
 
 def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Path) -> None:
-    (tmp_path / "doomed.py").write_text(DOOMED)
     words = ["run", file, "-c", "rounds=20000", "--seeds", "1", "--out", tmp_path / "runs", "--engine", "serial"]
-    stopped = forked(tmp_path / "doomed.py", signal.SIGINT.value, 1, 0, *words)
+    stopped = forked(doomed(tmp_path), signal.SIGINT.value, 1, 0, *words)
     assert "--resume goes on" in stopped.stderr
     refused = fedstale(*words)
     assert refused.returncode == 2

@@ -3,6 +3,7 @@
 import importlib
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +40,15 @@ def test_functions_hide_no_package() -> None:
 
     assert callable(fs.runs)
     assert callable(statistics.spread)
+
+
+def test_an_old_package_leaves_the_function_of_its_name_callable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fedstale.runs", "fedstale.runs.statistics"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(fs, "runs", fs.runs)  # importing the package sets it
+    with pytest.warns(FutureWarning, match=r"has moved to fedstale\.lab\.runs"):
+        importlib.import_module("fedstale.runs.statistics")
+    with pytest.raises(fs.BadInput, match="but it is not there"):
+        fs.runs(tmp_path / "none")

@@ -14,9 +14,9 @@ from fedstale.engines.auto import Auto
 from fedstale.engines.batched import chunks as chunking
 from fedstale.engines.batched import engine as batched
 from fedstale.engines.batched.chunks import chunks, filled
+from fedstale.engines.batched.compiled import Linear as LinearKernel
 from fedstale.engines.batched.dense import Dense
 from fedstale.engines.batched.engine import Batched
-from fedstale.engines.batched.linear import Linear as LinearKernel
 from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import key, stream
 from fedstale.simulate import simulate

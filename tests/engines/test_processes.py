@@ -157,7 +157,7 @@ def test_largest_clients_go_first() -> None:
     task = vectors()  # 3, 5, 20, 20, 21, 40 samples
     jobs = [Job(task.init(0), np.arange(6), 0, 1, Local(0.1, steps, batch=30)) for steps in (1, 2)]
     made = units(task, jobs, workers=2, training=True)
-    done = [(unit.local.steps, unit.clients.tolist()) for unit in made]
+    done = [(unit.job.local.steps, unit.job.clients.tolist()) for unit in made]
     assert done[:4] == [(2, [5]), (2, [4]), (2, [2]), (2, [3])]
     assert done[-1] == (1, [0])
     assert sorted(row for unit in made for row in unit.rows.tolist()) == list(range(12))
@@ -193,7 +193,7 @@ def test_freed_memory_is_kept() -> None:
     """Three arrays of 64 MB, one after the other, are one place in memory: it is got from the system once."""
     program = """
 import resource, numpy as np
-from fedstale.engines.machine import keep_memory
+from fedstale.core.system import keep_memory
 kept, faults = keep_memory(), []
 for _ in range(3):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -317,14 +317,6 @@ def test_a_tree_that_does_not_fit_is_refused():
         EarlyExitTask(network(), samples(SIZES), samples((0, 2, 4)), tree=TREE, pairs=pairs, requests=own)
 
 
-def test_batch_norm_is_refused():
-    def normed():
-        return EarlyExit([nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16))], [nn.Linear(16, 3)])
-
-    with pytest.raises(BadInput, match="use GroupNorm"):
-        EarlyExitTask(normed, samples((4,)), tree=Tree([-1], [1], [1], [0]), pairs=[[0, 1]])
-
-
 def test_variances_need_batches_that_differ():
     with pytest.raises(BadInput, match="batch must be below the 20 training samples"):
         tiny().variances(batch=20)

@@ -31,8 +31,7 @@ def start_node(s, k):
 
 def run(s, state, t):
     """Submit the app for one round and wait for its end; returns the names of the clients in the state after it."""
-    chosen = f'rule="auto" num-server-rounds=1 state={json.dumps(str(state))}'
-    number = int(control.flwr(s, "run", str(s.app), launcher.CONNECTION, "--run-config", chosen)["run-id"])
+    number = control.submit(s, {"rule": "auto", "num-server-rounds": 1, "state": str(state)})
     until = time.monotonic() + PATIENCE
     while (about := saved(state))["t"] < t and time.monotonic() < until:
         time.sleep(0.5)

@@ -6,7 +6,7 @@ from fedstale.core import BadInput
 from fedstale.lab import schema
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
-from fedstale.lab.spec import make_defence, make_liars, settings_in
+from fedstale.lab.spec import make_section, settings_in
 
 RAW = {
     "name": "attacked", "rounds": 12, "algorithms": ["fedstale"], "data": {"dataset": "quadratic", "clients": 10},
@@ -48,6 +48,6 @@ def test_settings_are_checked_before_any_work():
 
 def test_parts_are_told_as_a_file_has_them():
     for given in ({}, {"loud": 9.0, "influence": None}):
-        assert settings_in(make_defence(given)) == given
-    assert settings_in(make_liars(LIE)) == LIE
-    assert make_defence(False) is make_liars(None) is None
+        assert settings_in(make_section("defence", given)) == given
+    assert settings_in(make_section("liars", LIE)) == LIE
+    assert make_section("defence", False) is make_section("liars", None) is None

@@ -7,12 +7,12 @@ import pytest
 
 import fedstale as fs
 from fedstale.core import BadInput
+from fedstale.lab.cadence import Stopping
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs.metrics import monitored
 from fedstale.lab.runs.store import RunFolder, open_store
 from fedstale.lab.schema import check
-from fedstale.lab.stopping import Stopping
 from fedstale.simulate import Interrupted
 
 RAW: dict[str, Any] = {
@@ -45,6 +45,15 @@ def test_a_target_ends_the_run_that_reaches_it_and_the_result_says_so(tmp_path: 
     assert slow.result()["rounds"] == 40
     assert "stopped" not in slow.result()
     assert fast.config()["target"] == 0.2
+
+
+@pytest.mark.parametrize(("name", "short"), [("objective", 0.51), ("accuracy", 0.49)])
+def test_a_target_is_reached_by_the_value_itself(name: str, short: float) -> None:
+    seen = Stopping({"target": 0.5, "monitor": name})
+    seen.see({"round": 1, name: short})
+    assert not seen.why
+    seen.see({"round": 2, name: 0.5})
+    assert seen.why.endswith("in round 2")
 
 
 def test_patience_counts_rounds_without_a_better_value() -> None:

@@ -27,7 +27,7 @@ from fedstale.simulate import Run, checked, first, simulate
 from fedstale.strategies import MIFA, FedStale, FedVARP
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.testing import check_strategy
-from tests.forks import Fork
+from tests.forks import forked
 
 ENGINE = Serial(Quadratic.random(6, 8, noise=1.0), Local(lr=0.05, steps=2))
 ROUNDS, EVERY = 13, 3
@@ -146,17 +146,19 @@ def test_a_kill_at_every_write_resumes_to_the_same_bits(tmp_path: Path) -> None:
 
 
 CHILD = """
-import sys
+import os, sys, threading
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.memory import test_file as t
-folder, coding = t.RunFolder(Path(sys.argv[1])), t.Int8(sys.argv[1])
+folder, coding, left = t.RunFolder(Path(sys.argv[1])), t.Int8(sys.argv[1]), int(sys.argv[3])
 for s in t.played(coding, t.resumed(folder, coding), t.LONG):
     if s.t % 4 == 0:
         folder.save_checkpoint(s.checkpoint)
-    print(s.t, flush=True)
+    left = left - 1
+    if left == 0:
+        threading.Timer(float(sys.argv[4]), os.kill, [os.getpid(), 9]).start()
 folder.save_params(s.params)
-"""
+"""  # it kills itself soon after so many rounds
 LONG = 120
 
 
@@ -167,12 +169,8 @@ def test_kill_9_at_any_moment_resumes_to_the_same_bits(tmp_path: Path) -> None:
     program.write_text(CHILD)
     while lives < 20:
         lives += 1
-        with Fork(program, tmp_path, Path(__file__).parents[2]) as child:
-            for _ in range(moments.randint(15, 50)):
-                if not child.stdout.readline():
-                    break
-            child.kill()
-            ended = child.ended()
+        doom = moments.randint(15, 50), moments.uniform(0.0, 0.002)
+        ended = forked(program, tmp_path, Path(__file__).parents[2], *doom)
         if ended.returncode == 0:
             break
         assert ended.returncode == -9, f"the child failed by itself: {ended.stderr}"

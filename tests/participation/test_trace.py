@@ -54,6 +54,24 @@ def test_the_side_that_fits_is_the_clients() -> None:
     np.testing.assert_array_equal(replayed(Trace(square, clients_first=True), 2, 2), square.T)
 
 
+def test_a_table_that_looks_transposed_is_questioned(tmp_path: Path) -> None:
+    file, square = tmp_path / "wide.npy", tmp_path / "square.npy"
+    np.save(file, TABLE)
+    np.save(square, TABLE[:, :2])
+    with pytest.warns(
+        UserWarning, match="^the trace is read as 2 rounds of 3 clients; if its rows are clients, set"
+    ):
+        assert Trace(file).recording().shape == (2, 3)
+    with pytest.warns(UserWarning, match="^the trace is read as 2 rounds of 2 clients"):
+        Trace(square).probs(2)
+    assert Trace(square, clients_first=False).probs(2).shape == (2,)
+    assert Trace(file).probs(3).shape == (3,)  # with as many clients as columns there is no question
+    assert Trace(TABLE).recording().shape == (2, 3)  # nor of a table that was made here
+    assert Trace(file, clients_first=True).recording().shape == (3, 2)
+    (tmp_path / "named.csv").write_text("anna,ben,cleo\n1,0,1\n")
+    assert Trace(tmp_path / "named.csv").recording().shape == (1, 3)  # the header names the clients
+
+
 def test_no_side_fits() -> None:
     with pytest.raises(BadInput, match="the trace is 2 × 3, which has no side of 4 clients"):
         Trace(TABLE).probs(4)

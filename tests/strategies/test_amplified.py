@@ -64,6 +64,18 @@ def test_keeps_the_contract_of_a_strategy():
     check_strategy(Amplified(3, 5.0))
 
 
+@pytest.mark.parametrize("period", [1, 3])
+def test_own_weights_are_those_of_a_task_that_has_them(period):
+    q = [1, 2, 3, 4, 5, 6]
+    other = Serial(Quadratic(TASK.centers, TASK.curvature, noise=0.3, weights=q), ENGINE.local)
+    run = simulate(other, Amplified(period, 3.0), Bernoulli(0.5), rounds=5, seed=5)
+    due = np.array([s.params for s in run], np.float64)
+    np.testing.assert_allclose(params(Amplified(period, 3.0, q=q), 5), due, rtol=1e-5, atol=1e-6)
+    for wrong in ([1.0] * 5, [0.0] * 6):
+        with pytest.raises(BadInput, match=r"^q must be "):
+            params(Amplified(period, 3.0, q=wrong), 1)
+
+
 @pytest.mark.parametrize("period", [1, 3, 50])
 def test_factor_one_is_fedavg(period):
     np.testing.assert_array_equal(params(Amplified(period, 1.0), 10), params(FedAvg(), 10))

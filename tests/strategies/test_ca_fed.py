@@ -67,22 +67,25 @@ def decided(
     return [i for i in a.clients.tolist() if q[i] > 0]
 
 
-@example(n=6, κ2=0.0, τ=0.0, optimum=None, magnitude=True, seed=0)  # the sums leave 1e-17 where nothing is left
+@example(
+    n=6, κ2=0.0, τ=0.0, optimum=None, magnitude=True, β=1.0, seed=0
+)  # the sums leave 1e-17 where nothing is left
 @given(
     n=st.integers(1, 12),
     κ2=st.sampled_from([0.0, 0.03, 0.3, 1.0, 10.0]),
     τ=st.sampled_from([0.0, 0.01, 0.1]),
     optimum=st.sampled_from([None, 0.0, 0.4]),
     magnitude=st.booleans(),
+    β=st.sampled_from([1.0, 0.5, 0.001]),
     seed=st.integers(0, 2**32),
 )
 def test_it_decides_as_algorithm_3_does(
-    n: int, κ2: float, τ: float, optimum: float | None, magnitude: bool, seed: int
+    n: int, κ2: float, τ: float, optimum: float | None, magnitude: bool, β: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     weights, probs = rng.dirichlet(np.ones(n)), rng.uniform(0.1, 1, n)
     mixing = np.round(rng.uniform(-0.5, 0.9, n), 1)  # with ties
-    strategy = CAFed(κ2, τ, optimum, magnitude)
+    strategy = CAFed(κ2, τ, optimum, magnitude, β)
     state, reported = strategy.init(n, 1), [[] for _ in range(n)]
     for t in range(1, 6):
         clients = np.flatnonzero(rng.random(n) < (0.5 if t < 5 else 1.0))
@@ -90,7 +93,8 @@ def test_it_decides_as_algorithm_3_does(
         if len(clients) and not any(reported):  # F̂(0) of those who are not there yet
             reported = [[] if i in clients else [float(a.losses.mean(dtype=float))] for i in range(n)]
         for i, loss in zip(clients, a.losses, strict=True):
-            reported[i].append(float(loss))
+            before = reported[i][-1:] or [float(loss)]
+            reported[i].append(before[0] * (1 - β) + float(loss) * β)  # (2.22)
         chosen, state = strategy.select(state, a)
         assert chosen.tolist() == decided(a, reported, κ2, τ, optimum, magnitude)
     assert len(chosen) > 0  # everybody was there, and never is everybody left out
@@ -139,6 +143,19 @@ def test_three_clients_by_hand() -> None:
     # gaps (3, 2, 1), κ̄² = 0.1: from 2; without 1 first 2 + 1.2/9 = 2.13, so 1 stays and 0 goes (1.5 + .13), then in
     # pass 2 without 1 too: 1 + 1.2·4/9 = 1.533 < 1.633. With 0 first the same clients stay.
     assert kept(0.1, [3, 2, 1], [0, 0.9, 0]) == kept(0.1, [3, 2, 1], [0.9, 0, 0]) == [2]
+
+
+def test_reports_are_filtered_by_hand_and_the_newest_alone_counts_at_one() -> None:
+    shared: dict[str, Any] = {"weights": [0.5, 0.5], "probs": [1, 1], "mixing": [0, 0]}
+    for β, latest, lowest in ((1.0, [2, 4], [2, 3]), (0.25, [5, 3.25], [5, 3])):
+        strategy = CAFed(beta=β)
+        state = strategy.init(2, 1)
+        for clients, losses in (([0, 1], [6, 3]), ([0], [2]), ([1], [4])):
+            _, state = strategy.select(state, asked(clients, losses, **shared))
+        assert (state.latest.tolist(), state.lowest.tolist()) == (latest, lowest)
+    for β in (0.0, 1.5, float("nan")):
+        with pytest.raises(BadInput, match=r"^beta must be above 0 and at most 1"):
+            CAFed(beta=β)
 
 
 def test_of_two_that_are_alike_the_more_correlated_goes_first() -> None:
@@ -269,8 +286,8 @@ def test_it_is_told_the_local_optima_where_it_asks() -> None:
     assert CAFed(optimum=0.0).bind(Told()) == CAFed(optimum=0.0)
     with pytest.raises(BadInput, match="optimum 'local' needs a simulation whose task has `optima`"):
         asks.init(2, 1)
-    with pytest.raises(BadInput, match="needs a simulation whose task has `optima`"):
-        next(simulate(Serial(Quadratic.random(2, 1), Local(lr=0.1)), asks, Bernoulli(0.5), rounds=1))
+    s = next(simulate(Serial(Quadratic.random(2, 1), Local(lr=0.1)), asks, Bernoulli(0.5), rounds=1))
+    assert s.checkpoint.state.lowest.tolist() == [0, 0]
     with pytest.raises(BadInput, match="optimum must be a number, an array of numbers or 'local', got 'lcoal'"):
         CAFed(optimum="lcoal")
 

@@ -1,11 +1,13 @@
 """FOCUS: the push-pull algorithm written out, the optimum that it reaches, and what it asks of local training."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from fedstale.core import BadInput, Local
 from fedstale.engines import Serial
-from fedstale.participation import Bernoulli
+from fedstale.participation import Bernoulli, Trace
 from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import FOCUS, FedAvg
@@ -40,6 +42,20 @@ def test_equals_the_algorithm_written_out(steps):
     last = last_of(FOCUS(), Local(LR, steps=steps), 30)
     np.testing.assert_allclose(last.params, w, rtol=2e-4, atol=2e-4)
     np.testing.assert_allclose(last.checkpoint.state.rows, g, rtol=1e-3, atol=1e-3)
+
+
+def test_a_round_without_clients_steps_on_as_printed_and_waits_as_released():
+    rows = np.zeros((4, N), bool)
+    rows[0] = rows[3] = True
+    for rule, moved in ((FOCUS(), [True] * 4), (FOCUS(released=True), [True, False, False, True])):
+        w = [
+            TASK.init(0),
+            *(
+                s.params
+                for s in simulate(Serial(TASK, Local(LR)), rule, Trace(rows, clients_first=False), rounds=4)
+            ),
+        ]
+        assert [not np.array_equal(a, b) for a, b in pairwise(w)] == moved
 
 
 def test_any_participation_ends_at_the_optimum_where_fedavg_does_not():

@@ -49,7 +49,10 @@ def test_clients_that_are_alike_do_not_differ() -> None:
     found = heterogeneity(Quadratic([[1.0, 2.0]] * 3), [5.0, 7.0])
     assert found.diversity == pytest.approx(0, abs=1e-10)
     assert found.gradient == pytest.approx(math.hypot(4, 5))
-    assert math.isnan(found.gap)
+    assert found.gap == pytest.approx(20.5)
+    unknown = heterogeneity(Quadratic([[1.0, 2.0]] * 3), [5.0, 7.0], optima=math.nan)
+    assert math.isnan(unknown.gap)
+    assert [*unknown.numbers()] == ["diversity", "gradient"]
 
 
 def test_noise_averages_out_over_draws() -> None:

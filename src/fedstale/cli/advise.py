@@ -18,17 +18,7 @@ from fedstale.lab.plan import plan
 from fedstale.lab.runs import store
 from fedstale.lab.schema import Experiment
 from fedstale.simulate import Diverged, Interrupted
-from fedstale.view.terminal.console import (
-    AsFormat,
-    ClientsFirst,
-    Config,
-    Format,
-    Store,
-    parse_seeds,
-    print_json,
-    say,
-    talk,
-)
+from fedstale.view.terminal import console
 from fedstale.view.terminal.progress import follow
 
 SOURCES = "a trace, a run's folder or an experiment, or --probs"
@@ -48,8 +38,8 @@ def advise(
     weights: Annotated[
         str | None, typer.Option(help="Client weights a_i: 1,2,… or a file; the task's, or equal, if omitted.")
     ] = None,
-    config: Config = None,
-    clients_first: ClientsFirst = False,
+    config: console.Config = None,
+    clients_first: console.ClientsFirst = False,
     simulate: Annotated[bool, typer.Option("--simulate", help="Simulate a shortlist on the experiment.")] = False,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds to simulate (default: the experiment's, at most 200).")
@@ -63,8 +53,8 @@ def advise(
         bool,
         typer.Option("--held-out", help="Test the advice: every cell of the arena is advised from the others."),
     ] = False,
-    out: Store = Path("runs"),
-    format: AsFormat = Format.text,
+    out: console.Store = Path("runs"),
+    format: console.AsFormat = console.Format.text,
 ) -> None:
     """Recommend an algorithm for this participation, with reasons.
 
@@ -81,30 +71,32 @@ def advise(
     a = decide(m, e.known, learnt)
     tried = None
     if experiment is not None and simulate:
-        tried = trial.shortlisted(experiment, e, a, rounds, parse_seeds(seeds))
+        tried = trial.shortlisted(experiment, e, a, rounds, console.parse_seeds(seeds))
     found: dict[str, Any] = {"source": e.source, "advice": {**a._asdict(), "also": [h._asdict() for h in a.also]}}
     found |= {"measures": plain(m), "notes": list(e.notes)}
-    if format == Format.text:
+    if format == console.Format.text:
         print("\n".join(text.lines(e, m, a)))
     if tried is not None:
         found["simulation"] = simulation(tried, m, a, out)
-        if format == Format.text:
+        if format == console.Format.text:
             print("\n".join(text.ranking_lines(found["simulation"])))
-    if format == Format.json:
-        print_json(found)
+    if format == console.Format.json:
+        console.print_json(found)
 
 
 def simulation(e: Experiment, m: Measures, a: Advice, out: Path) -> dict[str, Any]:
     """Simulate the runs that are not stored yet and rank the rules; the same command continues after a stop."""
     planned = plan(e, store.open_store(out))
-    say(f"simulating {len(e.algorithms)} rules × {len(e.seeds)} seeds × {e.rounds} rounds (--rounds, --seeds) …")
+    console.say(
+        f"simulating {len(e.algorithms)} rules × {len(e.seeds)} seeds × {e.rounds} rounds (--rounds, --seeds) …"
+    )
     try:
         with Stop() as stop:
-            follow(execute(e, planned, resume=True, stop=stop), planned, talk)
+            follow(execute(e, planned, resume=True, stop=stop), planned, console.talk)
     except Diverged as error:
-        say(f"warning: {error}")
+        console.say(f"warning: {error}")
     except Interrupted:
-        say("fedstale: interrupted; the same command goes on from here")
+        console.say("fedstale: interrupted; the same command goes on from here")
         raise typer.Exit(130) from None
     return trial.rank(e, planned, m, a)
 

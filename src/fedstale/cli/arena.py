@@ -29,16 +29,7 @@ from fedstale.lab.schema import check
 from fedstale.lab.spec import override
 from fedstale.lab.sweep import Cell
 from fedstale.registry import RECIPES
-from fedstale.view.terminal.console import (
-    AsFormat,
-    Config,
-    Format,
-    Resume,
-    out_option,
-    print_json,
-    print_table,
-    say,
-)
+from fedstale.view.terminal import console
 from fedstale.view.terminal.log import Log, logging
 from fedstale.view.terminal.results import command_line
 from fedstale.view.trackers.follow import Tracker
@@ -47,7 +38,7 @@ app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run,
 SUITES = Path(__file__).parents[1] / "lab" / "arena" / "suites"
 Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, each with one thread.")]
 On = Annotated[Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")]
-Folder = Annotated[Path, out_option("Folder of the contest: runs, record, page.")]
+Folder = Annotated[Path, console.out_option("Folder of the contest: runs, record, page.")]
 
 
 class Size(StrEnum):
@@ -68,7 +59,7 @@ def run(
     only_estimate: Annotated[
         bool, typer.Option("--estimate", help="Measure what it would cost, and stop.")
     ] = False,
-    resume: Resume = False,
+    resume: console.Resume = False,
     log: Log = None,
     out: Folder = Path("arena"),
 ) -> None:
@@ -84,19 +75,19 @@ def run(
 def _say_cost(found: suite.Suite, jobs: int) -> None:
     """Say how long the contest will take, from a sample of every cell."""
     once = partial(compute, jobs=1, resume=False, command="", say=lambda line: None)
-    runs, rounds, seconds = estimate(found, once, say)
+    runs, rounds, seconds = estimate(found, once, console.say)
     told = f"{seconds / 3600:.1f} hours of a core, about {seconds / 3600 / jobs:.1f} hours with {jobs} processes"
-    say(f"{runs} runs, {rounds} rounds: {told}")
+    console.say(f"{runs} runs, {rounds} rounds: {told}")
 
 
 @app.command()
 def add(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="A recipe, or a rule of yours: package.module:Name.")],
     label: Annotated[str, typer.Option(help="Its name in the tables; that of the rule if left out.")] = "",
-    config: Config = None,
+    config: console.Config = None,
     jobs: Jobs = cores(),
     executor: On = Executor.processes,
-    resume: Resume = False,
+    resume: console.Resume = False,
     log: Log = None,
     out: Folder = Path("arena"),
 ) -> None:
@@ -117,7 +108,7 @@ def add(
 @app.command()
 def report(
     out: Folder = Path("arena"),
-    format: AsFormat = Format.text,
+    format: console.AsFormat = console.Format.text,
     advice: Annotated[
         Path | None, typer.Option(help="Also write the table that `fedstale advise` learns from to this file.")
     ] = None,
@@ -157,7 +148,7 @@ def _lessons(held: Contest, found: suite.Suite) -> list[lessons.Lesson]:
 
 def _work(out: Path, jobs: int, executor: Executor, resume: bool, log: list[Tracker] | None) -> contest.Compute:
     """What computes the runs of a stage, and tells trackers about those that are not stored yet."""
-    work = partial(compute, jobs=jobs, resume=resume, command=command_line(), say=say, executor=executor)
+    work = partial(compute, jobs=jobs, resume=resume, command=command_line(), say=console.say, executor=executor)
 
     def stage(cells: Sequence[Cell]) -> None:
         with logging(log, [p for cell in cells for p in waiting(cell)], out):
@@ -169,25 +160,25 @@ def _work(out: Path, jobs: int, executor: Executor, resume: bool, log: list[Trac
 def _hold(found: suite.Suite, out: Path, work: contest.Compute, label: str = "") -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     start = time.monotonic()
-    contest.hold(found, out, work, say)
-    say(f"{time.monotonic() - start:.0f} s")
-    _report(out, label, Format.text)
+    contest.hold(found, out, work, console.say)
+    console.say(f"{time.monotonic() - start:.0f} s")
+    _report(out, label, console.Format.text)
 
 
-def _report(out: Path, label: str, format: Format) -> None:
+def _report(out: Path, label: str, format: console.Format) -> None:
     """Write page.html and table.md, and print the leaderboard."""
     held = read(out)
     found = standings(held.cells, held.full)
     write(out / "page.html", lambda file: file.write(page(held).encode()))
     write_csv(out / "results.csv", table.results(held))
     write(out / "table.md", lambda file: file.write(table.markdown(found, about(held)).encode()))
-    if format == Format.json:
-        print_json([s._asdict() for s in found])
+    if format == console.Format.json:
+        console.print_json([s._asdict() for s in found])
         return
     for cells in filter(None, (held.cells, held.timed)):
         rows, clock = table.rows(standings(cells, held.full)), ", with a clock" if cells[0].hours else ""
         short = [dict(zip(table.head(cells)[:8], row, strict=False)) for row in rows]
-        print_table(short, f"{len(cells)} cells{clock}, {len(held.about['seeds'])} seeds")
+        console.print_table(short, f"{len(cells)} cells{clock}, {len(held.about['seeds'])} seeds")
     if label:
         place = [s.rule for s in found].index(label) + 1
         group = "in the leading group" if found[place - 1].leading else "behind the leading group"

@@ -1,5 +1,6 @@
 """`fedstale federation …`: make, start, run, watch and stop a federation on Flower."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -9,19 +10,13 @@ import typer
 
 from fedstale.cli import upkeep
 from fedstale.cli.members import add, join, leave, need_flower, new_key, remove, rotate
+from fedstale.cli.new import copy, template
 from fedstale.cli.upkeep import Folder
 from fedstale.core import require
 from fedstale.flower.federation import settings
-from fedstale.flower.federation.ops import control, launcher, processes, runner, template
+from fedstale.flower.federation.ops import control, launcher, processes, runner
 from fedstale.flower.federation.ops.keeper import KEEPERS
-from fedstale.flower.federation.server.diagnostics import (
-    evaluation,
-    heard_weight,
-    in_words,
-    read_status,
-    scores_in_words,
-    write_trace,
-)
+from fedstale.flower.federation.server import diagnostics
 from fedstale.flower.federation.state import audit, roster
 from fedstale.flower.federation.state.manifest import read_line, read_metrics
 from fedstale.lab.runs.query import SILENT, mute
@@ -53,9 +48,12 @@ def init(
     require(not (folder / "federation.toml").exists(), f"{folder} is a federation already")
     name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
     where = "app" if app is None else os.path.relpath(app.resolve(), folder.resolve())
-    text = template.federation(
-        name=name, rounds=rounds, strategy=strategy, app=where, deadline=deadline, host=host, port=port, tls=tls
-    )
+    words = {
+        key: json.dumps(value) for key, value in {"name": name, "app": where, "host": host, "tls": tls}.items()
+    }
+    words["strategy"] = strategy if strategy.startswith("{") else json.dumps(strategy)
+    numbers = {"rounds": rounds, "deadline": deadline, "port": port}
+    text = (template("federation") / "federation.toml.txt").read_text().format(**words, **numbers)
     hosts = [host, *_host_names(names)]
     known = app is None or (app / "pyproject.toml").is_file()
     require(known, f"--app must be the folder of a Flower app, with a pyproject.toml, got {app}")
@@ -66,7 +64,7 @@ def init(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write_roster(folder, clients, hosts if tls else [])
     if app is None:
-        _write_app(folder / "app", name)
+        copy(template("federation-app"), folder / "app", name)
     (folder / "federation.toml").write_text(text)
     print(f"{folder}: {clients} clients; next: fedstale federation up {folder}")
 
@@ -108,14 +106,14 @@ def run(
         return
     with following([RunFolder(s.state)], log or [], folder / "logs"):
         for event in runner.run(s):
-            heard = in_words(read_line(s.state, event.t)) if event.kind == "round" else ""
+            heard = diagnostics.in_words(read_line(s.state, event.t)) if event.kind == "round" else ""
             print(f"{event.kind} {event.t}/{s.file.rounds} {event.text}{heard}".rstrip(), flush=True)
     lines = read_metrics(s.state)
-    write_trace(folder / "trace.csv", lines)
+    diagnostics.write_trace(folder / "trace.csv", *diagnostics.trace(lines))
     print(f"fingerprint {lines[-1]['fingerprint']}; trace: {folder / 'trace.csv'}")
     if processes.pid_of(s, "run") == os.getpid():
         processes.forget(s, "run")  # done: keepers need not start it again
-    share, enough = heard_weight(lines), s.file.round.enough_weight
+    share, enough = diagnostics.heard_weight(lines), s.file.round.enough_weight
     if share < enough:
         say(f"fedstale: the last rounds heard {share:.0%} of the objective's weight, enough_weight is {enough:.0%}")
         raise typer.Exit(TOO_FEW)
@@ -126,8 +124,8 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
     """Show who takes part, how stale each client is, and which processes of this folder are alive."""
     s = settings.read(folder)
     if lines := read_metrics(s.state):
-        write_trace(folder / "trace.csv", lines)
-    now = read_status(folder / "status.json", len(lines))
+        diagnostics.write_trace(folder / "trace.csv", *diagnostics.trace(lines))
+    now = diagnostics.read_status(folder / "status.json", len(lines))
     now["processes"] = {name: processes.pid_of(s, name) for name in processes.names(s)}
     now["server"], now["mute"] = runner.alive(s), mute(lines)
     now["expires"] = expiries(s)
@@ -138,9 +136,9 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
         return
     print(f"round {now['round']} of {s.file.rounds}, server {'running' if now['server'] else 'not running'}")
     if lines:
-        print(f"round {lines[-1]['round']} {in_words(lines[-1])}")
-    if found := evaluation(lines):
-        print(scores_in_words(found))
+        print(f"round {lines[-1]['round']} {diagnostics.in_words(lines[-1])}")
+    if found := diagnostics.evaluation(lines):
+        print(diagnostics.scores_in_words(found))
     gone = f"{folder / 'status.json'} is missing; the next round writes it"
     print_table(now["clients"], empty=gone if lines else "no round yet")
     for name in (name for name in kept if now["processes"][name] is None):
@@ -203,9 +201,3 @@ def _write_roster(folder: Path, clients: int, hosts: list[str]) -> None:
     for k in range(clients):
         members = members.joined(new_key(folder, k, tls=bool(hosts)), f"client-{k}")
     roster.save(folder / "roster.json", members)
-
-
-def _write_app(folder: Path, name: str) -> None:
-    for path, text in template.APP.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text.replace("{name}", name))

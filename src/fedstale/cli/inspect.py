@@ -13,37 +13,30 @@ from rich.table import Table
 from fedstale import theory
 from fedstale.core import Floats, Mask, normalised
 from fedstale.lab.runs.store import write_csv
-from fedstale.view.terminal.console import (
-    AsFormat,
-    ClientsFirst,
-    Config,
-    Format,
-    out_option,
-    print_json,
-    print_table,
-    screen,
-)
+from fedstale.view.terminal import console
 
 WATCHED = 5
+DIFFER = {"diversity": "σ_g² at the first model", "gradient": "‖∇F‖ at the first model"}
 
 
 def inspect(
-    trace: Annotated[Path, typer.Argument(help="A 0/1 table, on/off events, a grid, or a .toml with a [clock].")],
+    trace: Annotated[Path, typer.Argument(help="A 0/1 table, on/off events, a grid, or a .toml experiment.")],
     weights: Annotated[
         str | None, typer.Option(help="Client weights a_i: 1,2,… or a file of numbers; equal if omitted.")
     ] = None,
-    clients_first: ClientsFirst = False,
+    clients_first: console.ClientsFirst = False,
     period: Annotated[
         int | None, typer.Option(help="Length P, in rounds, of the windows of δ̃²(P); about 1 / p_min if omitted.")
     ] = None,
-    config: Config = None,
-    out: Annotated[Path, out_option("Folder for the picture and the CSV file.")] = Path("."),
-    format: AsFormat = Format.text,
+    config: console.Config = None,
+    out: Annotated[Path, console.out_option("Folder for the picture and the CSV file.")] = Path("."),
+    format: console.AsFormat = console.Format.text,
 ) -> None:
     """Measure a recorded participation: how often and for how long clients come, and what that costs training.
 
-    -c sets a setting of the event list or grid, such as variant=2_state. Of an experiment with a clock, a .toml
-    file, the timeline is measured: its hours, how old updates are, and who is never heard.
+    -c sets a setting of the event list or grid, such as variant=2_state. Of an experiment, a .toml
+    file, the clients' gradients are measured (σ_g²) and, with a clock, the timeline: its hours, how old updates
+    are, and who is never heard.
     """
     if trace.suffix == ".toml":
         _inspect_timeline(trace, config or [], format)
@@ -66,24 +59,25 @@ def inspect(
     title = f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds"
     plot.figure(here, seen.mixing, *counts, title).savefig(picture, dpi=160)
     found |= {"file": str(trace), "picture": str(picture), "numbers": str(numbers)}
-    if format == Format.json:
-        print_json(found)
+    if format == console.Format.json:
+        console.print_json(found)
     else:
         _print(trace.name, found)
 
 
-def _inspect_timeline(path: Path, overrides: list[str], format: Format) -> None:
+def _inspect_timeline(path: Path, overrides: list[str], format: console.Format) -> None:
     """Print what the clock of an experiment makes of its clients."""
     from fedstale.lab import schema, timelines  # torch is slow to load
 
     found = timelines.describe(schema.read(path, overrides))
-    if format == Format.json:
-        print_json(found)
+    if format == console.Format.json:
+        console.print_json(found)
         return
-    print(f"{path.name}: {found.pop('clients')} clients, {found.pop('steps')} steps\n")
-    never = found.pop("never_heard")
+    steps = f", {found.pop('steps')} steps" if "steps" in found else ""
+    print(f"{path.name}: {found.pop('clients')} clients{steps}\n")
+    never = found.pop("never_heard", 0)
     for key, value in found.items():
-        print(f"  {key.replace('_', ' '):12} {value:.4g}")
+        print(f"  {DIFFER.get(key, key.replace('_', ' ')):12} {value:.4g}")
     if never:
         print(f"\n{never} clients are not heard in these steps: p_i is 0 there, and no rule is unbiased for them")
 
@@ -157,9 +151,9 @@ def _print(name: str, found: dict[str, Any]) -> None:
     grid = Table.grid(padding=(0, 2))
     for key, value in lines.items():
         grid.add_row(f"  {key}", value)
-    screen().print(grid, highlight=False, markup=False)
+    console.screen().print(grid, highlight=False, markup=False)
     named = [{**({"name": row["name"]} if "name" in row else {}), **row} for row in found["watch"]]
-    print_table(named, "the rarest clients, numbered from 0")
+    console.print_table(named, "the rarest clients, numbered from 0")
     print(f"picture: {found['picture']}\nnumbers: {found['numbers']}")
 
 

@@ -36,7 +36,7 @@ def new(
     """Make a folder that runs at once: an experiment, its data, and a README of ten lines."""
     free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     require(free, f"{folder} must be a new or an empty folder, it has other things in it")
-    _copy(files("fedstale.cli") / "templates" / kind.value, folder)
+    copy(template(kind.value), folder)
     if kind == Kind.csv:
         _write_example(folder)
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -47,16 +47,21 @@ def new(
     print(f"next: cd {folder} && {first}")
 
 
-def _copy(source: Any, folder: Path) -> None:
-    """The files of a template, whose names end in .txt there."""
+def template(name: str) -> Any:
+    """The folder of a template."""
+    return files("fedstale.cli") / "templates" / name
+
+
+def copy(source: Any, folder: Path, name: str = "") -> None:
+    """Write the files of a template, whose names end in .txt there, with `name` in the place of {name}."""
     folder.mkdir(parents=True, exist_ok=True)
     for entry in source.iterdir():
         if entry.is_dir():
-            _copy(entry, folder / entry.name)
+            copy(entry, folder / entry.name, name)
         else:
-            (folder / entry.name.removesuffix(".txt")).write_text(
-                entry.read_text(encoding="utf-8"), encoding="utf-8"
-            )
+            text = entry.read_text(encoding="utf-8")
+            text = text.replace("{name}", name) if name else text
+            (folder / entry.name.removesuffix(".txt")).write_text(text, encoding="utf-8")
 
 
 def _write_example(folder: Path) -> None:

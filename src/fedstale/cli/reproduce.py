@@ -15,16 +15,7 @@ from fedstale.lab.papers import results
 from fedstale.lab.papers.figure import Scale, cells, figures, read
 from fedstale.lab.runs import store
 from fedstale.lab.sweep import cost, every_run, planned, reported
-from fedstale.view.terminal.console import (
-    Again,
-    Config,
-    Resume,
-    Seeds,
-    out_option,
-    print_table,
-    say,
-    seeds_override,
-)
+from fedstale.view.terminal import console
 from fedstale.view.terminal.log import Log, logging
 from fedstale.view.terminal.results import command_line
 from fedstale.view.terminal.sweeps import how_chosen
@@ -43,15 +34,15 @@ def reproduce(
         str | None, typer.Argument(help="A figure, see --list, or a TOML file that describes one.")
     ] = None,
     scale: Annotated[Scale, typer.Option(help="How much of the paper's setting to compute.")] = Scale.laptop,
-    config: Config = None,
-    seeds: Seeds = None,
+    config: console.Config = None,
+    seeds: console.Seeds = None,
     jobs: Annotated[int, typer.Option(min=1, help="Number of processes, each with one thread.")] = cores(),
     executor: Annotated[
         Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")
     ] = Executor.processes,
-    resume: Resume = False,
-    again: Again = False,
-    out: Annotated[Path, out_option("Folder for figure, numbers and claims.")] = Path("reproduction"),
+    resume: console.Resume = False,
+    again: console.Again = False,
+    out: Annotated[Path, console.out_option("Folder for figure, numbers and claims.")] = Path("reproduction"),
     runs: Annotated[Path | None, typer.Option(help="Folder that stores the runs (default: OUT/runs).")] = None,
     figure_format: Annotated[Picture, typer.Option(help="File format of the picture.")] = Picture.png,
     log: Log = None,
@@ -59,18 +50,20 @@ def reproduce(
 ) -> None:
     """Repeat a figure of a paper: train, tune, draw, and check the paper's claims."""
     if list_ or name is None:
-        print_table(listing(), "figures: runs × rounds at each scale")
+        console.print_table(listing(), "figures: runs × rounds at each scale")
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the workers
-    figure = read(name, scale.value, [*(config or []), *seeds_override(seeds)])
+    figure = read(name, scale.value, [*(config or []), *console.seeds_override(seeds)])
     results.check(figure)
     start, command = time.monotonic(), command_line()
     folder = store.open_store(runs or out / "runs").resolve()  # workers on a cluster may be in another folder
     found = planned(cells(figure), folder)
     count, rounds = cost(found)
     size = f"{len(found)} cell{'s' * (len(found) != 1)}, {count} runs, {rounds} rounds"
-    say(f"{figure.name} at scale {figure.scale}: {size}")
-    train = partial(compute, jobs=jobs, resume=resume, command=command, say=say, executor=executor, again=again)
+    console.say(f"{figure.name} at scale {figure.scale}: {size}")
+    train = partial(
+        compute, jobs=jobs, resume=resume, command=command, say=console.say, executor=executor, again=again
+    )
     with logging(log, every_run(found), out):
         if tuning := [cell.tuning for cell in found if cell.tuning]:
             train(tuning)

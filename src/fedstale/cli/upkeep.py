@@ -7,8 +7,7 @@ import typer
 
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops.units import write_units
-from fedstale.flower.federation.state.backup import copy_federation
-from fedstale.flower.federation.state.model import read_model
+from fedstale.flower.federation.state.backup import copy_federation, read_model
 from fedstale.lab.runs.models import check_ending, save
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's folder.")]

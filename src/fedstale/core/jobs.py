@@ -28,12 +28,10 @@ def train(engine: Engine, jobs: Sequence[Job]) -> list[Reply]:
 
 def _parts(job: Job) -> list[Job]:
     """The jobs of which an engine's replies make the reply to this one."""
-    parts = [job._replace(starts=None, last_gradient=False)]
+    plain = job._replace(starts=None, last_gradient=False)
+    parts = [plain]
     if job.starts is not None and len(job.clients):
-        places = [slice(k, k + 1) for k in range(len(job.clients))]
-        drifts = [None if job.drift is None else job.drift[place] for place in places]
-        rows = zip(job.starts, places, drifts, strict=True)
-        parts = [parts[0]._replace(params=start, clients=job.clients[at], drift=pull) for start, at, pull in rows]
+        parts = [plain.of(slice(k, k + 1))._replace(params=start) for k, start in enumerate(job.starts)]
     if not job.last_gradient:
         return parts
     require_last_gradient(job.local, job.t)

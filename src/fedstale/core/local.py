@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedstale.core.parts import BadInput, imported, keep, part, require, shown
 
-__all__ = ["Local", "Schedule", "Work", "Workload"]
+__all__ = ["Local", "Schedule", "StepSchedule", "Work", "Workload"]
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -27,6 +27,14 @@ class Schedule(Protocol):
 
     def factor(self, t: int) -> float:
         """What the learning rate of round t is multiplied by."""
+
+
+@runtime_checkable
+class StepSchedule(Schedule, Protocol):
+    """A schedule whose factor also changes from one local step to the next."""
+
+    def step_factor(self, t: int, k: int) -> float:
+        """What the learning rate of local step k = 0, 1, … of round t is multiplied by."""
 
 
 @runtime_checkable
@@ -135,17 +143,33 @@ class Local:
     @property
     def plain(self) -> bool:
         """Whether a step is w - rate · gradient and nothing else."""
-        return self.optimizer == "sgd" and not (self.momentum or self.weight_decay or self.clip_norm or self.train)
+        more = self.momentum or self.weight_decay or self.clip_norm or self.train or self.by_step
+        return self.optimizer == "sgd" and not more
 
-    def rate(self, t: int) -> float:
-        """The learning rate of round t."""
+    @property
+    def by_step(self) -> bool:
+        """Whether the rate changes from one local step to the next."""
+        return self.schedule is not None and isinstance(self.schedule, StepSchedule)  # to ask is slow
+
+    def rate(self, t: int, k: int = 0) -> float:
+        """The learning rate of round t, at its local step k = 0, 1, …."""
         rate = self.lr / (1.0 + self.decay * t)
         if self.schedule is None:
             return rate
-        factor = self.schedule.factor(t) if isinstance(self.schedule, Schedule) else self.schedule(t)
+        if isinstance(self.schedule, StepSchedule):
+            factor = self.schedule.step_factor(t, k)
+        else:
+            factor = self.schedule.factor(t) if isinstance(self.schedule, Schedule) else self.schedule(t)
         ok = isinstance(factor, int | float | np.number) and 0 <= factor < math.inf
         require(ok, f"a schedule's factor must be at least 0 and finite, got {factor!r} in round {t}")
         return rate * float(factor)
+
+    def rates(self, t: int, steps: Ids) -> Floats:
+        """(m,) the sum of the rates of so many steps in round t."""
+        if not self.by_step:
+            return np.asarray(steps * np.float64(self.rate(t)))
+        sums = np.cumsum([0.0, *(self.rate(t, k) for k in range(int(steps.max(initial=0))))])
+        return np.asarray(sums[steps])
 
     def alone(self, client: int, t: int, rng: np.random.Generator) -> "Local":
         """The settings of one client in round t: with the steps that `work` gives it."""

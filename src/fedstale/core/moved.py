@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType, new_class
+from types import FunctionType, ModuleType, new_class
 from typing import Any, Protocol, runtime_checkable
 
 MOVED = {  # old name → new name, the longest first: a package is moved with all that is in it
@@ -17,6 +17,7 @@ MOVED = {  # old name → new name, the longest first: a package is moved with a
     "fedstale.cli.console": "fedstale.view.terminal.console",
     "fedstale.cli.results": "fedstale.view.terminal.results",
     "fedstale.comparisons": "fedstale.lab.compare",
+    "fedstale.evaluation": "fedstale.core.abilities",
     "fedstale.experiments": "fedstale.lab",
     "fedstale.federation": "fedstale.flower.federation",
     "fedstale.trackers": "fedstale.view.trackers",
@@ -59,6 +60,11 @@ class OldNames(MetaPathFinder, Loader):
         )
         module = import_module(new)
         spec.loader_state = module.__spec__
+        parent, _, name = spec.name.rpartition(".")
+        if isinstance(
+            function := vars(sys.modules[parent]).get(name), FunctionType
+        ):  # as fs.runs: it stays callable
+            module.__class__ = type("Module", (ModuleType,), {"__call__": staticmethod(function)})
         return module
 
     def exec_module(self, module: ModuleType) -> None:

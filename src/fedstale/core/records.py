@@ -4,7 +4,7 @@ Shapes: n clients, m heard from, d parameters, b numbers in the model's buffers.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ __all__ = [
     "Reply", "Round", "Snapshot", "State", "Streams", "weighted_sum",
 ]  # fmt: skip
 
+T = TypeVar("T")
 Array = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 State = Any  # plain arrays and numbers in tuples, lists, dicts or dataclasses
@@ -71,6 +72,13 @@ def _shown(value: object) -> str:
     return repr(value) if isinstance(value, int | float | Checkpoint | None) else f"<{type(value).__name__}>"
 
 
+def _some(record: T, keep: Any, fields: str) -> T:
+    """The record with these rows of its fields, where they are given."""
+    rows = {name: getattr(record, name) for name in fields.split()}
+    some = {k: x.of(keep) if isinstance(x, Work) else x[keep] for k, x in rows.items() if x is not None}
+    return record._replace(**some)  # type: ignore[attr-defined, no-any-return]
+
+
 class Round(NamedTuple):
     """What the server holds when round t closes."""
 
@@ -95,17 +103,7 @@ class Round(NamedTuple):
 
     def of(self, keep: Mask | Ids) -> "Round":
         """The round with these of its m clients alone."""
-        t, params, clients, updates, arrived, losses, weights, probs, work, gradients, buffers, idle, refused = (
-            self[:13]
-        )
-        sent = Reply(updates, losses, work, buffers, None, gradients).of(keep)
-        clients, arrived = clients[keep], arrived[keep]
-        ages = None if self.ages is None else self.ages[keep]
-        starts = None if self.starts is None else self.starts[keep]
-        return Round(
-            t, params, clients, sent.updates, arrived, sent.losses, weights, probs, sent.work, sent.gradients,
-            sent.buffers, idle, refused, ages, starts,
-        )  # fmt: skip
+        return _some(self, keep, "clients updates arrived losses work gradients buffers ages starts")
 
     def staleness(self) -> Ids:
         """(m,) the ages of the updates; 0 without a clock."""
@@ -156,6 +154,12 @@ class Job(NamedTuple):
     starts: Array | None = None  # (m, d) where each client begins, in place of params; see `core.train`
     last_gradient: bool = False  # whether the reply needs `gradients`; see `core.train`
 
+    def of(self, keep: Mask | Ids | slice) -> "Job":
+        """The training of these of its m clients alone."""
+        some = _some(self, keep, "clients drift starts")
+        known = self.states and {i: self.states[i] for i in some.clients.tolist() if i in self.states}
+        return some._replace(states=known)
+
 
 class Reply(NamedTuple):
     """What the clients of a job send back."""
@@ -169,15 +173,7 @@ class Reply(NamedTuple):
 
     def of(self, keep: Mask | Ids | slice) -> "Reply":
         """What these of the m clients send; `states` are by client, those of all."""
-        updates, losses, work, buffers, states, gradients = self
-        return Reply(
-            updates[keep],
-            losses[keep],
-            work and work.of(keep),
-            None if buffers is None else buffers[keep],
-            states,
-            None if gradients is None else gradients[keep],
-        )
+        return _some(self, keep, "updates losses work buffers gradients")
 
 
 class Checkpoint(NamedTuple):

@@ -1,6 +1,7 @@
 """Optimizers of torch for the local steps of one client: the same bits as a training loop in plain PyTorch."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ class Optimizer:
         flat = torch.from_numpy(w)
         self.places = [(slot.where, slot.shape) for slot in slots] or [(slice(None), w.shape)]
         self.params = [nn.Parameter(flat[where].view(shape)) for where, shape in self.places]
-        self.clip = local.clip_norm
+        self.clip, self.rates = local.clip_norm, (local.rate(t, k) for k in count()) if local.by_step else None
         make, settings = optimizer(local)
         try:
             self.optimizer = make(self.params, lr=local.rate(t), **settings)
@@ -32,6 +33,10 @@ class Optimizer:
             p.grad = flat[where].view(shape)
         if self.clip:
             nn.utils.clip_grad_norm_(self.params, self.clip)
+        if self.rates:
+            rate = next(self.rates)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
         self.optimizer.step()
 
 

@@ -7,22 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedstale.core import (
-    Array,
-    HasBuffers,
-    HasSlots,
-    Job,
-    KeepsOwn,
-    Local,
-    Reply,
-    State,
-    Task,
-    buffered,
-    keeps_own,
-    part,
-    require,
-    runs_loops,
-)
+from fedstale.core.abilities import HasBuffers, HasSlots, KeepsOwn, buffered, keeps_own, runs_loops
+from fedstale.core.local import Local
+from fedstale.core.parts import part, require
+from fedstale.core.protocols import Task
+from fedstale.core.records import Array, Floats, Job, Reply, State
 from fedstale.rng import stream
 from fedstale.tasks.local import drawn, few_threads, settled, training_thread, work_of, works_of
 
@@ -30,11 +19,13 @@ if TYPE_CHECKING:
     from fedstale.engines.optimizers import Optimizer
 
 
-def cut(task: Task, jobs: Sequence[Job], updates: Array, losses: Array) -> list[Reply]:
-    """The reply to each job, from the rows (R, d) and (R,) of all clients of all jobs, in their order."""
-    ends = pairwise([0, *accumulate(len(job.clients) for job in jobs)])
-    rows = zip(works_of(task, jobs), (slice(*end) for end in ends), strict=True)
-    return [Reply(updates[row], losses[row], work) for work, row in rows]
+def cut(
+    task: Task, jobs: Sequence[Job], updates: Array, losses: Array, buffers: Floats | None = None
+) -> list[Reply]:
+    """The reply to each job, from the rows (R, d), (R,) and (R, b) of all clients of all jobs, in their order."""
+    ends, rows = pairwise([0, *accumulate(len(job.clients) for job in jobs)]), Reply(updates, losses, None, buffers)
+    works = zip(works_of(task, jobs), ends, strict=True)
+    return [rows.of(slice(*end))._replace(work=work) for work, end in works]
 
 
 def answer(task: Task, job: Job, training: bool) -> Reply:

@@ -17,16 +17,17 @@ from fedstale.fed_cis.tree import DATA_SHARES, MIXES, SEVEN_NODES, SEVENTEEN_NOD
 from fedstale.fed_cis.weights import Balanced, Equal, Exits, FlopsProportional, ServingRate, Weighting
 
 if TYPE_CHECKING:
-    from fedstale.fed_cis.networks import EarlyExit, ExitCNN, ExitResNet18
+    from fedstale.fed_cis.networks import EarlyExit, ExitCNN, ExitResNet18, SlicedCNN
     from fedstale.fed_cis.task import early_exit_task
 else:  # they need torch
-    NETWORKS = ("EarlyExit", "ExitCNN", "ExitResNet18")
+    NETWORKS = ("EarlyExit", "ExitCNN", "ExitResNet18", "SlicedCNN")
     __getattr__ = on_first_use(__name__, {
         "early_exit_task": f"{__name__}.task:early_exit_task", **{k: f"{__name__}.networks:{k}" for k in NETWORKS},
     })  # fmt: skip
 
 __all__ = [
     "DATA_SHARES", "MIXES", "REQUESTS", "SEVENTEEN_NODES", "SEVEN_NODES", "Balanced", "EarlyExit", "Equal",
-    "ExitCNN", "ExitResNet18", "ExitSampling", "Exits", "FlopsProportional", "Flows", "ServingRate", "Tree",
-    "Weighting", "early_exit_task", "everywhere", "layered", "normalised_entropy", "own", "serve", "served_mean",
+    "ExitCNN", "ExitResNet18", "ExitSampling", "Exits", "FlopsProportional", "Flows", "ServingRate",
+    "SlicedCNN", "Tree", "Weighting", "early_exit_task", "everywhere", "layered", "normalised_entropy", "own",
+    "serve", "served_mean",
 ]  # fmt: skip

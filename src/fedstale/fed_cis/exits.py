@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedstale.core import Array, Floats, Local, require
-from fedstale.fed_cis.networks import EarlyExit
+from fedstale.core import Array, Floats, Ids, Local, require
+from fedstale.fed_cis.networks import Network
 from fedstale.rng import stream
 from fedstale.tasks.flat import Slot, draw
 from fedstale.tasks.local import minibatches
@@ -22,7 +22,7 @@ class Exit(NamedTuple):
     """One exit as a task of its own, and where its parameters are in the whole network's vector."""
 
     task: Supervised  # a client is a node; the model is the prefix
-    places: list[tuple[slice, slice]]  # in the whole vector, in the prefix's
+    places: list[tuple[slice | Ids, slice]]  # in the whole vector, in the prefix's
 
     def narrow(self, params: Array) -> Array:
         """The prefix's parameters out of the whole network's."""
@@ -40,15 +40,21 @@ class Exit(NamedTuple):
 
 
 def exit_of(
-    model: Callable[[], EarlyExit], slots: Sequence[Slot], exit: int, train: Samples, test: Samples | None, *,
+    model: Callable[[], Network], slots: Sequence[Slot], exit: int, train: Samples, test: Samples | None, *,
     ridge: float, device: str,
 ) -> Exit:  # fmt: skip
     """Exit 1, 2, … of a network whose parameters are at these slots."""
     task = Supervised(partial(_prefix, model, exit), train, test, ridge=ridge, device=device)
-    told = ", ".join(task.averaged)
-    require(not task.averaged, f"training must leave a network's buffers as they are: use GroupNorm, got {told}")
-    whole = {slot.name: slot.where for slot in slots}
-    return Exit(task, [(whole[slot.name], slot.where) for slot in task.slots])
+    whole = {slot.name: slot for slot in slots}
+    return Exit(task, [(_corner(whole[slot.name], slot), slot.where) for slot in task.slots])
+
+
+def _corner(whole: Slot, mine: Slot) -> slice | Ids:
+    """Where a parameter is in the whole vector, or its first rows, columns, … if it is smaller than there."""
+    if whole.shape == mine.shape:
+        return whole.where
+    places = np.arange(whole.where.start, whole.where.stop).reshape(whole.shape)
+    return places[tuple(slice(0, k) for k in mine.shape)].ravel()
 
 
 def flops(exits: Sequence[Exit]) -> Floats:
@@ -84,5 +90,5 @@ def _variance(task: Supervised, params: Array, batches: Tensor, seed: int) -> fl
     return float((squares - total**2 / B).mean() / (B - 1))
 
 
-def _prefix(model: Callable[[], EarlyExit], exit: int) -> nn.Module:
+def _prefix(model: Callable[[], Network], exit: int) -> nn.Module:
     return model().prefix(exit)

@@ -1,7 +1,8 @@
 """Cooperative inference: every node answers its easiest requests and passes the others on.
 
-Rodio's thesis, sections 5.3.1 and 5.4.2. A test sample stands for requests at some rate, so that a node
-can serve exactly its share; the sample on the edge is answered in part here and in part above.
+Rodio's thesis, sections 5.3.1 and 5.4.2, and Figure 5.1 for thresholds. A test sample stands for requests at some
+rate, so that a node can serve exactly its share; the sample on the edge is answered in part here and in part
+above.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,24 +48,33 @@ def normalised_entropy(logits: npt.ArrayLike) -> Floats:
     return entropy
 
 
-def serve(tree: Tree, difficulty: npt.ArrayLike, requests: npt.ArrayLike) -> Floats:
+def serve(
+    tree: Tree, difficulty: npt.ArrayLike, requests: npt.ArrayLike, thresholds: npt.ArrayLike | None = None
+) -> Floats:
     """(n, M) the rate at which node i answers sample m: the easiest of what reaches it, up to λ_i^s.
 
-    `difficulty` is (E, M), as each exit sees it; `requests` is (n, M), each row with the sum λ_i^l.
+    `difficulty` is (E, M), as each exit sees it; `requests` is (n, M), each row with the sum λ_i^l. With
+    `thresholds` T_e, one or one per exit, a node answers what its exit e sees as easier than T_e instead, whatever
+    its rates, and passes on the rest.
     """
     hard, waiting = np.asarray(difficulty, np.float64), np.array(requests, np.float64)
-    arrivals, parents, exits = (np.asarray(x) for x in (tree.arrivals, tree.parents, tree.exits))
+    arrivals, exits, links = np.asarray(tree.arrivals), np.asarray(tree.exits), tree.links
+    limits = None if thresholds is None else np.broadcast_to(np.asarray(thresholds, np.float64), len(hard))
     require(np.allclose(waiting.sum(axis=1), arrivals), f"requests must add up to the arrivals {arrivals.tolist()}")
     served, rates = np.zeros_like(waiting), tree.flows().served
     for i in tree.order:
-        if parents[i] < 0:
+        above, e = np.flatnonzero(links[i]), exits[i] - 1
+        if len(above) == 0:
             served[i] = waiting[i]
-            continue
-        easiest = np.argsort(hard[exits[i] - 1], kind="stable")
-        rate = waiting[i, easiest]
-        before = np.cumsum(rate) - rate
-        served[i, easiest] = np.clip(rates[i] - before, 0, rate)
-        waiting[parents[i]] += waiting[i] - served[i]
+        elif limits is not None:
+            served[i] = np.where(hard[e] < limits[e], waiting[i], 0)
+        else:
+            easiest = np.argsort(hard[e], kind="stable")
+            rate = waiting[i, easiest]
+            before = np.cumsum(rate) - rate
+            served[i, easiest] = np.clip(rates[i] - before, 0, rate)
+        for j in above:
+            waiting[j] += links[i, j] * (waiting[i] - served[i])
     return served
 
 

@@ -1,11 +1,12 @@
-"""Networks with early exits: `ExitCNN().build((1, 28, 28), 10)` is an EarlyExit module."""
+"""Networks of nested sub-models: early exits, `ExitCNN().build((1, 28, 28), 10)`, or slices of the width."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from fedstale.core import part, require
@@ -23,6 +24,10 @@ class EarlyExit(nn.Module):
         ok = len(stages) == len(heads) > 0
         require(ok, f"every stage needs a head, got {len(stages)} stages and {len(heads)} heads")
         self.stages, self.heads = nn.ModuleList(stages), nn.ModuleList(heads)
+
+    @property
+    def exits(self) -> int:
+        return len(self.heads)
 
     def forward(self, x: Tensor) -> Tensor:
         answers = []
@@ -53,10 +58,55 @@ class Prefix(nn.Module):
         return answer
 
 
+class Sliced(nn.Module):
+    """A network whose "exit" e is its first channels: ordered dropout, with widths[e - 1] of each hidden layer.
+
+    `make` builds the network of a width. The last width is 1, and every parameter of a narrower network is the
+    corner of the same parameter here. FjORD (Horváth et al., 2021) and HeteroFL (Diao et al., 2021), without
+    their distillation and scaling.
+    """
+
+    def __init__(self, make: Callable[[float], nn.Module], widths: Sequence[float]) -> None:
+        super().__init__()
+        self.whole = make(1.0)
+        self._parts = tuple(make(width) for width in widths)  # in a tuple, so that they are no parameters of this
+
+    @property
+    def exits(self) -> int:
+        return len(self._parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([functional_call(part, self._corners(part), x) for part in self._parts])
+
+    def _corners(self, part: nn.Module) -> dict[str, Tensor]:
+        whole = dict(self.whole.named_parameters())
+        return {k: whole[k][tuple(slice(0, s) for s in p.shape)] for k, p in part.named_parameters()}
+
+    def prefix(self, exit: int) -> "Slice":
+        """Sub-model 1, 2, …, a module of its own; parameters have the names of the whole network's."""
+        require(1 <= exit <= self.exits, f"exit must be from 1 to {self.exits}, got {exit}")
+        return Slice(self._parts[exit - 1])
+
+
+class Slice(nn.Module):
+    """A narrower network."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.whole = part
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.whole(x)
+        return answer
+
+
+Network = EarlyExit | Sliced
+
+
 class ExitModel(Protocol):
     """From the shape of one input, (C, H, W), and the number of classes to a fresh network."""
 
-    def build(self, shape: Shape, classes: int) -> EarlyExit: ...
+    def build(self, shape: Shape, classes: int) -> Network: ...
 
 
 @part
@@ -91,17 +141,52 @@ class ExitCNN:
 
 
 @part
+class SlicedCNN:
+    """A CNN of nested widths in the place of exits: sub-model e has widths[e - 1] of the channels of every layer.
+
+    Convolutions of odd size `kernel` with relu, 2 × 2 pooling as long as 4 pixels are left, then a linear layer
+    over quarters of the image. A narrow sub-model sees all layers, where an early exit sees the first ones.
+    """
+
+    channels: tuple[int, ...] = (8, 16, 32)
+    widths: tuple[float, ...] = (0.25, 0.5, 1.0)
+    kernel: int = 3
+
+    def __post_init__(self) -> None:
+        ok = len(self.channels) > 0 and min(self.channels) >= 1
+        require(ok, f"channels must be sizes of at least 1, got {self.channels}")
+        ok = all(a < b for a, b in pairwise((0.0, *self.widths))) and self.widths[-1:] == (1.0,)
+        require(ok, f"widths must be shares above 0, ascending, the last one 1, got {self.widths}")
+        require(self.kernel >= 1 and self.kernel % 2 == 1, f"kernel must be odd and at least 1, got {self.kernel}")
+
+    def build(self, shape: Shape, classes: int) -> Sliced:
+        require(len(shape) == 3, f"sliced-cnn takes (C, H, W) images, got inputs {shape}")
+
+        def make(width: float) -> nn.Module:
+            kept, side = [max(1, round(width * c)) for c in self.channels], min(shape[1:])
+            layers: list[nn.Module] = [ChannelsLast()]
+            for inputs, outputs in pairwise((shape[0], *kept)):
+                layers.append(nn.Conv2d(inputs, outputs, self.kernel, padding=self.kernel // 2))
+                layers += [nn.MaxPool2d(2), nn.ReLU()] if side >= 4 else [nn.ReLU()]
+                side = side // 2 if side >= 4 else side
+            return nn.Sequential(*layers, *pooled(kept[-1], classes, grid=2))
+
+        return Sliced(make, self.widths)
+
+
+@part
 class ExitResNet18:
     """ResNet-18 for small images, with exits after the given residual blocks and after the eighth.
 
-    The thesis' networks: `exits` (2, 5) for CIFAR-10, (5, 7) for CIFAR-100. GroupNorm in the place of
-    BatchNorm, whose running statistics are no parameters and cannot be averaged like them. A head
-    averages over the image and is linear. `width` 64 is ResNet-18; less makes it smaller.
+    The thesis' networks: `exits` (2, 5) for CIFAR-10, (5, 7) for CIFAR-100. GroupNorm in the place of BatchNorm,
+    unless `batch_norm`, with which every exit has running statistics of its own, averaged over the nodes that
+    train. A head averages over the image and is linear. `width` 64 is ResNet-18; less makes it smaller.
     """
 
     exits: tuple[int, ...] = (2, 5)
     width: int = 64
     groups: int = 32
+    batch_norm: bool = False
 
     def __post_init__(self) -> None:
         ok = all(a < b for a, b in pairwise((0, *self.exits, 8)))
@@ -112,9 +197,10 @@ class ExitResNet18:
     def build(self, shape: Shape, classes: int) -> EarlyExit:
         require(len(shape) == 3, f"exit-resnet18 takes (C, H, W) images, got inputs {shape}")
         sizes = [self.width * 2 ** (k // 2) for k in range(8)]  # 64, 64, 128, 128, …, 512
-        stem = convolution(shape[0], self.width, 3, self.groups)
+        groups = 0 if self.batch_norm else self.groups
+        stem = convolution(shape[0], self.width, 3, groups)
         layers: list[nn.Module] = [nn.Sequential(ChannelsLast(), *stem, nn.ReLU())]
-        layers += [Residual(a, b, self.groups) for a, b in pairwise((self.width, *sizes))]
+        layers += [Residual(a, b, groups) for a, b in pairwise((self.width, *sizes))]
         ends = (*self.exits, 8)
         # the first stage begins with the stem
         stages = [nn.Sequential(*layers[a + 1 : b + 1]) for a, b in pairwise((-1, *ends))]
@@ -137,9 +223,9 @@ class Residual(nn.Module):
 
 
 def convolution(inputs: int, outputs: int, kernel: int, groups: int, stride: int = 1) -> list[nn.Module]:
-    """A convolution without a bias, and the GroupNorm behind it."""
-    padding = kernel // 2
-    return [nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False), nn.GroupNorm(groups, outputs)]
+    """A convolution without a bias, and the GroupNorm behind it, or BatchNorm if there are no groups."""
+    norm = nn.GroupNorm(groups, outputs) if groups else nn.BatchNorm2d(outputs)
+    return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), norm]
 
 
 def pooled(inputs: int, classes: int, grid: int = 1) -> nn.Sequential:

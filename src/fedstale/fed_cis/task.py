@@ -1,4 +1,4 @@
-"""One network with early exits, trained by nodes that hold different shares of it: a client is a (node, exit).
+"""One network with early exits or nested widths, of which nodes hold different shares: a client is a (node, exit).
 
 Kaplan, Rodio, Si Salem, Xu and Neglia, Federated Learning for Cooperative Inference Systems: The Case of
 Early Exit Networks, 2024 (arXiv 2405.04249); Rodio's thesis, chapter 5.
@@ -17,7 +17,7 @@ from fedstale.core import Array, BadInput, Floats, Ids, Local, normalised, requi
 from fedstale.data.federated import Federated
 from fedstale.fed_cis.exits import Exit, exit_of, flops, gradient_variances
 from fedstale.fed_cis.inference import Requests, normalised_entropy, own, serve, served_mean
-from fedstale.fed_cis.networks import EarlyExit, ExitModel
+from fedstale.fed_cis.networks import ExitModel, Network
 from fedstale.fed_cis.tree import Tree
 from fedstale.fed_cis.weights import Equal, Exits, Weighting
 from fedstale.rng import stream
@@ -38,20 +38,24 @@ class EarlyExitTask:
     nodes that train exit e. Its gradient is zero outside the exit's stages and head. The Λ̃ are the
     weighting's, scaled so that all weights sum to one: that only scales the server's step, and leaves out
     exits that nobody trains. Test samples are what the nodes of the tree are asked about, as `requests`
-    says. `ridge` is on the prefix that is trained. Samples are per node, as in Supervised.
+    says. `ridge` is on the prefix that is trained. Samples are per node, as in Supervised. With `thresholds` T_e a
+    node answers what its exit is certain of, in the place of the easiest share. Running statistics (BatchNorm)
+    are those of each exit: the prefixes share parameters, and no buffers.
     """
 
     def __init__(
-        self, model: Callable[[], EarlyExit], train: Samples, test: Samples | None = None, *,
+        self, model: Callable[[], Network], train: Samples, test: Samples | None = None, *,
         tree: Tree, pairs: npt.ArrayLike, weighting: Weighting = Equal(), requests: Requests = own,
         watch_variances: bool = False, ridge: float = 0.0, device: str = "cpu",
+        thresholds: npt.ArrayLike | None = None,
     ) -> None:  # fmt: skip
+        self.thresholds = thresholds
         self._make, self.tree, self.ridge, self.watch_variances = model, tree, ridge, watch_variances
         network = self.module()
         self.slots = slots(network)
         self.d = self.slots[-1].where.stop
         place = partial(exit_of, model, self.slots, ridge=ridge, device=device)
-        first, E = place(1, train, test), len(network.heads)
+        first, E = place(1, train, test), network.exits
         self.train, self.test = (Split(s.x, s.y, s.offsets) for s in (first.task.train, first.task.test))
         self.device = first.task.device
         nodes = first.task.n
@@ -64,7 +68,7 @@ class EarlyExitTask:
         a = _pair_weights(self.pairs, self.train.sizes, self.exit_weights)
         self.weights = normalised(a, self.n).astype(np.float32)
 
-    def module(self) -> EarlyExit:
+    def module(self) -> Network:
         """A fresh copy of the whole network, with the constants that all runs share."""
         with seeded(draw(stream(0, "constants"))):
             return self._make().train()
@@ -82,33 +86,53 @@ class EarlyExitTask:
         loss, gradient = exit.task.gradient(exit.narrow(params), node, batch)
         return loss, exit.widen(gradient, self.d)
 
-    def layout(self) -> dict[str, list[dict[str, Any]]]:
-        """Names and shapes of what the flat vector of parameters is made of."""
-        return layout(self.slots, {})
+    @cached_property
+    def initial_buffers(self) -> Floats:
+        """(b,) the buffers of all exits that training changes, those of exit 1 first."""
+        return np.concatenate([exit.task.initial_buffers for exit in self.exits])
 
-    def evaluate(self, params: Array) -> dict[str, float]:
+    def load_buffers(self, buffers: Floats) -> None:
+        """Set the buffers that the next gradient begins with."""
+        for exit, mine in zip(self.exits, self._by_exit(buffers), strict=True):
+            exit.task.load_buffers(mine)
+
+    def read_buffers(self) -> Floats:
+        """(b,) the buffers as the last gradient left them."""
+        return np.concatenate([exit.task.read_buffers() for exit in self.exits])
+
+    def _by_exit(self, buffers: Floats) -> list[Floats]:
+        ends = np.cumsum([len(exit.task.initial_buffers) for exit in self.exits])
+        return np.split(buffers, ends[:-1])
+
+    def layout(self) -> dict[str, list[dict[str, Any]]]:
+        """Names and shapes of what the flat vectors of parameters and buffers are made of."""
+        tasks = [exit.task for exit in self.exits]
+        named = {f"exit {e}: {k}": t.module().get_buffer(k) for e, t in enumerate(tasks, 1) for k in t.averaged}
+        return layout(self.slots, named)
+
+    def evaluate(self, params: Array, buffers: Floats | None = None) -> dict[str, float]:
         """`accuracy` and `loss` of what is served, the accuracy of each exit if it served all, `objective`.
 
         With `watch_variances` also the gradient variance of each exit at these parameters.
         """
-        scores = self.served_scores(params) if len(self.test.y) else {}
+        scores = self.served_scores(params, buffers) if len(self.test.y) else {}
         if self.watch_variances:
             scores |= {f"variance_exit_{e}": float(v) for e, v in enumerate(self.variances(params), 1)}
-        return {**scores, "objective": self.objective(params)}
+        return {**scores, "objective": self.objective(params, buffers)}
 
-    def served_scores(self, params: Array) -> dict[str, float]:
+    def served_scores(self, params: Array, buffers: Floats | None = None) -> dict[str, float]:
         """Accuracy and loss of the served requests, and the accuracy of each exit if it answered all of them."""
-        answers, labels = self.answers(params, self.test), self.test.y.cpu().numpy()
+        answers, labels = self.answers(params, self.test, buffers), self.test.y.cpu().numpy()
         hits, losses = answers.argmax(-1) == labels, _losses(answers, self.test.y)
-        served = serve(self.tree, normalised_entropy(answers), self.requests)
+        served = serve(self.tree, normalised_entropy(answers), self.requests, self.thresholds)
         asked = self.requests.sum(axis=0) / self.requests.sum()  # (M,)
         each = {f"accuracy_exit_{e}": float(hit @ asked) for e, hit in enumerate(hits, 1)}
         shown = {"accuracy": served_mean(self.tree, served, hits), "loss": served_mean(self.tree, served, losses)}
         return shown | each
 
-    def objective(self, params: Array) -> float:
+    def objective(self, params: Array, buffers: Floats | None = None) -> float:
         """F(w) = Σ a_(i,e) F_(i,e)(w), over all training samples."""
-        losses = _losses(self.answers(params, self.train), self.train.y)
+        losses = _losses(self.answers(params, self.train, buffers), self.train.y)
         means = np.stack([self.train.means(row) for row in losses])  # (E, nodes)
         if self.ridge:
             prefixes = [exit.narrow(params).astype(np.float64) for exit in self.exits]
@@ -116,8 +140,13 @@ class EarlyExitTask:
         node, exit = self.pairs.T
         return float(self.weights.astype(np.float64) @ means[exit - 1, node])
 
-    def answers(self, params: Array, split: Split) -> Array:
-        """(E, M, classes) what every exit says of every sample: each passes through the network once."""
+    def answers(self, params: Array, split: Split, buffers: Floats | None = None) -> Array:
+        """(E, M, classes) what every exit says of every sample: each passes through the network once.
+
+        With buffers, which every exit has for itself, it passes through every prefix.
+        """
+        if len(self.initial_buffers):
+            return self._separate_answers(params, self.initial_buffers if buffers is None else buffers, split)
         flat = self._flat
         flat.load(params)
         flat.module.eval()
@@ -125,6 +154,14 @@ class EarlyExitTask:
             parts = [flat.module(x).cpu() for x in torch.split(split.x, EVALUATION_BATCH)]
         answers: Array = torch.cat(parts, dim=1).numpy()
         return answers
+
+    def _separate_answers(self, params: Array, buffers: Floats, split: Split) -> Array:
+        said = []
+        for exit, mine in zip(self.exits, self._by_exit(buffers), strict=True):
+            module = exit.task.model(exit.narrow(params), mine)
+            with torch.inference_mode(), few_threads(self):
+                said.append(torch.cat([module(x.cpu()) for x in torch.split(split.x, EVALUATION_BATCH)]))
+        return torch.stack(said).numpy()
 
     def flops(self) -> Floats:
         """(E,) operations of one answer by each exit."""
@@ -153,12 +190,13 @@ def early_exit_task(
     federated: Federated, model: ExitModel, *,
     tree: Tree, pairs: npt.ArrayLike, weighting: Weighting = Equal(), requests: Requests = own,
     watch_variances: bool = False, ridge: float = 0.0, device: str = "cpu",
+    thresholds: npt.ArrayLike | None = None,
 ) -> EarlyExitTask:  # fmt: skip
     """The network trained on these nodes' images, scaled to mean 0 and deviation 1 per channel."""
     network = partial(model.build, federated.x.shape[1:], federated.classes)
     return EarlyExitTask(
         network, *splits(federated), tree=tree, pairs=pairs, weighting=weighting, requests=requests,
-        watch_variances=watch_variances, ridge=ridge, device=device,
+        watch_variances=watch_variances, ridge=ridge, device=device, thresholds=thresholds,
     )  # fmt: skip
 
 

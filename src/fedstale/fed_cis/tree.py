@@ -1,23 +1,24 @@
-"""A tree of nodes that answer requests or pass them on: rates in, rates served.
+"""A tree, or any acyclic graph, of nodes that answer requests or pass them on: rates in, rates served.
 
 Rodio's thesis, section 5.3.1: eqs. (5.2), (5.3) and (5.5), with the transfer rates of problem P2.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Floats, Ids, keep, part, require
+from fedstale.core import LATER, BadInput, Floats, Ids, keep, part, require
 
 
 class Flows(NamedTuple):
     """Requests per second at every node, (n,) each."""
 
     incoming: Floats  # λ_i^l + Σ_children λ_j^t
-    transferred: Floats  # λ_i^t, to the parent; 0 at a root
+    transferred: Floats  # λ_i^t, to the parents; 0 at a root
     served: Floats  # λ_i^s, the difference
 
 
@@ -29,15 +30,21 @@ class Tree:
     roots are several trees. `exits` count from 1 and never get shallower towards a root. `arrivals` are
     the requests per second that come from outside, usually at the leaves. A deeper exit is taken to
     answer better, so that everybody passes on what it can: λ_i^t = min(μ_i^max, λ_i^l + Σ_children λ_j^t).
+    With `fractions` r_i node i serves r_i of what reaches it instead, and passes on the rest, (5.2) and (5.3).
+    An acyclic graph has several parents: `parents` is then (n, n), row i the shares of what node i passes on that
+    go to each node, with sum 1, or 0 for a root.
     """
 
     parents: npt.ArrayLike
     exits: npt.ArrayLike
     arrivals: npt.ArrayLike
     capacity: npt.ArrayLike
+    fractions: npt.ArrayLike | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
-        parents, exits = _whole("parents", self.parents), _whole("exits", self.exits)
+        graph = np.ndim(self.parents) == 2
+        parents = _shares(self.parents) if graph else _whole("parents", self.parents)
+        exits = _whole("exits", self.exits)
         arrivals, capacity = _rates("arrivals", self.arrivals), _rates("capacity", self.capacity)
         sizes = [len(parents), len(exits), len(arrivals), len(capacity)]
         ok = len(set(sizes)) == 1 and sizes[0] > 0
@@ -45,9 +52,29 @@ class Tree:
         require(exits.min() >= 1, f"exits must count from 1, got {exits.min()}")
         total = arrivals.sum()
         require(0 < total < np.inf, f"arrivals must be finite and not all 0, got a total of {total:g}")
-        _check_parents(parents, exits)
+        _check_parents(parents)
+        keep(self, "parents", parents)
+        _check_links(self.links, exits)
         for name, value in {"parents": parents, "exits": exits, "arrivals": arrivals, "capacity": capacity}.items():
             keep(self, name, value)
+        if self.fractions is not None:
+            keep(self, "fractions", _rates("fractions", self.fractions))
+            self._check_fractions()
+
+    def _check_fractions(self) -> None:
+        r, root = np.asarray(self.fractions), ~self.links.any(axis=1)
+        ok = r.shape == (self.n,) and bool((r <= 1).all()) and bool((r[root] == 1).all())
+        require(ok, f"fractions must be {self.n} numbers in [0, 1], and 1 at a root, got {r.tolist()}")
+        over = np.flatnonzero(self.flows().transferred > np.asarray(self.capacity) * (1 + 1e-9)).tolist()
+        require(
+            not over, f"fractions must leave no more than the capacity to pass on, got more at nodes {over[:5]}"
+        )
+
+    @property
+    def links(self) -> Floats:
+        """(n, n) the share of what node i passes on that goes to node j; rows of 0 are roots."""
+        parents = np.asarray(self.parents)
+        return parents if parents.ndim == 2 else np.asarray(parents[:, None] == np.arange(len(parents)), np.float64)
 
     @property
     def n(self) -> int:
@@ -57,18 +84,19 @@ class Tree:
     @property
     def order(self) -> list[int]:
         """All nodes, children before parents."""
-        depths = _depths(np.asarray(self.parents))
+        depths = _depths(self.links)
         nodes: list[int] = np.argsort(-depths, kind="stable").tolist()
         return nodes
 
     def flows(self) -> Flows:
         """What comes in, is passed on and is served at every node."""
-        parents, capacity = np.asarray(self.parents), np.asarray(self.capacity)
+        links, capacity, r = self.links, np.asarray(self.capacity), self.fractions
         incoming, transferred = np.array(self.arrivals, np.float64), np.zeros(self.n)
         for i in self.order:
-            if parents[i] >= 0:
-                transferred[i] = min(capacity[i], incoming[i])
-                incoming[parents[i]] += transferred[i]
+            if links[i].any():
+                passed = min(capacity[i], incoming[i]) if r is None else incoming[i] * (1 - np.asarray(r)[i])
+                transferred[i] = passed
+                incoming += links[i] * passed
         return Flows(incoming, transferred, incoming - transferred)
 
     def rates(self, count: int | None = None) -> Floats:
@@ -116,24 +144,40 @@ def layered(widths: Sequence[int], mix: Sequence[float]) -> Tree:
     return Tree(parents, level + 1, arrivals, load * passed)
 
 
-def _check_parents(parents: Ids, exits: Ids) -> None:
+def _check_parents(parents: Ids | Floats) -> None:
     last = len(parents) - 1
-    for i in np.flatnonzero((parents < -1) | (parents > last)):
-        raise BadInput(f"a parent must be a node from 0 to {last}, or -1 for a root, got {parents[i]} for node {i}")
-    for i in np.flatnonzero(_depths(parents) > len(parents)):
+    if parents.ndim == 1:
+        for i in np.flatnonzero((parents < -1) | (parents > last)):
+            allowed = f"a parent must be a node from 0 to {last}, or -1 for a root"
+            raise BadInput(f"{allowed}, got {parents[i]} for node {i}")
+
+
+def _check_links(links: Floats, exits: Ids) -> None:
+    for i in np.flatnonzero(_depths(links) > len(links)):
         raise BadInput(f"the parents must make a tree, without a cycle, got one through node {i}")
-    for i in np.flatnonzero((parents >= 0) & (exits[parents] < exits)):
-        got = f"exit {exits[parents[i]]} above exit {exits[i]} of node {i}"
+    for i, j in np.argwhere((links > 0) & (exits[:, None] > exits)):
+        got = f"exit {exits[j]} above exit {exits[i]} of node {i}"
         raise BadInput(f"a parent's exit must be at least as deep as its children's, got {got}")
 
 
-def _depths(parents: Ids) -> Ids:
-    """(n,) steps to the root; n + 1 for those that never get there."""
-    depths, above = np.zeros(len(parents), np.int64), parents
-    while (above >= 0).any() and depths.max() <= len(parents):
-        depths += above >= 0
-        above = np.where(above >= 0, parents[above], -1)
+def _depths(links: Floats) -> Ids:
+    """(n,) steps of the longest way to a root; n + 1 for those that never get there."""
+    above, depths = links > 0, np.zeros(len(links), np.int64)
+    for _ in range(len(links) + 1):
+        further = (above * (depths + 1)).max(axis=1)
+        if np.array_equal(further, depths):
+            break
+        depths = further
     return depths
+
+
+def _shares(value: npt.ArrayLike) -> Floats:
+    links = np.array(value, np.float64)
+    sums = links.sum(axis=1)
+    ok = links.shape == (len(links), len(links)) and bool((links >= 0).all())
+    ok = ok and bool((np.isclose(sums, 1) | (sums == 0)).all())
+    require(ok, "parents must be one node each, or (n, n) shares whose rows have the sum 1, or 0 for a root")
+    return links
 
 
 def _whole(name: str, value: npt.ArrayLike) -> Ids:

@@ -143,18 +143,16 @@ def narrow(values: Values, slot: Slot) -> Values:
     """The values in the slot's own dtype; raises Diverged if one does not fit any more."""
     if slot.dtype == "bfloat16":  # to the nearest, of two the even one
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        values = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
-            "<u2"
-        )
+        bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+        values = (bits >> np.uint32(16)).astype("<u2")
         fits = bool(((values & 0x7F80) != 0x7F80).all())
     else:
         with np.errstate(over="ignore"):
             values = (values if slot.dtype in FLOATS else np.rint(values)).astype(slot.dtype)
         fits = bool(np.isfinite(values).all())
     if not fits:
-        raise Diverged(
-            f"array {slot.name!r} does not fit into {slot.dtype} any more; a smaller learning rate may help"
-        )
+        why = f"array {slot.name!r} does not fit into {slot.dtype} any more"
+        raise Diverged(f"{why}; a smaller learning rate may help")
     return values.view(slot.stored)
 
 

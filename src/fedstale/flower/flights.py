@@ -16,11 +16,8 @@ from fedstale.clock import Pace, Rule
 from fedstale.core import Array
 
 log = logging.getLogger("flwr")
-SHORTEST, LONGEST, SHARE = (
-    0.05,
-    2.0,
-    0.1,
-)  # between two pulls: seconds, and the share of the time without an arrival
+SHORTEST, LONGEST = 0.05, 2.0  # seconds between two pulls
+SHARE = 0.1  # of the time without an arrival: the next pull
 
 
 class Flight(NamedTuple):

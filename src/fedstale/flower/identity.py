@@ -29,9 +29,8 @@ class Identities:
     def of(self, grid: Any, asked: Iterable[int]) -> dict[int, str]:
         """Node → name of all nodes that are online or asked; a node keeps its name to the end of the run."""
         nodes = {node.node_id: node for node in grid.get_nodes()}
-        order = sorted(
-            (n for n in nodes.values() if n.heartbeat_interval >= SIMULATED), key=lambda n: n.registered_at
-        )
+        simulated = (n for n in nodes.values() if n.heartbeat_interval >= SIMULATED)
+        order = sorted(simulated, key=lambda n: n.registered_at)
         partitions = {node.node_id: f"partition-{k}" for k, node in enumerate(order)}
         taken = set(self.names.values())
         for node in sorted({*nodes, *asked} - {*self.names}, key=lambda i: (partitions.get(i, "").rjust(30), i)):

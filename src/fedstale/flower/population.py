@@ -6,25 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstale.clock import Pace
-from fedstale.core import (
-    Array,
-    Checkpoint,
-    Estimator,
-    Floats,
-    Ids,
-    Mask,
-    Server,
-    Strategy,
-    WithTruth,
-    hooks_of,
-    layers,
-    require,
-)
+from fedstale.core.abilities import WithTruth
+from fedstale.core.hooks import hooks_of, layers
+from fedstale.core.parts import require
+from fedstale.core.protocols import Estimator, Server, Strategy
+from fedstale.core.records import Array, Checkpoint, Floats, Ids, Mask
 from fedstale.defence import Defence
 from fedstale.estimators import Intervals
-from fedstale.flower.federation.state.cohorts import Cohorts
 from fedstale.flower.federation.state.resize import resize
-from fedstale.flower.federation.state.server_state import Rules, ServerState, require_asynchronous
+from fedstale.flower.federation.state.server_state import Cohorts, Rules, ServerState, require_asynchronous
 from fedstale.memory.memory import KeepsMemory
 from fedstale.registry import ESTIMATORS, recipe
 from fedstale.simulate import require_kind
@@ -107,9 +97,8 @@ def rules(
     if isinstance(rule, str):
         chosen = recipe(rule)
         rule, estimator = chosen.strategy, estimator or chosen.estimator
-    belief: Estimator = (
-        ESTIMATORS.find(estimator, "estimator")() if isinstance(estimator, str) else estimator or Intervals()
-    )
+    found = ESTIMATORS.find(estimator, "estimator")() if isinstance(estimator, str) else estimator
+    belief: Estimator = found or Intervals()
     for name, value in (("strategy", rule), ("estimator", belief), ("server", server)):
         require_kind(name, value)
     hooks = hooks_of(rule)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import require
+from fedstale.flower.federation.server.diagnostics import write_trace
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.replies import Checked
 from fedstale.flower.reports import Report, participation
@@ -20,7 +21,7 @@ from fedstale.lab.recorder import environment, summary
 from fedstale.lab.runs import status
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS
 from fedstale.lab.runs.models import LAYOUT
-from fedstale.lab.runs.store import RunFolder, fingerprint, open_store, write_csv, write_json
+from fedstale.lab.runs.store import RunFolder, fingerprint, open_store, write_json
 from fedstale.lab.spec import describe
 from fedstale.registry import ESTIMATORS, SERVERS, STRATEGIES
 
@@ -104,10 +105,7 @@ class Record:
         folder.save_params(now.params)
         pieces = [{"name": s.name, "shape": [*s.shape], "dtype": "float32"} for s in training.layout.parameters]
         write_json(folder.path / LAYOUT, {"parameters": pieces, "buffers": []})
-        names, table = participation(self.reports)
-        write_csv(
-            folder.path / "trace.csv", [dict(zip(names, row, strict=True)) for row in table.astype(int).tolist()]
-        )
+        write_trace(folder.path / "trace.csv", *participation(self.reports))
         weights = dict(zip(training.population.names, training.population.weights.tolist(), strict=True))
         if len(self.numbers) <= LISTED:
             told = [float(f"{weights.get(name, 0.0):.6g}") for name in self.numbers]

@@ -85,9 +85,8 @@ class Exchange:
         told = {node: reply for node, reply in told.items() if reply["names"] == _usual(told)}
         threshold, m = self.secure.shares(len(told)), len(told)
         names = _usual(told)
-        require(
-            m <= self.secure.most, f"a round of secure aggregation has at most {self.secure.most} clients, got {m}"
-        )
+        most = self.secure.most
+        require(m <= most, f"a round of secure aggregation has at most {most} clients, got {m}")
         if m < FEWEST:
             return self._none(f"{m} clients have trained, {FEWEST} are needed", names)
         letters = self._keys(asked, told, threshold)
@@ -112,7 +111,7 @@ class Exchange:
         nodes = [str(node) for node in told]
         keys = {name: [reply[name] for reply in told.values()] for name in ("pk1", "pk2")}
         content = {"stage": "keys", "nodes": nodes, "threshold": threshold, **keys}
-        to = {node: _next(asked[node], RecordDict({SECURE: ConfigRecord(content)})) for node in told}
+        to = {node: _next(asked[node], content) for node in told}
         found = self._sent("keys", to, lambda reply: _list(reply, "letters", len(nodes) + 1))  # and its key
         self.all = [*told]
         return found
@@ -130,10 +129,9 @@ class Exchange:
                 "counted": orders.counted[node], "epoch": orders.epoch, "range": self.secure.range,
                 "most": self.secure.most,
             }  # fmt: skip
-            record = RecordDict({SECURE: ConfigRecord(content)})
+            to[node] = _next(asked[node], content)
             if order.centre is not None:
-                record["centre"] = ArrayRecord({"centre": Array(order.centre)})
-            to[node] = _next(asked[node], record)
+                to[node].content["centre"] = ArrayRecord({"centre": Array(order.centre)})
         found: dict[int, Codes] = self._sent("sum", to, _codes)
         size = len(next(iter(found.values()))) if found else 0
         return {node: codes for node, codes in found.items() if len(codes) == size}
@@ -145,7 +143,7 @@ class Exchange:
         """The sum without its masks, or None if too few shares have come."""
         active, dead = [*masked], [node for node in letters if node not in masked]
         content = {"stage": "unmask", "active": [str(n) for n in active], "dead": [str(n) for n in dead]}
-        to = {node: _next(asked[node], RecordDict({SECURE: ConfigRecord(content)})) for node in active}
+        to = {node: _next(asked[node], content) for node in active}
         shares = self._sent("unmask", to, lambda reply: _list(reply, "shares", len(active) + len(dead)))
         if len(shares) < threshold:
             return None
@@ -176,10 +174,10 @@ class Exchange:
         return {node: found[node] for node in sorted(found)}
 
 
-def _next(message: Message, content: RecordDict) -> Message:
+def _next(message: Message, content: dict[str, Any]) -> Message:
     """A message of a later stage to the client of this one."""
-    m = message.metadata
-    return Message(content, dst_node_id=m.dst_node_id, message_type=m.message_type, group_id=m.group_id)
+    m, record = message.metadata, RecordDict({SECURE: ConfigRecord(content)})
+    return Message(record, dst_node_id=m.dst_node_id, message_type=m.message_type, group_id=m.group_id)
 
 
 def _hello(reply: Message) -> Told:

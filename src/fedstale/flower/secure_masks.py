@@ -29,22 +29,18 @@ class Keys(NamedTuple):
 
 def agreed(private: bytes, public: bytes) -> bytes:
     """The secret that two clients share, each with its own private key and the other's public one."""
-    secret: bytes = adapter.generate_shared_key(
-        adapter.bytes_to_private_key(private), adapter.bytes_to_public_key(public)
-    )
-    return secret
+    mine, other = adapter.bytes_to_private_key(private), adapter.bytes_to_public_key(public)
+    return bytes(adapter.generate_shared_key(mine, other))
 
 
 def locked(lock: bytes, key: bytes) -> bytes:
     """A private key that only those can read who have put the shares of its lock, 32 bytes, together."""
-    text: bytes = adapter.encrypt(base64.urlsafe_b64encode(lock), key)
-    return text
+    return bytes(adapter.encrypt(base64.urlsafe_b64encode(lock), key))
 
 
 def unlocked(lock: bytes, text: bytes) -> bytes:
     """The private key."""
-    key: bytes = adapter.decrypt(base64.urlsafe_b64encode(lock), text)
-    return key
+    return bytes(adapter.decrypt(base64.urlsafe_b64encode(lock), text))
 
 
 def mask(secret: bytes, size: int) -> Codes:

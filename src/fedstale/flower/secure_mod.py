@@ -42,9 +42,7 @@ class SecureMod:
         if message.metadata.message_type.partition(".")[0] != "train":
             return call_next(message, context)
         if SECURE not in message.content.config_records:
-            raise ValueError(
-                "this client answers secure aggregation only, and was asked for an update in the clear"
-            )
+            raise ValueError("this client answers secure aggregation, and was asked for an update in the clear")
         asked, me = message.content.config_records[SECURE], message.metadata.dst_node_id
         stage = str(asked["stage"])
         if stage == "train":
@@ -151,17 +149,15 @@ def _share(me: int, context: Context, asked: Any) -> ConfigRecord:
     ones, twos = list(asked["pk1"]), list(asked["pk2"])
     if len(nodes) < FEWEST or 2 * threshold <= len(nodes) or threshold > len(nodes):
         raise ValueError(f"{threshold} of {len(nodes)} clients is no threshold that protects this one")
-    mine = nodes.index(me)
-    if (ones[mine], twos[mine]) != (now["pk1"], now["pk2"]) or len({*ones, *twos}) != 2 * len(nodes):
+    k = nodes.index(me)
+    if (ones[k], twos[k]) != (now["pk1"], now["pk2"]) or len({*ones, *twos}) != 2 * len(nodes):
         raise ValueError("the public keys are not those of different clients")
     seed, lock = os.urandom(32), os.urandom(32)  # the lock is shared in the place of the key, which is longer
     parts = [adapter.create_shares(secret, threshold, len(nodes)) for secret in (seed, lock)]
     now["seed"], now["threshold"], now["all"] = seed, threshold, [str(node) for node in nodes]
     now["all-pk1"] = ones
-    letters, secrets = (
-        [],
-        [b"" if node == me else agreed(bytes(now["sk2"]), key) for node, key in zip(nodes, twos, strict=True)],
-    )
+    mine, letters = bytes(now["sk2"]), []
+    secrets = [b"" if node == me else agreed(mine, key) for node, key in zip(nodes, twos, strict=True)]
     for node, secret, a, b in zip(nodes, secrets, *parts, strict=True):
         if node == me:
             now["own-seed-share"], now["own-lock-share"] = a, b

@@ -26,7 +26,7 @@ from fedstale.core import BadInput, Estimator, Mask, Server, Strategy, require
 from fedstale.defence import Defence
 from fedstale.flower.arrays import BUFFERS, Layout, Values
 from fedstale.flower.federation.server.close import count
-from fedstale.flower.federation.server.diagnostics import status
+from fedstale.flower.federation.server.diagnostics import status, write_trace
 from fedstale.flower.flights import Flights, Work
 from fedstale.flower.identity import Identities
 from fedstale.flower.population import enter, forget, rules
@@ -37,7 +37,6 @@ from fedstale.flower.secure import Exchange, Outcome, SecAgg
 from fedstale.flower.secure_round import SecureGrid, closed_secure, exchanged, secured
 from fedstale.flower.training import Training, chosen, closed, opened
 from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapper
-from fedstale.lab.runs.store import write_csv
 from fedstale.servers import Sgd
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -83,10 +82,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         judged = None if secure is not None and defence is True else defence
         self.rules = secured(rules(rule, estimator, server, judged, pace), secure)
         self.pace, self.secure = pace, secure
-        ok = pace is None or fraction_train == 1
-        require(
-            ok, f"the concurrency of a pace says how many nodes train: leave out fraction_train={fraction_train}"
-        )
+        many = f"the concurrency of a pace says how many nodes train: leave out fraction_train={fraction_train}"
+        require(pace is None or fraction_train == 1, many)
         require(pace is None or secure is None, "secure aggregation needs rounds: leave out pace or secure")
         require(record is None or secure is None, "a run tells of single clients: leave out record or secure")
         ok = not isinstance(buffers, str)
@@ -98,10 +95,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         ok = secure is None or forget_after is None
         require(ok, "what a client has in the sum of memories cannot be taken out: secure needs forget_after=None")
         self.buffers, self.forget_after, self.stop_after = tuple(buffers), forget_after, stop_after
-        self.record, self.label = (
-            None if record is None else Path(record),
-            rule if isinstance(rule, str) else str(rule),
-        )
+        self.record, self.label = None if record is None else Path(record), str(rule)
         self._record: Any = None
         self.keys = Keys(weighted_by_key, loss_key, steps_key)
         self.reports: list[Report] = []  # of all rounds that this object has played
@@ -138,9 +132,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
                 None if evaluate_fn is None else partial(self._evaluated, evaluate_fn),
             )  # fmt: skip
             if self._training is not None and not np.isfinite(self._training.population.clients.weights).any():
-                raise BadInput(
-                    f"nothing was learned in {num_rounds} rounds, no update could be used: {self._first()}"
-                )
+                none = f"nothing was learned in {num_rounds} rounds, no update could be used"
+                raise BadInput(f"{none}: {self._first()}")
             if self._record is not None and self._training is not None:
                 self._record.finish(self._training)
         return result
@@ -236,15 +229,13 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
 
     def _landed(self, training: Training, flights: Flights) -> tuple[Training, Asked]:
         """The training with all clients that came since the last step, and what each of them was sent."""
-        landed, t = flights.landed, training.population.checkpoint.t
+        landed, now = flights.landed, training.population.checkpoint
         names = self._identities.of(flights, landed)
-        population = enter(
-            self.rules, training.population, [*names.values()], training.population.checkpoint.params
-        )
+        population = enter(self.rules, training.population, [*names.values()], now.params)
         place = {name: k for k, name in enumerate(population.names)}
         nodes = {node: place[names[node]] for node in landed}
         versions = {nodes[node]: found.flight.version for node, found in landed.items()}
-        sent = {k: Sent(t - version, flights.params[version]) for k, version in versions.items()}
+        sent = {k: Sent(now.t - version, flights.params[version]) for k, version in versions.items()}
         messages = {node: found.flight.message for node, found in landed.items()}
         return training._replace(population=population), Asked(nodes, messages, np.array([], np.int64), sent)
 
@@ -288,7 +279,7 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         """
         names, table = participation(self.reports)
         if path is not None:
-            write_csv(Path(path), [dict(zip(names, row, strict=True)) for row in table.astype(int).tolist()])
+            write_trace(Path(path), names, table)
         return table
 
     def status(self) -> dict[str, Any]:
@@ -367,12 +358,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         ids = (np.array(sorted(some), np.int64) for some in (nodes.values(), told, bad))
         count(population.state, population.weights, *ids)
         ages = {population.names[k]: sent.age for k, sent in asked.sent.items() if k in told}
-        seconds = time.monotonic() - self._began
-        self.reports.append(
-            report_of(population, self.rules, told, lies, refused, silent, unusable)._replace(
-                seconds=seconds, ages=ages
-            )
-        )
+        report = report_of(population, self.rules, told, lies, refused, silent, unusable)
+        self.reports.append(report._replace(seconds=time.monotonic() - self._began, ages=ages))
         t = population.checkpoint.t
         log.info("aggregate_train: %d replies used, %d refused, %d missing", len(told), len(refused), len(silent))
         for node, reason in refused.items():
@@ -382,9 +369,8 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         self._unusable = self._unusable + 1 if unusable else 0
         if self.stop_after is not None and self._unusable >= self.stop_after:
             rounds = f"{self._unusable} rounds in a row" if self._unusable > 1 else "a round"
-            raise BadInput(
-                f"in {rounds} no reply could be used: {self._first()}; stop_after=None goes on nevertheless"
-            )
+            more = "stop_after=None goes on nevertheless"
+            raise BadInput(f"in {rounds} no reply could be used: {self._first()}; {more}")
 
     def _first(self) -> str:
         """Why the first of the replies of the last round was refused."""

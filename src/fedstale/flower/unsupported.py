@@ -3,18 +3,13 @@
 import sys
 from collections.abc import Collection
 
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-)
+from flwr.serverapp import strategy as flower
 
 from fedstale.core import BadInput
 
 WRAPPERS = (
-    DifferentialPrivacyClientSideAdaptiveClipping, DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping, DifferentialPrivacyServerSideFixedClipping,
+    flower.DifferentialPrivacyClientSideAdaptiveClipping, flower.DifferentialPrivacyClientSideFixedClipping,
+    flower.DifferentialPrivacyServerSideAdaptiveClipping, flower.DifferentialPrivacyServerSideFixedClipping,
 )  # fmt: skip
 PRIVACY = (
     "{found} accounts for updates that move the model once, as in FedAvg, but a rule of fedstale divides an update "

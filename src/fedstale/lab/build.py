@@ -75,8 +75,8 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
     if data["dataset"] == "synthetic":
         return synthetic(
             n, data["gamma"], data["delta"], seed=seed, iid=data["iid"], max_samples=data["max_samples"],
-            test_share=data["test_share"], model=network, weights=weights, loss=loss, metrics=metrics,
-            ridge=model["ridge"], device=device,
+            classes=data.get("classes", 10), dimension=data.get("dimension", 60), test_share=data["test_share"],
+            model=network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device,
         )  # fmt: skip
     return image_task(
         divide(data), network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device,
@@ -129,7 +129,7 @@ def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) 
         divide(data), build(model, EXIT_MODELS, "model"),
         tree=tree, pairs=ExitSampling(tree.exits, cis["p"]).pairs(),
         weighting=build(cis["weighting"], WEIGHTINGS, "data.cis.weighting"), requests=REQUESTS[cis["requests"]],
-        watch_variances=cis["variances"], ridge=ridge, device=device,
+        watch_variances=cis["variances"], ridge=ridge, device=device, thresholds=cis.get("thresholds"),
     )  # fmt: skip
 
 
@@ -138,7 +138,10 @@ def _tree(cis: Mapping[str, Any]) -> Tree:
     given = {key for key in (*layers, *nodes) if cis[key] is not None}
     one = given in ({*layers}, {*nodes})
     require(one, f"data.cis needs {', '.join(layers)} or {', '.join(nodes)}, got {sorted(given)}")
-    return layered(cis["widths"], cis["mix"]) if "mix" in given else Tree(*(cis[key] for key in nodes))
+    if "mix" in given:
+        require(cis.get("fractions") is None, "data.cis.fractions need parents: layers serve their mix")
+        return layered(cis["widths"], cis["mix"])
+    return Tree(cis["parents"], cis["exits"], cis["arrivals"], cis["capacity"], cis.get("fractions"))
 
 
 def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
@@ -237,4 +240,6 @@ TABULAR = (
 )  # of from_frame  # fmt: skip
 STAYING = ("buffers", "personal")  # settings of a model about what is averaged and what stays with the client
 SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
-RECORDINGS = {"trace": "matrix", "log": "log", "events": "events", "grid": "grid"}  # the setting that names a file
+RECORDINGS = {  # the setting that names a file
+    "trace": "matrix", "log": "log", "events": "events", "grid": "grid", "budget": "prices",
+}  # fmt: skip

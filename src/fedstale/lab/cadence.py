@@ -1,7 +1,9 @@
-"""When a run is evaluated and on which clients: by rounds and sizes, never by measured time.
+"""When a run is evaluated, on which clients, and when it stops: by rounds and sizes, never by measured time.
 
 Evaluation passes at most a tenth as many samples through the model as training does, unless the experiment says
-otherwise (`evaluate_every`, `evaluate_clients`, `evaluate`) or that is a matter of milliseconds.
+otherwise (`evaluate_every`, `evaluate_clients`, `evaluate`) or that is a matter of milliseconds. A run stops early
+when a metric has reached a target or has not improved for some rounds. That follows from the lines of metrics
+alone, so that a resumed run stops where one that was never interrupted does.
 """
 
 from collections.abc import Mapping
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from fedstale.core import Job, NarrowsEvaluation, Task, keeps_own, require
+from fedstale.lab.runs import metrics
 from fedstale.rng import stream
 from fedstale.simulate import Run
 from fedstale.tasks.local import work_of
@@ -108,3 +111,32 @@ def _narrowed(task: Any, clients: int | None, training: bool) -> Task:
     some = stream(0, "evaluated").choice(len(task.weights), clients, replace=False) if clients else None
     found: Task = task.narrowed(None if some is None else np.sort(some), training)
     return found
+
+
+class Stopping:
+    """Watches the evaluated rounds of one run; `why` says why the run stops, and is empty until it does."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.patience, self.target = config.get("patience"), config.get("target")
+        self.config = config
+        self.best, self.since, self.why = -float("inf"), 0, ""
+
+    @property
+    def asked(self) -> bool:
+        """Whether the run may stop early at all."""
+        return self.patience is not None or self.target is not None
+
+    def see(self, line: Mapping[str, Any]) -> None:
+        """Take note of a line of metrics, if its round was evaluated."""
+        name = metrics.monitored(line, self.config)
+        if not (name and self.asked) or self.why:
+            return
+        m, t, value = metrics.metric(name), line["round"], line[name]
+        if m.score(value) > self.best:
+            self.best, self.since = m.score(value), t
+        if self.target is not None and m.score(value) >= m.score(self.target):
+            self.why = f"{name} {m.text(value)} reached the target {m.text(self.target)} in round {t}"
+        elif self.patience is not None and t - self.since >= self.patience:
+            self.why = (
+                f"{name} did not improve on {m.text(m.score(self.best))} of round {self.since} until round {t}"
+            )

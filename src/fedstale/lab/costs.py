@@ -7,16 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import (
-    Array,
-    Availability,
-    Ids,
-    Round,
-    Task,
-    Work,
-    bound,
-    hooks_of,
-)
+from fedstale.core.hooks import bound, hooks_of
+from fedstale.core.local import Work
+from fedstale.core.protocols import Task
+from fedstale.core.records import Array, Availability, Ids, Round
 from fedstale.lab.runs.codec import pack
 from fedstale.lab.spec import Algorithm, Table
 from fedstale.privacy.sums import placed

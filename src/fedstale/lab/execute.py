@@ -10,7 +10,7 @@ import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,8 +20,8 @@ import numpy as np
 
 from fedstale import core, engines
 from fedstale.core import Engine, Local, Snapshot, Strategy, Task, bound, known, rebuilt, require
+from fedstale.core.abilities import evaluate
 from fedstale.core.names import HasNote, listed, names_of
-from fedstale.evaluation import evaluate
 from fedstale.lab.build import make_task
 from fedstale.lab.cadence import cadence, evaluation_task
 from fedstale.lab.plan import Planned, warmups
@@ -29,7 +29,7 @@ from fedstale.lab.recorder import Recorder, environment, packages
 from fedstale.lab.runs import store
 from fedstale.lab.runs.metrics import OBJECTIVE, TRACED
 from fedstale.lab.schema import Experiment
-from fedstale.lab.spec import make_defence, make_liars, make_privacy
+from fedstale.lab.spec import make_section
 from fedstale.lab.tracer import Tracer, traceable
 from fedstale.memory import KeepsMemory
 from fedstale.simulate import Diverged, Interrupted, Run, checked, first, play, together
@@ -98,31 +98,47 @@ def execute(
     continues and what it has finished is left alone. Checkpoints are saved every so many seconds and on a stop;
     a finished run keeps its last one only if asked. `say` receives sentences for the user.
     """
-    anew = again and not resume
-    known = [] if anew else [why for p in planned if (why := diverged(p)) and not p.folder.finished]
-    stages = [[p for p in warmups(planned) if anew or not _whole(p)]]
-    stages += [[p for p in planned if anew or not ended(p)]]
-    waiting = [p for stage in stages for p in stage]
-    _warn_of_damage(waiting, anew)
-    folders = {p.folder for p in waiting}
-    finished = [p for p in planned if p.folder not in folders and p.folder.finished]
-    yield from (Progress(p, p.config["rounds"], {}, p.folder.result(), reused=True) for p in finished)
-    _warn_of_versions(finished)
-    if known and not waiting:
-        raise Diverged(f"{'; '.join(known)} (known from before: --again tries again)")
-    if not waiting:
+    todo = Todo.of(planned, anew := again and not resume)
+    _warn_of_damage(todo.waiting, anew)
+    yield from (Progress(p, p.config["rounds"], {}, p.folder.result(), reused=True) for p in todo.finished)
+    _warn_of_versions(todo.finished)
+    if not todo.waiting and todo.diverged:
+        raise Diverged(f"{'; '.join(todo.diverged)} (known from before: --again tries again)")
+    if not todo.waiting:
         return
     if not (resume or again):
-        require_resumable(waiting)
-    with ExitStack() as stack:
-        begun = [p for p in planned if p.folder.environment()] if resume else []
-        made = (engine, experiment.engine) if engine else None
-        engine, name = made or _engine(experiment, task, waiting[0].algorithm.local, begun, stack)
+        require_resumable(todo.waiting)
+    begun = [p for p in planned if p.folder.environment()] if resume else []
+    made = engine and nullcontext((engine, experiment.engine))
+    with made or _workshop(experiment, task, todo.waiting[0].algorithm.local, begun) as (engine, name):
         say(engine.note if isinstance(engine, core.ExplainsItself) else "")
         say(engine.task.note if isinstance(engine.task, HasNote) else "")
         where = environment(command) | {"engine": name}
         record = partial(Recorder, where=where, resume=resume, seconds=checkpoint_seconds, keep=keep_checkpoints)
-        yield from _compute(stages, engine, record, stop, say, known)
+        yield from _compute(todo, engine, record, stop, say)
+
+
+class Todo(NamedTuple):
+    """What there is to do about planned runs, by what the store has of them."""
+
+    warmups: list[Planned]
+    runs: list[Planned]  # which start from the warm-ups
+    finished: list[Planned]  # whose results are there
+    diverged: list[str]  # why others cannot be finished
+
+    @classmethod
+    def of(cls, planned: Sequence[Planned], anew: bool) -> "Todo":
+        """With `anew`, everything is computed again."""
+        known = [] if anew else [why for p in planned if (why := diverged(p)) and not p.folder.finished]
+        before = [p for p in warmups(planned) if anew or not _whole(p)]
+        runs = [p for p in planned if anew or not ended(p)]
+        folders = {p.folder for p in (*before, *runs)}
+        return cls(before, runs, [p for p in planned if p.folder not in folders and p.folder.finished], known)
+
+    @property
+    def waiting(self) -> list[Planned]:
+        """All that is computed."""
+        return self.warmups + self.runs
 
 
 def diverged(p: Planned) -> str | None:
@@ -175,36 +191,38 @@ def _others(then: Mapping[str, str | None], now: Mapping[str, str | None]) -> st
     return " and ".join(f"{name} {version}, now {now[name]}" for name, version in changed.items())
 
 
-def _engine(
-    experiment: Experiment, task: Task | None, local: Local, begun: Sequence[Planned], stack: ExitStack
-) -> tuple[Engine, str]:
+@contextmanager
+def _workshop(
+    experiment: Experiment, task: Task | None, local: Local, begun: Sequence[Planned]
+) -> Iterator[tuple[Engine, str]]:
     """The engine and its name; runs that are resumed go on with the one that the first of them began with."""
     task = task or make_task(experiment.data, experiment.model.model_dump(), experiment.device)
     name = str(begun[0].folder.environment().get("engine", experiment.engine)) if begun else experiment.engine
     if (name, experiment.engine) == ("pool", "auto"):
         name = "auto"  # a pool that could not be used has been replaced by serial, with the same bits
     engine = engines.make(name, task, local)
-    if isinstance(engine, core.Closes):
-        stack.callback(engine.close)
     chosen = engine.name if isinstance(engine, core.ExplainsItself) else name
-    if chosen == "serial" and isinstance(task, core.HasDevice):
-        from fedstale.tasks.local import one_thread  # torch is slow to load
+    with ExitStack() as stack:
+        if isinstance(engine, core.Closes):
+            stack.callback(engine.close)
+        if chosen == "serial" and isinstance(task, core.HasDevice):
+            from fedstale.tasks.local import one_thread  # torch is slow to load
 
-        stack.enter_context(one_thread())  # evaluations take no more than training
-    return engine, chosen
+            stack.enter_context(one_thread())  # evaluations take no more than training
+        yield engine, chosen
 
 
 def _compute(
-    stages: list[list[Planned]], engine: Engine, record: Callable[..., Recorder], stop: Callable[[], bool],
-    say: Callable[[str], None], diverged: list[str],
+    todo: Todo, engine: Engine, record: Callable[..., Recorder], stop: Callable[[], bool],
+    say: Callable[[str], None],
 ) -> Iterator[Progress]:  # fmt: skip
-    """The stages one after the other, with as many runs in step as the engine takes."""
-    runs = {p.folder: checked(_run(p, engine)) for stage in stages for p in stage}  # all, before any is computed
-    p = stages[-1][0] if stages[-1] else stages[0][0]
+    """Warm-ups, then the runs, with as many in step as the engine takes."""
+    runs = {p.folder: checked(_run(p, engine)) for p in todo.waiting}  # all, before any is computed
+    p, diverged = (todo.runs or todo.warmups)[0], todo.diverged
     say(_checked_evaluation(runs[p.folder], p.config))
     say(_never(runs[p.folder]))
     width = engine.width if isinstance(engine, core.StepsTogether) else 1
-    for group in [stage[k : k + width] for stage in stages for k in range(0, len(stage), width)]:
+    for group in [stage[k : k + width] for stage in todo[:2] for k in range(0, len(stage), width)]:
         with ExitStack() as stack:
             for p in group:
                 stack.enter_context(p.folder.locked())
@@ -246,11 +264,9 @@ def _run(p: Planned, engine: Engine) -> Run:
     a, config = p.algorithm, p.config
     strategy = bound(rebuilt(a.strategy, partial(_at_home, p.folder.path)), engine.task)
     strategy = Tracer(strategy) if engine.task.n <= TRACED and traceable(strategy) else strategy
-    return Run(
-        engine, strategy, p.participation, config["rounds"], p.seed, a.server, a.estimator, a.channel, a.local,
-        defence=make_defence(config.get("defence", False)), liars=make_liars(config.get("liars")),
-        privacy=make_privacy(config.get("privacy")), clock=p.clock,
-    )  # fmt: skip
+    defence, liars, privacy = (make_section(name, config.get(name)) for name in ("defence", "liars", "privacy"))
+    parts = (engine, strategy, p.participation, config["rounds"], p.seed, a.server, a.estimator, a.channel, a.local)
+    return Run(*parts, defence, liars, privacy, p.clock)
 
 
 def _at_home(folder: Path, strategy: Strategy) -> Strategy:

@@ -13,14 +13,14 @@ from fedstale.lab.build import division, located_clock, make_participation
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import grouped
 from fedstale.lab.schema import Experiment
-from fedstale.lab.spec import Algorithm, Spec, describe, described_clock, make_clock
+from fedstale.lab.spec import Algorithm, Spec, describe, described_clock, make_section
 from fedstale.lab.spec import algorithm as resolve
 from fedstale.registry import PARTICIPATION, dataset_source, sources
 from fedstale.rng import stream
 
 LATER = (  # in a key if given
     "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "main", "defence",
-    "liars", "privacy",
+    "liars", "privacy", "heterogeneity",
 )  # fmt: skip
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 
@@ -54,7 +54,7 @@ def plan(experiment: Experiment, folder: Path, loaded: dict[str, dict[str, str]]
     if name not in loaded:
         loaded[name] = dataset_source(name)
     more = {"model": model} | ({"sources": loaded[name]} if loaded[name] else {})
-    clock = make_clock(located_clock(experiment.clock, roots()))
+    clock = make_section("clock", located_clock(experiment.clock, roots()))
     return plan_parts(experiment, participation, algorithms, more, folder, clock=clock)
 
 

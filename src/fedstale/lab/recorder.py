@@ -16,25 +16,15 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import (
-    BadInput,
-    Checkpoint,
-    CountsSamples,
-    DescribesModel,
-    HasBeta,
-    HasExcluded,
-    HasInner,
-    Ids,
-    Snapshot,
-    State,
-    Task,
-    hooks_of,
-    require,
-)
+from fedstale.core import evaluate, scores_of_clients
+from fedstale.core.abilities import CountsSamples, DescribesModel, HasBeta, HasExcluded, HasInner
+from fedstale.core.hooks import hooks_of
 from fedstale.core.names import labels_of, names_of
-from fedstale.evaluation import evaluate, per_client
+from fedstale.core.parts import BadInput, require
+from fedstale.core.protocols import Task
+from fedstale.core.records import Checkpoint, Ids, Snapshot, State
 from fedstale.lab import lineage
-from fedstale.lab.cadence import LAST, cadence, evaluation_task
+from fedstale.lab.cadence import LAST, Stopping, cadence, evaluation_task
 from fedstale.lab.concerns import Concerns
 from fedstale.lab.plan import Planned
 from fedstale.lab.runs import status
@@ -43,12 +33,12 @@ from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
 from fedstale.lab.runs.store import fingerprint, sync, write_json, write_tree
 from fedstale.lab.spec import Table
-from fedstale.lab.stopping import Stopping
 from fedstale.lab.tracer import Traced
 from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.noise import Accounted
 from fedstale.privacy.sums import Sums
 from fedstale.simulate import Run, first
+from fedstale.theory import heterogeneity
 
 VERSION: str = import_module("fedstale").__version__  # of the code that runs, installed or not
 SHOWS = ("cli/", "view/", "flower/", "lab/papers/", "lab/advise/", "lab/arena/")  # compute no number of a run
@@ -218,6 +208,8 @@ class Recorder:
         if self.point:
             own = evaluate(self.evaluated, s.checkpoint._replace(params=self.point(s.checkpoint.state, s.params)))
             values |= {f"own_{key}": float(value) for key, value in own.items()}
+        if self.planned.config.get("heterogeneity"):
+            values |= heterogeneity(self.task, s.params).numbers()
         if traced:
             values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]
         return values
@@ -284,7 +276,7 @@ class Recorder:
 
 def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
     """Each client's name and weight and, where the task has them, its scores; null without test samples."""
-    values, names = {"weight": task.weights, **per_client(task, now)}, names_of(task)
+    values, names = {"weight": task.weights, **scores_of_clients(task, now)}, names_of(task)
     if isinstance(task, CountsSamples):
         values["samples"] = task.samples
     if isinstance(now.state, Accounted):

@@ -20,18 +20,7 @@ from fedstale.core import BadInput, Local, arguments_checked, known, require, sh
 from fedstale.core.own_modules import import_from
 from fedstale.data.files import roots
 from fedstale.lab.build import counted, found_in, located, located_clock
-from fedstale.lab.spec import (
-    PARTS,
-    Spec,
-    Table,
-    build,
-    make,
-    make_clock,
-    make_defence,
-    make_liars,
-    make_privacy,
-    override,
-)
+from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_section, override
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
 S = TypeVar("S", bound="Section")
@@ -65,12 +54,15 @@ class Cis(Section):
     """A tree of nodes that answer requests together: layers with a mix, or every node (see cis.Tree)."""
 
     model_config = ConfigDict(allow_inf_nan=True)  # a capacity may be unlimited
+    later = ("fractions", "thresholds")
     widths: list[int] | None = None  # nodes in each layer, the devices first
     mix: list[float] | None = None  # share of the requests that each layer serves
-    parents: list[int] | None = None  # instead of layers: the node above each node, -1 for a root
+    parents: list[int] | list[list[float]] | None = None  # instead of layers: the node above each, or n × n shares
     exits: list[int] | None = None  # the deepest exit that each node holds, from 1
     arrivals: list[float] | None = None  # requests per second that reach each node from outside
     capacity: list[float] | None = None  # requests per second that each node can pass on
+    fractions: list[float] | None = None  # with parents: the share of its requests that each node serves
+    thresholds: list[float] | None = None  # of each exit: it answers what is less uncertain than this
     p: float = 0.0  # probability that a node trains a given exit below its own
     weighting: Spec = "serving-rate"  # how much each exit counts in training
     requests: Literal["own", "everywhere"] = "own"  # test samples that a node is asked about
@@ -121,11 +113,14 @@ class Tabular(Section):
 class Synthetic(Section):
     """LEAF's Synthetic(γ, δ)."""
 
+    later = ("classes", "dimension")
     dataset: Literal["synthetic"]  # LEAF's Synthetic
     clients: Annotated[int, Field(ge=1, le=MOST)] = 30  # number of clients
     seed: int = 0  # seed of the data
     gamma: Annotated[float, Field(ge=0)] = 1.0  # γ: how much the clients' models differ
     delta: Annotated[float, Field(ge=0)] = 1.0  # δ: how much the clients' inputs differ
+    classes: Annotated[int, Field(ge=2, le=MOST)] = 10  # number of classes
+    dimension: Annotated[int, Field(ge=1, le=MOST)] = 60  # number of inputs
     iid: bool = False  # true: all clients label by the same model
     max_samples: Annotated[int, Field(ge=2)] | None = None  # most samples of a client; no limit if left out
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each client's samples that is kept for testing
@@ -199,6 +194,7 @@ class Experiment(Section):
     evaluate_every: Annotated[int, Field(ge=1)] | None = None  # rounds from one to the next; by sizes if left out
     evaluate_clients: Annotated[int, Field(ge=1)] | None = None  # so many clients, drawn once; all, or by sizes
     evaluate: Literal["all", "test"] = "all"  # test: no training objective, which takes a pass over all samples
+    heterogeneity: bool = False  # also σ_g², Γ and Γ' of the clients: a pass over all training samples
     patience: Annotated[int, Field(ge=1)] | None = None  # stop a run after so many rounds without a better value
     target: float | None = None  # stop a run as soon as the value is reached
     monitor: str | None = None  # the metric that both watch; that of validation, or the main one if left out
@@ -273,10 +269,9 @@ def check(raw: Table) -> Experiment:
             make(Local, section.settings(), key)
     for key, names in PARTS.items():
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
-    make_defence(experiment.defence)
-    make_liars(experiment.liars)
-    make_privacy(experiment.privacy)
-    make_clock(located_clock(experiment.clock, roots()))
+    for key in ("defence", "liars", "privacy"):
+        make_section(key, getattr(experiment, key))
+    make_section("clock", located_clock(experiment.clock, roots()))
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     section = validated(kind, data, "data")

@@ -35,6 +35,12 @@ ELSEWHERE = {  # names that people look for among the algorithms, and what they 
     "fedyogi": 'server = { kind = "yogi" }', "fedprox": "prox = 0.1 in [local]",
     "fedbn": 'buffers = "local" in [model]', "fedper": "personal in [model]",
 }  # fmt: skip
+SECTIONS = {
+    "defence": Defence,
+    "liars": Liars,
+    "privacy": Privacy,
+    "clock": Clock,
+}  # parts that runs may do without
 LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
 
 
@@ -178,28 +184,9 @@ def make(cls: Any, settings: Table, where: str) -> Any:
         raise BadInput(f"{where}: {' '.join(text.split())}") from error
 
 
-def make_defence(given: bool | Table) -> Defence | None:
-    """The defence that `defence = true`, or a table with its settings, asks for; None for false."""
-    made: Defence | None = make(Defence, {} if given is True else given, "defence") if given is not False else None
-    return made
-
-
-def make_liars(given: Table | None) -> Liars | None:
-    """The liars that a table with their settings describes."""
-    made: Liars | None = None if given is None else make(Liars, given, "liars")
-    return made
-
-
-def make_privacy(given: Table | None) -> Privacy | None:
-    """The privacy that a table with its settings asks for."""
-    made: Privacy | None = None if given is None else make(Privacy, given, "privacy")
-    return made
-
-
-def make_clock(given: Table | None) -> Clock | None:
-    """The clock that a table with its settings describes."""
-    made: Clock | None = None if given is None else make(Clock, given, "clock")
-    return made
+def make_section(name: str, given: bool | Table | None) -> Any:
+    """The part that a section of this name describes by its settings, or by `true`; None without one."""
+    return None if given is None or given is False else make(SECTIONS[name], {} if given is True else given, name)
 
 
 def described_clock(clock: Clock | None) -> Table:

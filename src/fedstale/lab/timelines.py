@@ -1,25 +1,32 @@
-"""The timeline of an experiment with a clock, described before anything is trained."""
+"""The clients of an experiment and its timeline, if it has a clock, described before anything is trained."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedstale.core import BadInput, hooks_of
+from fedstale.core import buffered, hooks_of, keeps_own
 from fedstale.engines import Serial
 from fedstale.lab.build import make_task
 from fedstale.lab.plan import plan
 from fedstale.lab.schema import Experiment
 from fedstale.simulate import Run
 from fedstale.simulate.timing import load_of, timeline_of
+from fedstale.theory import heterogeneity
 
 
 def describe(experiment: Experiment) -> dict[str, Any]:
-    """Hours, ages, lost work and who is never heard, in the timeline of the first algorithm and seed."""
+    """How different the clients are, and of a clock hours, ages, lost work and who is never heard.
+
+    The first algorithm and seed count: its timeline, and σ_g² and ‖∇F‖ at the model that it begins with.
+    """
     p = plan(experiment, Path())[0]
-    if p.clock is None:
-        raise BadInput(f"{experiment.name} has no [clock]: its rounds have no time")
     task, a = make_task(experiment.data, experiment.model.model_dump(), experiment.device), p.algorithm
+    measurable = buffered(task) is None and keeps_own(task) is None
+    differ = heterogeneity(task, task.init(p.seed), optima=math.nan).numbers() if measurable else {}
+    if p.clock is None:
+        return {"clients": task.n, **differ}
     run = Run(Serial(task, a.local), a.strategy, p.participation, experiment.rounds, p.seed, clock=p.clock)
     rows = p.clock.within(timeline_of(run, load_of(run, hooks_of(a.strategy))), experiment.rounds)
     counts, ages = np.zeros(task.n), np.concatenate([r.ages for r in rows])
@@ -37,4 +44,5 @@ def describe(experiment: Experiment) -> dict[str, Any]:
         "idle": float(np.mean([r.idle for r in rows])),
         "least_share": float(counts.min() / len(rows)),
         "never_heard": int((counts == 0).sum()),
+        **differ,
     }

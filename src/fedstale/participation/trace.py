@@ -1,6 +1,7 @@
 """Replay of who was there, from a table that was measured or made elsewhere."""
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import count
@@ -39,10 +40,11 @@ class Trace:
 
     `matrix` is a 2-D array or the path of a .csv (a header line, with it an index column as pandas writes one,
     and .gz, .bz2 or .xz are fine), .npy or .npz file with one. Rounds × clients or clients × rounds: the side
-    whose length is n is the clients (both are: rounds × clients), unless `clients_first` says. `probs` are each
-    client's share of the rounds of the whole trace. Nothing is drawn: every seed sees the same rows.
-    The header of a .csv file names the clients, which are then matched by name with those of the data; where its
-    first column is a date, the others are counts, above 0 where the client came.
+    whose length is n is the clients (both are: rounds × clients, of a file with a warning), unless
+    `clients_first` says. `probs` are each client's share of the rounds of the whole trace. Nothing is drawn:
+    every seed sees the same rows. The header of a .csv file names the clients, which are then matched by name
+    with those of the data; where its first column is a date, the others are counts, above 0 where the client
+    came.
     """
 
     matrix: npt.ArrayLike | os.PathLike[str] | str
@@ -54,6 +56,7 @@ class Trace:
             if not self.clients_first:
                 keep(self, "names", read_names(Path(given)))
             given = read_table(Path(given))
+            keep(self, "from_file", True)
         keep(self, "matrix", _table(given))
 
     probs, rows = shares, replay
@@ -62,6 +65,11 @@ class Trace:
     def names(self) -> tuple[str, ...]:
         """The clients of the header of a file; of a table none."""
         return ()
+
+    @cached_property
+    def from_file(self) -> bool:
+        """Whether somebody else may have chosen which side is which."""
+        return False
 
     def ordered(self, names: Sequence[str]) -> "Trace":
         """The trace of these clients in this order."""
@@ -77,6 +85,11 @@ class Trace:
         known = "" if self.clients_first is None else f" with clients_first={self.clients_first}"
         sides = f"{table.shape[0]} × {table.shape[1]}{known}"
         require(n in (None, turned.shape[1]), f"the trace is {sides}, which has no side of {n} clients")
+        rounds, clients = turned.shape
+        unclear = self.from_file and self.clients_first is None and not self.names
+        if unclear and (rounds < clients if n is None else rounds == clients):
+            told = f"the trace is read as {rounds} rounds of {clients} clients; if its rows are clients, set"
+            warnings.warn(f"{told} clients_first = true (--clients-first), else false", stacklevel=2)
         return turned
 
 

@@ -7,24 +7,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import (
-    Array,
-    Floats,
-    Hooks,
-    Ids,
-    Observes,
-    Order,
-    Round,
-    Splits,
-    State,
-    Strategy,
-    Total,
-    hooks_of,
-    layers,
-    part,
-    rebuilt,
-    require,
-)
+from fedstale.core.hooks import Hooks, hooks_of, layers, rebuilt
+from fedstale.core.parts import part, require
+from fedstale.core.protocols import Strategy
+from fedstale.core.records import Array, Floats, Ids, Round, State
+from fedstale.core.split import Observes, Order, Splits, Total
 from fedstale.memory import AtClients, KeepsMemory, Memory
 from fedstale.privacy.ring import Ring
 

@@ -7,28 +7,14 @@ from typing import Any
 import numpy as np
 
 from fedstale.clock import Clock, Pace
-from fedstale.core import (
-    Channel,
-    Engine,
-    Estimator,
-    Local,
-    Mask,
-    Mixes,
-    Participation,
-    Server,
-    Strategy,
-    Task,
-    WarmsUp,
-    WithTruth,
-    bound,
-    buffered,
-    check_hooks,
-    hooks_of,
-    require,
-    require_last_gradient,
-    runs_loops,
-)
+from fedstale.core.abilities import Mixes, WarmsUp, WithTruth, buffered, runs_loops
+from fedstale.core.hooks import bound, check_hooks, hooks_of
+from fedstale.core.jobs import require_last_gradient
+from fedstale.core.local import Local
 from fedstale.core.names import matched, names_of
+from fedstale.core.parts import require
+from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy, Task
+from fedstale.core.records import Mask
 from fedstale.defence import Defence, Liars
 from fedstale.privacy.ledger import Privacy, costs
 from fedstale.privacy.noise import Noised

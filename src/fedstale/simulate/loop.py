@@ -6,21 +6,10 @@ from typing import cast
 
 from fedstale.channels import Lossless
 from fedstale.clock import Clock
-from fedstale.core import (
-    Channel,
-    Checkpoint,
-    Engine,
-    Estimator,
-    Job,
-    Participation,
-    Reply,
-    Server,
-    Snapshot,
-    Strategy,
-    require,
-    shown,
-    train,
-)
+from fedstale.core.jobs import train
+from fedstale.core.parts import require, shown
+from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy
+from fedstale.core.records import Checkpoint, Job, Reply, Snapshot
 from fedstale.defence import Defence, Liars
 from fedstale.estimators import Known
 from fedstale.privacy.ledger import Privacy

@@ -7,19 +7,9 @@ from typing import Any, cast
 import numpy as np
 
 from fedstale.clock import Load, Row
-from fedstale.core import (
-    NOBODY,
-    Availability,
-    BadInput,
-    Checkpoint,
-    Ids,
-    Job,
-    Mask,
-    Reply,
-    Strategy,
-    require,
-    shown,
-)
+from fedstale.core.parts import BadInput, require, shown
+from fedstale.core.protocols import Strategy
+from fedstale.core.records import NOBODY, Availability, Checkpoint, Ids, Job, Mask, Reply
 from fedstale.rng import stream
 from fedstale.simulate.round import Asked, finite_rows, pair
 from fedstale.simulate.run import Fixed, Run

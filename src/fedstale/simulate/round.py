@@ -7,24 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedstale.core import (
-    NOBODY,
-    Array,
-    BadInput,
-    Checkpoint,
-    Estimator,
-    Floats,
-    Ids,
-    Mask,
-    Reply,
-    Round,
-    Server,
-    Strategy,
-    hooks_of,
-    require,
-    shown,
-    weighted_sum,
-)
+from fedstale.core.hooks import hooks_of
+from fedstale.core.parts import BadInput, require, shown
+from fedstale.core.protocols import Estimator, Server, Strategy
+from fedstale.core.records import NOBODY, Array, Checkpoint, Floats, Ids, Mask, Reply, Round, weighted_sum
 from fedstale.defence import Defence
 from fedstale.simulate.run import Diverged, Fixed
 

@@ -8,25 +8,11 @@ import numpy as np
 
 from fedstale.channels import Lossless
 from fedstale.clock import Clock
-from fedstale.core import (
-    NEW,
-    Array,
-    Belief,
-    Channel,
-    Checkpoint,
-    Clients,
-    Engine,
-    EstimatesMixing,
-    Estimator,
-    Hooks,
-    Local,
-    Participation,
-    Server,
-    Strategy,
-    buffered,
-    hooks_of,
-    keeps_own,
-)
+from fedstale.core.abilities import EstimatesMixing, buffered, keeps_own
+from fedstale.core.hooks import Hooks, hooks_of
+from fedstale.core.local import Local
+from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy
+from fedstale.core.records import NEW, Array, Belief, Checkpoint, Clients
 from fedstale.defence import Defence, Liars
 from fedstale.estimators import Known
 from fedstale.privacy.ledger import Privacy

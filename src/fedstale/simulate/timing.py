@@ -5,20 +5,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from fedstale.clock import Load, Row
-from fedstale.core import (
-    Array,
-    Checkpoint,
-    CountsSamples,
-    Hooks,
-    Ids,
-    Job,
-    Round,
-    Snapshot,
-    WarmsUp,
-    buffered,
-    hooks_of,
-    require,
-)
+from fedstale.core.abilities import CountsSamples, WarmsUp, buffered
+from fedstale.core.hooks import Hooks, hooks_of
+from fedstale.core.parts import require
+from fedstale.core.records import Array, Checkpoint, Ids, Job, Round, Snapshot
 from fedstale.simulate.run import Run
 
 NUMBER = 4  # bytes of a number that is sent

@@ -1,6 +1,7 @@
 """Server rules, one paper per file; Clipped and Extrapolated wrap any other."""
 
 from fedstale.strategies.adafed import AdaFed
+from fedstale.strategies.afa import AFACD, AFACS
 from fedstale.strategies.amplified import Amplified
 from fedstale.strategies.amplified_scaffold import AmplifiedScaffold
 from fedstale.strategies.ca_fed import CAFed
@@ -13,6 +14,7 @@ from fedstale.strategies.fedavg import FedAvg
 from fedstale.strategies.fedawe import FedAWE
 from fedstale.strategies.fedbuff import FedBuff
 from fedstale.strategies.fedexp import FedExP
+from fedstale.strategies.fedlaavg import FedLaAvg
 from fedstale.strategies.fednova import FedNova
 from fedstale.strategies.fedpbc import FedPBC
 from fedstale.strategies.fedstale import FedStale
@@ -33,8 +35,9 @@ from fedstale.strategies.unbiased import Unbiased
 from fedstale.strategies.waiting import Wait
 
 __all__ = [
-    "F3AST", "FADAS", "FOCUS", "MIFA", "UDMA", "AdaFed", "Amplified", "AmplifiedScaffold", "CAFed", "Clipped",
-    "Extrapolated", "FedAWE", "FedAsync", "FedAvg", "FedBuff", "FedExP", "FedNova", "FedPBC", "FedStale",
-    "FedSteer", "FedVARP", "Krum", "Median", "MoreAvailable", "NormBound", "PowerOfChoice", "PrivateFedAvg",
-    "PrivateFedStale", "Scaffold", "SelfTuning", "TrimmedMean", "Unbiased", "Wait",
+    "AFACD", "AFACS", "F3AST", "FADAS", "FOCUS", "MIFA", "UDMA", "AdaFed", "Amplified", "AmplifiedScaffold",
+    "CAFed", "Clipped", "Extrapolated", "FedAWE", "FedAsync", "FedAvg", "FedBuff", "FedExP", "FedLaAvg",
+    "FedNova", "FedPBC", "FedStale", "FedSteer", "FedVARP", "Krum", "Median", "MoreAvailable", "NormBound",
+    "PowerOfChoice", "PrivateFedAvg", "PrivateFedStale", "Scaffold", "SelfTuning", "TrimmedMean", "Unbiased",
+    "Wait",
 ]  # fmt: skip

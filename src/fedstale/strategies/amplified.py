@@ -4,12 +4,13 @@ Wang and Ji, A Unified Analysis of Federated Learning with Arbitrary Client Part
 Algorithm 1.
 """
 
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Round, part, require
+from fedstale.core import LATER, Array, Round, keep, part, require
 
 
 class Progress(NamedTuple):
@@ -26,19 +27,29 @@ class Amplified:
     After P rounds the model is at w + η u: small steps gather what all groups of clients want before a
     large one is made. Good when a period covers a full cycle of availability; too long a period or too
     large a factor overshoots. η = 1 is FedAvg, P = 1 is FedAvg with the server's learning rate η.
+    The algorithm's own weights q_t^n are `q` of who is there, scaled to sum 1, in the place of the a_i.
     """
 
     period: int
     factor: float
+    q: npt.ArrayLike | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         require(self.period >= 1, f"period must be at least 1 round, got {self.period}")
         require(self.factor > 0, f"factor must be above 0, got {self.factor}")
+        if self.q is not None:
+            q = np.array(self.q, np.float32)
+            ok = q.ndim == 1 and bool((q >= 0).all()) and 0 < float(q.sum()) < np.inf
+            require(ok, f"q must be a weight of at least 0 for each client, not all 0, got {self.q}")
+            keep(self, "q", q)
 
     def init(self, n: int, d: int) -> Progress:
+        given = n if self.q is None else np.asarray(self.q).size
+        require(given == n, f"q must be {n} weights, got {given}")
         return Progress(np.zeros(d), 0)
 
     def aggregate(self, state: Progress, r: Round) -> tuple[Array, Progress]:
+        r = r if self.q is None else r._replace(weights=np.asarray(self.q))
         step = r.average()  # (d,)
         u = state.update + step
         if state.rounds + 1 < self.period:

@@ -4,19 +4,32 @@ Rodio et al., Federated Learning under Heterogeneous and Correlated Client Avail
 Algorithm 3 of Rodio, Client heterogeneity in federated learning systems, thesis, 2024.
 """
 
+from dataclasses import field, replace
 from math import fsum
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Availability, Floats, HasOptima, Ids, Mask, Round, part, require, weighted_sum
+from fedstale.core import (
+    LATER,
+    Array,
+    Availability,
+    Floats,
+    HasOptima,
+    Ids,
+    Mask,
+    Round,
+    part,
+    require,
+    weighted_sum,
+)
 
 
 class Reported(NamedTuple):
     """The state of the rule."""
 
-    latest: Floats  # (n,) F̂_i as last reported
+    latest: Floats  # (n,) F̂_i, the filtered reports
     lowest: Floats  # (n,) F̂_i*, the least so far
     excluded: Mask  # (n,) left out in the last round, whether available or not
 
@@ -28,23 +41,26 @@ class CAFed:
     Clients are tried by |λ_i| (released code) or by λ_i (thesis: `by_magnitude = False`) descending, then by p_i
     ascending; one is left out if ε falls by at least `tau`. A large `kappa2` (κ̄²) keeps all, which is Unbiased.
     `optimum` is F_i*, one or one per client; "local" is the least loss that each client reaches alone.
+    A report is filtered, F̂_i ← (1 - beta) F̂_i + beta F_i (2.22); with beta 1 the newest counts.
     """
 
     kappa2: float = 1.0
     tau: float = 0.0
     optimum: npt.ArrayLike | Literal["local"] | None = None
     by_magnitude: bool = True
+    beta: float = field(default=1.0, metadata=LATER)
     inverse_weighting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(self.kappa2 >= 0, f"kappa2 must be at least 0, got {self.kappa2}")
         require(self.tau >= 0, f"tau must be at least 0, got {self.tau}")
+        require(0 < self.beta <= 1, f"beta must be above 0 and at most 1, got {self.beta}")
         if self.optimum is not None and not isinstance(self.optimum, str):
             object.__setattr__(self, "optimum", np.array(self.optimum, np.float64))
 
     def bind(self, task: object) -> "CAFed":
         local = task.optima if isinstance(self.optimum, str) and isinstance(task, HasOptima) else self.optimum
-        return CAFed(self.kappa2, self.tau, local, self.by_magnitude)
+        return replace(self, optimum=local)
 
     def init(self, n: int, d: int) -> Reported:
         require(not isinstance(self.optimum, str), "optimum 'local' needs a simulation whose task has `optima`")
@@ -55,7 +71,8 @@ class CAFed:
     def select(self, state: Reported, a: Availability) -> tuple[Ids, Reported]:
         (F, lowest, _), here = state, np.isfinite(a.losses)
         latest = np.where(np.isnan(F), a.losses[here].mean(dtype=np.float64) if here.any() else np.nan, F)
-        latest[a.clients[here]] = a.losses[here]
+        before, now = F[a.clients[here]], a.losses[here].astype(np.float64)
+        latest[a.clients[here]] = np.where(np.isnan(before), now, (1 - self.beta) * before + self.beta * now)
         lowest, weights = np.fmin(lowest, latest), a.weights / a.weights.sum(dtype=np.float64)
         kept, λ = a.weights > 0, np.abs(a.mixing) if self.by_magnitude else a.mixing
         for order in (np.lexsort((a.probs, -λ)), np.argsort(a.probs, kind="stable")):  # of equals the rarer first

@@ -4,11 +4,12 @@ Ying, Li and Yang, Exact and Linear Convergence for Federated Learning under Arb
 Attainable, NeurIPS 2025.
 """
 
+from dataclasses import field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Round, part, require
+from fedstale.core import LATER, Array, Floats, Ids, Round, part, require
 
 
 class Tracked(NamedTuple):
@@ -25,9 +26,11 @@ class FOCUS:
 
     lr is the local learning rate. Exact for any participation, and without p_i; a rare client's gradient is as
     old as its last visit. The step is a sum over all N clients: it takes a learning rate about N times smaller
-    than that of a mean. Needs plain SGD with a fixed number of steps.
+    than that of a mean. Needs plain SGD with a fixed number of steps. In a round without clients the server steps
+    on, as the algorithm says; with `released` it waits, as the authors' code does.
     """
 
+    released: bool = field(default=False, metadata=LATER)
     needs_last_gradient: ClassVar[bool] = True
     at_clients: ClassVar[tuple[str, ...]] = ("rows",)
 
@@ -49,4 +52,5 @@ class FOCUS:
                 y = np.where(arrived, g.astype(np.float64) - rows[i], 0)  # what the client sends
                 Y += len(r.weights) * float(r.weights[i]) * y
                 rows[i] = np.where(arrived, g, rows[i])
-        return (-rate * Y).astype(np.float32), Tracked(rows, Y, rate)
+        waits = self.released and not len(r.clients)
+        return np.where(waits, 0, -rate * Y).astype(np.float32), Tracked(rows, Y, rate)

@@ -78,7 +78,7 @@ def work_of(task: Task, job: Job) -> Work | None:
     steps = steps_of(job, sizes)
     whole = local.epochs is not None and not local.drop_last
     samples = (local.epochs or 0) * sizes if whole else steps * np.minimum(sizes, local.batch)
-    return Work(steps, samples, steps * np.float64(local.rate(job.t)))
+    return Work(steps, samples, local.rates(job.t, steps))
 
 
 def works_of(task: Task, jobs: Sequence[Job]) -> list[Work | None]:

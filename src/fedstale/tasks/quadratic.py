@@ -74,6 +74,11 @@ class Quadratic:
     def _best(self) -> Floats:
         return self.optimum()
 
+    @property
+    def optima(self) -> Floats:
+        """(n,) F_i*, the least loss of each client alone: 0."""
+        return np.zeros(self.n)
+
     def optimum(self, weights: npt.ArrayLike | None = None) -> Floats:
         """The minimiser of Σ a_i F_i, for these or other weights: (Σ a_i A_i)⁻¹ Σ a_i A_i c_i."""
         a = self.weights.astype(np.float64) if weights is None else np.asarray(weights, np.float64)

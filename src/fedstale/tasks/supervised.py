@@ -14,17 +14,7 @@ from torch import Tensor, nn
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
 from fedstale.engines.kernels.gates import Gates
 from fedstale.rng import stream
-from fedstale.tasks.checks import (
-    check_metrics,
-    check_model,
-    check_sizes,
-    check_transform,
-    checked_names,
-    kind_of,
-    training_answer,
-    tried,
-    usable,
-)
+from fedstale.tasks import checks, samples
 from fedstale.tasks.evaluation import (
     Evaluation,
     Metric,
@@ -55,16 +45,6 @@ from fedstale.tasks.local import batches_of, drawn
 from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import Loss, cross_entropy, outputs_of
 from fedstale.tasks.optima import least_objectives
-from fedstale.tasks.samples import (
-    Samples,
-    central,
-    client_names,
-    of_clients,
-    split_of,
-    strangers,
-    validation_of,
-    weighting,
-)
 from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting
 
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
@@ -132,12 +112,12 @@ class Supervised:
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module],
-        train: Samples,
-        test: Samples | None = None,
+        train: samples.Samples,
+        test: samples.Samples | None = None,
         *,
         central_test: tuple[InputData, Data] | MapStyle | None = None,
-        validation: Samples | None = None,
-        held_out: Samples | None = None,
+        validation: samples.Samples | None = None,
+        held_out: samples.Samples | None = None,
         weights: npt.ArrayLike | Weighting | str = "per-client",
         loss: Loss = cross_entropy,
         metrics: Mapping[str, Metric] | None = None,
@@ -153,35 +133,35 @@ class Supervised:
         require(buffers in treatments, f"buffers must be {' or '.join(map(repr, treatments))}, got {buffers!r}")
         ok = isinstance(ridge, int | float) and ridge >= 0
         require(ok, f"ridge must be at least 0, got {shown(ridge)}")
-        metrics, weights = metrics or {}, weighting(weights)
-        check_metrics(metrics)
+        metrics, weights = metrics or {}, samples.weighting(weights)
+        checks.check_metrics(metrics)
         self.metrics, self.transform = dict(metrics), transform
-        self.loss, self.ridge, self.device = loss, ridge, usable(device)
-        self.train = split_of(train, self.device)
+        self.loss, self.ridge, self.device = loss, ridge, checks.usable(device)
+        self.train = samples.split_of(train, self.device)
         self.samples = self.train.sizes  # (n,)
         self.n = len(self.samples)
-        check_sizes(self.samples)
-        if given := tuple(names) or client_names(train):
-            self.names = checked_names(given, self.n)
+        checks.check_sizes(self.samples)
+        if given := tuple(names) or samples.client_names(train):
+            self.names = checks.checked_names(given, self.n)
         if note:
             self.note = note
         a = normalised(weights(self.train.sizes) if callable(weights) else weights, self.n)
         self.weights: Array = a.astype(np.float32)
         require(test is None or central_test is None, "give test or central_test, got both")
-        self.test = of_clients("test", test, self.n, self.device)
+        self.test = samples.of_clients("test", test, self.n, self.device)
         self.scored = [Scored("", self.test, self.weights)]
         if central_test is not None:
-            self.scored = [central(central_test, self.device)]
+            self.scored = [samples.central(central_test, self.device)]
         if validation is not None:
-            self.scored.append(validation_of(validation, self.weights, self.device))
+            self.scored.append(samples.validation_of(validation, self.weights, self.device))
         if held_out is not None:
-            self.scored.append(strangers(held_out, weights, self.device))
+            self.scored.append(samples.strangers(held_out, weights, self.device))
         ok = not metrics or any(s.split.offsets[-1] for s in self.scored)
         require(ok, "metrics are scores of test samples: give test, central_test, validation or held_out, got none")
         if transform is not None:
-            check_transform(transform, self.train)
+            checks.check_transform(transform, self.train)
         self._make = partial(copy.deepcopy, copy.deepcopy(model)) if isinstance(model, nn.Module) else model
-        check_model(self._make)
+        checks.check_model(self._make)
         if personal or buffers == "local":
             require(all(s.of_clients for s in self.scored), NO_STRANGERS)
             self.personal = personal_names(self.module(), personal, norms=buffers == "local")
@@ -277,7 +257,7 @@ class Supervised:
         with nullcontext() if batch.seed is None else seeded(batch.seed, self.device):
             x, y = self._samples(batch)
             x = x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
-            loss = self.batch_loss(training_answer(flat.module, x, len(y), client), y)
+            loss = self.batch_loss(checks.training_answer(flat.module, x, len(y), client), y)
             loss.backward()  # type: ignore[no-untyped-call]
         value = self.reported(loss, len(y)).item()
         if self.ridge:
@@ -434,17 +414,17 @@ class Supervised:
 
     def _probe(self, treatment: Treatment) -> bool:
         """Whether the model draws random numbers, and which buffers it changes; refuses what cannot be trained."""
-        trial = tried(self.module(), self.train, self.device)
+        trial = checks.tried(self.module(), self.train, self.device)
         if trial.changed and treatment == "frozen":
             self.frozen = trial.changed
-            trial = tried(self.module(), self.train, self.device)
+            trial = checks.tried(self.module(), self.train, self.device)
             told = ", ".join(trial.changed)
             require(not told, f"frozen buffers must not change in evaluation mode, got changes in {told}")
         elif trial.changed and treatment == "local":
             self.own_buffers = trial.changed
         elif trial.changed:
             self.averaged = trial.changed
-        kind = kind_of(self.loss, trial, [self.train, *(s.split for s in self.scored)])
+        kind = checks.kind_of(self.loss, trial, [self.train, *(s.split for s in self.scored)])
         self.computes_loss, self.has_cross_entropy, self.classifies, self.one_value, self.sums = kind
         return trial.drew
 

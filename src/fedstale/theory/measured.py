@@ -9,20 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import (
-    Array,
-    CountsSamples,
-    Floats,
-    HasOptima,
-    Local,
-    Task,
-    arguments_checked,
-    buffered,
-    keeps_own,
-    normalised,
-    per_client,
-    require,
-)
+from fedstale.core.abilities import CountsSamples, HasOptima, buffered, keeps_own
+from fedstale.core.local import Local
+from fedstale.core.parts import arguments_checked, normalised, per_client, require
+from fedstale.core.protocols import Task
+from fedstale.core.records import Array, Floats
 from fedstale.rng import stream
 
 __all__ = ["Heterogeneity", "heterogeneity"]
@@ -39,6 +30,10 @@ class Heterogeneity(NamedTuple):
     gradient: float  # ‖∇F(w)‖: 0 says that w is w*
     losses: Floats  # (n,) F_i(w)
     optima: Floats  # (n,) F_i*
+
+    def numbers(self) -> dict[str, float]:
+        """The four numbers by name, without those that are unknown."""
+        return {name: value for name, value in list(self._asdict().items())[:4] if math.isfinite(value)}
 
 
 @arguments_checked

@@ -54,6 +54,8 @@ def test_private_attributes_of_flowers_objects_are_there():
     client = adapter.FleetHttpClient.from_server_address("127.0.0.1:1", True, None, [])
     adapter.time_out_after(client, 7.0)
     assert client._client.timeout.connect == 7.0
+    assert client._client._transport._pool._keepalive_expiry != 70.0
+    adapter.stay_connected(client, 70.0)
     client.close()
     adapter.TaskIdentity.run_id = adapter.TaskIdentity.node_id = adapter.TaskIdentity.task_id = 1
     message = Message(RecordDict(), 1, "train")

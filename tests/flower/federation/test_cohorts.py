@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedstale as fs
-from fedstale.flower.federation.state.cohorts import Cohorts
+from fedstale.flower.federation.state.server_state import Cohorts
 from fedstale.lab.runs.codec import pack, unpack
 
 

@@ -9,7 +9,7 @@ from uvicorn.protocols.http import auto
 from uvicorn.server import ServerState
 
 from fedstale.flower.federation.ops import connections
-from fedstale.flower.federation.ops.connections import HEADERS, QUIET, SLOWEST, Hurried
+from fedstale.flower.federation.ops.connections import HEADERS, KEPT, QUIET, SLOWEST, Hurried
 
 
 class Wire:
@@ -116,6 +116,17 @@ def test_a_request_that_is_whole_may_take_its_time(opened):
     connection.data_received(request(3) + b"abc")
     clock.passes(10 * QUIET)
     assert not wire.closed
+
+
+@pytest.mark.parametrize(("start", "seconds"), [(request(3) + b"abc", KEPT), (b"GET /health HTTP/1.1\r\n\r\n", 5)])
+def test_the_connection_of_a_client_stays_open_from_poll_to_poll(opened, start, seconds):
+    connection, clock, wire = opened
+    connection.data_received(start)
+    connection.on_response_complete()
+    clock.passes(seconds - 1)
+    assert not wire.closed
+    clock.passes(1)
+    assert wire.closed
 
 
 def test_large_headers_are_not_kept(opened):

@@ -14,9 +14,8 @@ from fedstale.cli import federation as cli
 from fedstale.core import BadInput
 from fedstale.flower.federation.server.diagnostics import read_status, status
 from fedstale.flower.federation.state import roster
-from fedstale.flower.federation.state.backup import copy_federation
+from fedstale.flower.federation.state.backup import copy_federation, read_model
 from fedstale.flower.federation.state.manifest import read_metrics
-from fedstale.flower.federation.state.model import read_model
 from fedstale.flower.federation.state.sealed import write_sealed
 from tests.flower.federation.inprocess import InProcess, roster_of
 from tests.flower.federation.parts import TASK, D, N, made, played, table

@@ -1,6 +1,9 @@
 """A client's connection to a link that is played by the test; test_flower_security.py has a real one."""
 
+import datetime
 import threading
+from base64 import b64encode
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,12 +13,17 @@ pytest.importorskip("flwr", reason="flwr is not installed; `make test-flower` ru
 import httpx
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
+from flwr.supercore.primitives.asymmetric import sign_message
 
+from fedstale.flower.federation import adapter
 from fedstale.flower.federation.client import fleet
 from fedstale.flower.federation.client.notes import Notes
+from fedstale.flower.federation.ops import superlink
 from fedstale.flower.federation.ops.keys import make_node_key
+from fedstale.flower.federation.state import roster
 
 NOTHING = SimpleNamespace(messages_list=[])
+POOL = SimpleNamespace(_transport=SimpleNamespace(_pool=SimpleNamespace()))
 
 
 def status(code):
@@ -38,8 +46,8 @@ def connected(tmp_path, monkeypatch):
                 raise answer
             return answer
 
-        link = SimpleNamespace(PullMessages=pull, _client=SimpleNamespace(), **methods)
-        monkeypatch.setattr(fleet.FleetHttpClient, "from_server_address", lambda *_: link)
+        link = SimpleNamespace(PullMessages=pull, _client=POOL, **methods)
+        monkeypatch.setattr(fleet.adapter.FleetHttpClient, "from_server_address", lambda *_: link)
         return fleet.Fleet("a.org:9100", None, tmp_path / "key", Notes(tmp_path / "notes"))
 
     return made
@@ -87,3 +95,61 @@ def test_heartbeats_go_on_while_a_client_trains_and_after_one_was_lost(connected
     assert enough.wait(600)  # this thread does something else meanwhile
     client.close()
     assert beats[:3] == [5, 5, 5]
+
+
+def test_clients_of_a_large_federation_pause_longer_and_not_all_alike(monkeypatch):
+    crowd, drawn = fleet.Crowd(), iter([0.8, 1.2] * 10)
+    monkeypatch.setattr(fleet.random, "uniform", lambda low, high: next(drawn))
+
+    def told(headers):
+        crowd.intercept(None, lambda context: httpx.Response(200, headers=headers))
+        return crowd.pause(10.0), crowd.pause(10.0)
+
+    assert told({}) == (8.0, 12.0)
+    assert told({"fedstale-clients": "200"}) == (8.0, 12.0)
+    assert crowd.pause(5.0, fleet.LESS) == 8.0
+    assert crowd.pause(5.0, fleet.LESS) == 12.0
+    assert told({"fedstale-clients": "1000"}) == (40.0, 60.0)
+    assert told({}) == (40.0, 60.0)  # other answers do not say it
+    assert told({"fedstale-clients": "9" * 40}) == (160.0, 240.0)  # nobody can silence a client
+    assert told({"fedstale-clients": "-1"}) == (160.0, 240.0)
+
+
+def test_the_link_is_told_of_longer_pauses_between_heartbeats(connected, monkeypatch):
+    monkeypatch.setattr(fleet, "BEAT", 0.0)
+    beats, seen = [], threading.Event()
+
+    def beat(request):
+        beats.append(request.heartbeat_interval)
+        seen.set()
+
+    client = connected(SendNodeHeartbeat=beat)
+    client.crowd.clients = 1000
+    client.node = Node(node_id=5)
+    assert seen.wait(600)
+    client._over.set()
+    assert beats[0] == 5 * fleet.INTERVAL
+
+
+def test_who_has_signed_a_request_is_known_before_it_is_read(tmp_path):
+    own, other, stranger = (adapter.generate_key_pairs() for _ in range(3))
+    hashes = [roster.key_hash(adapter.public_key_to_bytes(public)) for _, public in (own, other)]
+    roster.save(tmp_path / "r.json", roster.Roster(1, 2, tuple(map(roster.Member, range(2), hashes))))
+    proven = partial(superlink.proven, superlink.Members(tmp_path / "r.json"))
+
+    def headers(private, public, age=0.0):
+        when = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age)).isoformat().encode()
+        told = {b"public-key": adapter.public_key_to_bytes(public), b"signature": sign_message(private, when)}
+        return {b"flwr-timestamp": when} | {b"flwr-" + name: b64encode(value) for name, value in told.items()}
+
+    assert proven(headers(*own))
+    assert proven(headers(*own, age=280))
+    assert not proven(headers(*own, age=310))
+    assert not proven(headers(*own, age=-10))
+    assert not proven(headers(other[0], own[1]))
+    assert not proven(headers(*stranger))
+    for name in headers(*own):
+        assert not proven(headers(*own) | {name: b"?"})
+        assert not proven({k: v for k, v in headers(*own).items() if k != name})
+    (tmp_path / "r.json").unlink()
+    assert not proven(headers(*own))

@@ -81,8 +81,8 @@ class FakeGrid:
 @pytest.fixture(autouse=True)
 def _fake_requests(monkeypatch):
     for name in ("PullAppMessagesRequest", "ConfirmMessageReceivedRequest"):
-        monkeypatch.setattr(grid, name, SimpleNamespace)
-    monkeypatch.setattr(grid, "make_pull_object_fn_protobuf", _pull_fn)
+        monkeypatch.setattr(grid.adapter, name, SimpleNamespace)
+    monkeypatch.setattr(grid.adapter, "make_pull_object_fn_protobuf", _pull_fn)
     monkeypatch.setattr(grid, "UPLOAD", 0.1)
     monkeypatch.setattr(TaskIdentity, "_run_id", 1)
     monkeypatch.setattr(TaskIdentity, "_node_id", 1)
@@ -93,7 +93,7 @@ def _pull_fn(pull, node, run):
     def fn(name):
         found = pull(SimpleNamespace(object_id=name))
         if not found.object_available:
-            raise grid.ObjectPullError(name, "missing")
+            raise grid.adapter.ObjectPullError(name, "missing")
         return found.object_content
 
     return fn
@@ -311,7 +311,7 @@ def test_a_model_with_batch_norm_has_the_bits_of_a_simulation(tmp_path):
     """Through of_module, client_app, Flower's records and the export."""
     torch = pytest.importorskip("torch")
     from fedstale.flower.federation.server.app import of_module
-    from fedstale.flower.federation.state.model import read_model
+    from fedstale.flower.federation.state.backup import read_model
     from fedstale.tasks.supervised import Supervised
 
     draw = torch.Generator().manual_seed(0)

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import fedstale.flower
-from fedstale.flower.federation.ops import template
+from fedstale.cli.new import template
 
 ROOT = Path(__file__).parents[3]
-APPS = [template.CLIENT, template.SERVER, *(p.read_text() for p in ROOT.glob("examples/federation/app/*/*.py"))]
+OURS = [template("federation-app") / "learning" / f"{name}.py.txt" for name in ("client", "server")]
+APPS = [p.read_text() for p in (*OURS, *ROOT.glob("examples/federation/app/*/*.py"))]
 
 
 def test_type_checkers_see_the_names_that_are_loaded_on_first_use():

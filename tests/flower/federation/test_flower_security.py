@@ -1,13 +1,14 @@
 """Who is kept out by the link of a federation. One SuperLink, on the loopback, for all of these."""
 
 import datetime
+import json
 import socket
 import ssl
+import subprocess
 import typing
 from base64 import b64encode
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -29,6 +30,7 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedstale.cli import federation as cli
+from fedstale.cli.new import copy, template
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.client.fleet import Fleet, Refused
 from fedstale.flower.federation.client.notes import Notes
@@ -209,12 +211,19 @@ def test_commands_without_the_token_are_refused(federation, tmp_path):
     stranger = federation._replace(folder=tmp_path)
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "ca.pem").write_bytes((federation.folder / "keys" / "ca.pem").read_bytes())
-    cli._write_app(tmp_path / "app", "theirs")
-    with pytest.raises(control.Refused, match="flwr run"):
+    copy(template("federation-app"), tmp_path / "app", "theirs")
+    with pytest.raises(control.Refused, match="commands need the token"):
         control.submit(stranger)
-    with pytest.raises(control.Refused, match="flwr list"):
-        control.flwr(stranger, "list", launcher.CONNECTION)
-    assert control.flwr(federation, "list", launcher.CONNECTION)["runs"] == []
+    with pytest.raises(control.Refused, match="commands need the token"):
+        control.run_state(stranger, 1)
+    assert control.run_state(federation, 1) == ("finished", "unknown")
+
+
+def test_flowers_own_program_finds_the_link_and_the_token(federation):
+    control.configure_flwr(federation)
+    command = [processes.BIN / "flwr", "list", launcher.CONNECTION, "--format", "json"]
+    home = processes.environment(federation.folder / "flwr")
+    assert json.loads(subprocess.run(command, capture_output=True, env=home, check=True).stdout)["runs"] == []
 
 
 def test_a_large_request_is_not_kept(federation):
@@ -249,24 +258,6 @@ def test_many_unfinished_requests_of_strangers_are_not_kept(federation):
         assert largest(federation) < before + 50
 
 
-def test_who_has_signed_a_request_is_known_before_it_is_read(federation):
-    def headers(private, public, age=0.0):
-        made = SimpleNamespace(request=SimpleNamespace(headers={}))
-        Signed(private, public, age).intercept(made, lambda context: None)
-        return {name.encode(): value.encode() for name, value in made.request.headers.items()}
-
-    own, other = key_pair(federation, 0), key_pair(federation, 1)
-    assert superlink.proven(federation.folder, headers(*own))
-    assert superlink.proven(federation.folder, headers(*own, age=280))
-    assert not superlink.proven(federation.folder, headers(*own, age=310))
-    assert not superlink.proven(federation.folder, headers(*own, age=-10))
-    assert not superlink.proven(federation.folder, headers(other[0], own[1]))
-    assert not superlink.proven(federation.folder, headers(*generate_key_pairs()))
-    for name in headers(*own):
-        assert not superlink.proven(federation.folder, headers(*own) | {name: b"?"})
-        assert not superlink.proven(federation.folder, {k: v for k, v in headers(*own).items() if k != name})
-
-
 def largest(s):
     """The most memory that the link has used so far, in MB."""
     text = Path(f"/proc/{processes.pid_of(s, 'link')}/status").read_text()
@@ -280,7 +271,7 @@ def test_private_keys_are_for_their_owner_only(federation):
 
 def test_what_the_link_writes_is_for_its_owner_only(federation):
     """The database holds clients' updates while they are on their way, and logs name the clients."""
-    control.flwr(federation, "list", launcher.CONNECTION)  # writes the token for commands
+    control.configure_flwr(federation)
     secrets = ("homes/link", "homes/link/secret", "flwr", "flwr/credentials.yaml")
     for name in ("link.sqlite", "link.sqlite-wal", "logs", "logs/link.log", *secrets):
         assert (federation.folder / name).stat().st_mode & 0o077 == 0, name

@@ -6,6 +6,7 @@ from base64 import b64encode
 
 import pytest
 
+from fedstale.flower.federation.ops import gate as gate_module
 from fedstale.flower.federation.ops.gate import (
     FORM,
     LARGEST,
@@ -176,6 +177,7 @@ def test_a_client_stores_one_answer_from_one_order_to_the_next():
     assert call(store, 60, key=b"Yg==") == 200
     call(orders, 10, answer=20)  # no order
     assert call(store, 1) == 413
+    gate.pushes += 1  # the server sends an order
     call(orders, 10, answer=500)
     assert call(store, 100) == 200
 
@@ -186,3 +188,63 @@ def test_the_limit_of_an_answer_follows_the_size_of_the_model(tmp_path):
     assert 80 << 20 < reply_limit(tmp_path) < 100 << 20
     (tmp_path / "flwr" / "reply.limit").write_text("much")
     assert reply_limit(tmp_path) == LARGEST
+
+
+def test_a_poll_without_news_is_answered_at_the_gate(monkeypatch):
+    """Flower is asked for another client, without a proof, after a push, after an order, and after a while."""
+    reached, size, proofs, clock = [], [0], [True], [0.0]
+    monkeypatch.setattr(gate_module.time, "monotonic", lambda: clock[0])
+
+    async def link(scope, receive, send):
+        reached.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"x")]})
+        await send({"type": "http.response.body", "body": bytes(size[0])})
+
+    gate = Gate(link, lambda: "secret", proven=lambda headers: proofs[0], clients=lambda: 700)
+
+    def answered(path=FLEET, key=b"YQ==", client=HERE):
+        """What is sent, and whether the link was asked for it."""
+        sent, before = [], len(reached)
+
+        async def send(event):
+            sent.append(event)
+
+        headers = [(b"content-length", b"9")] + ([(b"flwr-public-key", key)] if key else [])
+        asyncio.run(gate({"type": "http", "path": path, "client": client, "headers": headers}, None, send))
+        return sent, len(reached) > before
+
+    first, asked_ = answered()
+    assert asked_
+    assert first[0]["headers"] == [(b"content-type", b"x"), (b"fedstale-clients", b"700")]
+    assert answered() == (first, False)
+    assert answered(key=b"Yg==")[1]
+    assert [answered(key=b"")[1] for _ in range(2)] == [True, True]  # they may be different clients
+    proofs[0] = False
+    assert answered()[1]
+    proofs[0] = True
+    assert not answered()[1]
+    answered("/v1/runtime/push-messages")
+    assert [answered()[1] for _ in range(2)] == [True, False]
+    clock[0] += 1.01 * gate_module.SURE
+    size[0] = 500
+    assert [answered()[1] for _ in range(3)] == [True, True, True]
+
+
+def test_an_order_that_is_pushed_while_a_poll_is_under_way_is_not_missed():
+    scope = {"type": "http", "client": HERE, "headers": [(b"content-length", b"9"), (b"flwr-public-key", b"YQ==")]}
+    reached = []
+
+    async def ignored(event):
+        pass
+
+    async def link(scope, receive, send):
+        reached.append(scope["path"])
+        if reached == [FLEET]:  # Flower has looked, and the push comes before the answer is sent
+            await gate(scope | {"path": "/v1/runtime/push-messages"}, None, ignored)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    gate = Gate(link, lambda: "secret")
+    for _ in range(3):
+        asyncio.run(gate(scope | {"path": FLEET}, None, ignored))
+    assert [path for path in reached if path == FLEET] == [FLEET, FLEET]

@@ -14,8 +14,7 @@ pytest.importorskip("flwr", reason="flwr is not installed; `make test-flower` ru
 from fedstale import Trace, simulate
 from fedstale.core import BadInput, Local
 from fedstale.engines import Serial
-from fedstale.flower.federation.client.own import OwnState
-from fedstale.flower.federation.client.training import OneClient, train_on_order
+from fedstale.flower.federation.client.training import OneClient, OwnState, train_on_order
 from fedstale.flower.federation.protocol.link import Order
 from fedstale.flower.federation.server.app import of_module
 from fedstale.flower.federation.server.rounds import Server

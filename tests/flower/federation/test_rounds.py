@@ -10,9 +10,9 @@ from fedstale.flower.federation.protocol.link import Arrival, Fault, LinkDown
 from fedstale.flower.federation.server import rounds
 from fedstale.flower.federation.server.diagnostics import status, trace, write_trace
 from fedstale.flower.federation.server.rounds import Server, Stalled
-from fedstale.flower.federation.state.cohorts import Cohorts
 from fedstale.flower.federation.state.manifest import checksum, read_manifest, read_metrics, write_manifest
 from fedstale.flower.federation.state.resize import arrays_of, memories, with_arrays
+from fedstale.flower.federation.state.server_state import Cohorts
 from fedstale.lab.runs.store import RunFolder
 from fedstale.participation import Trace
 from fedstale.registry import RECIPES
@@ -254,7 +254,7 @@ def test_joins_and_departures_take_effect_between_rounds(tmp_path):
     assert memory.written.tolist() == [3, 2, 2, 0]
     assert np.allclose(memory.total, np.full(4, 0.25) @ memory.rows, atol=1e-7)
     assert state.counts.rounds.tolist() == [3, 3, 3, 1]
-    assert trace(read_metrics(s.ledger.path))[0] == [0, 1, 2, 3, 5]
+    assert trace(read_metrics(s.ledger.path))[0] == [f"client-{i}" for i in (0, 1, 2, 3, 5)]
     again = s.ledger.load()
     assert np.array_equal(memory_of(again).rows, memory.rows)
     assert np.array_equal(memory_of(again, shadow=True).rows, memory_of(state, shadow=True).rows)
@@ -361,7 +361,7 @@ def test_the_status_and_the_trace_tell_what_happened(tmp_path):
     ]
     assert realised == pytest.approx(plain_weights(rows), abs=1e-6)
     assert [c["weight_target"] for c in clients] == [pytest.approx(1 / 6, abs=1e-6)] * N
-    write_trace(tmp_path / "trace.csv", read_metrics(s.ledger.path))
+    write_trace(tmp_path / "trace.csv", *trace(read_metrics(s.ledger.path)))
     assert np.array_equal(Trace(tmp_path / "trace.csv").matrix, rows)
 
 

@@ -9,10 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedstale.cli import federation as cli
+from fedstale.cli.new import template
 from fedstale.core import BadInput
 from fedstale.estimators import BetaBernoulli, Intervals
 from fedstale.flower.federation import settings
-from fedstale.flower.federation.ops import control, runner, template
+from fedstale.flower.federation.ops import control, runner
 from fedstale.flower.federation.state import roster
 from fedstale.flower.federation.state.manifest import committed_round, write_manifest
 from fedstale.flower.federation.state.roster import key_of
@@ -88,9 +89,10 @@ def test_settings_stand_beside_a_name_and_the_estimator_of_the_file_wins(tmp_pat
 
 
 def test_a_strategy_of_your_own_is_named_by_its_module_and_is_in_the_digest(tmp_path):
-    module, text = tmp_path / "own_rule.py", template.federation(
-        name="f", rounds=1, strategy="own_rule:Mine", app="app", deadline=9.0, host="localhost", port=1, tls=False
-    )  # fmt: skip
+    module, text = (
+        tmp_path / "own_rule.py",
+        'name = "f"\nrounds = 1\nstrategy = "own_rule:Mine"\n[local]\nlr = 0.1\n',
+    )
     module.write_text("from fedstale import FedAvg\n\nclass Mine(FedAvg):\n    pass\n")
     s = settings.parse(tmp_path, text)
     assert type(s.rules.strategy).__name__ == "Mine"
@@ -177,11 +179,11 @@ def test_status_before_the_first_round(tmp_path):
 
 
 def test_the_template_app_is_python_and_names_what_is_there():
-    for path, text in template.APP.items():
-        if path.endswith(".py"):
-            ast.parse(text)
-    assert "learning.server:app" in template.PYPROJECT
-    assert "app = server_app" in template.SERVER
+    app = template("federation-app")
+    for file in (app / "learning").iterdir():
+        ast.parse(file.read_text())
+    assert "learning.server:app" in (app / "pyproject.toml.txt").read_text()
+    assert "app = server_app" in (app / "learning" / "server.py.txt").read_text()
 
 
 def test_a_folder_without_a_federation_is_told_how_to_make_one(tmp_path):

@@ -15,11 +15,10 @@ from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedstale.flower.federation.client import warm
-from fedstale.flower.federation.client.fleet import Ended, Refused
+from fedstale.flower.federation.client.fleet import Crowd, Ended, Refused
 from fedstale.flower.federation.client.notes import Notes, noted
 from tools import federation_chaos as chaos
 
-pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # in Flower's `build`
 APP = """
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -41,6 +40,7 @@ class Connection:
 
     def __init__(self, folder, messages=()):
         self.folder, self.messages, self.sent, self.node = folder, list(messages), [], SimpleNamespace(node_id=7)
+        self.crowd = Crowd()
 
     def receive(self):
         if not self.messages:

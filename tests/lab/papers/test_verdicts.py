@@ -2,8 +2,9 @@
 
 import csv
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -70,3 +71,30 @@ def test_the_top_table_counts_the_verdicts_of_the_pages() -> None:
 
 def test_no_page_guesses() -> None:
     assert not [page.name for page in PAGES.glob("*.md") if re.search(r"\bguess", page.read_text(), re.I)]
+
+
+@pytest.mark.parametrize(
+    ("figure", "setting", "symbol"),
+    [
+        ("fedstale-fig3", "swap.fraction", "σ̂²"),
+        ("fedstale-fig4", "p_min", "p_min"),
+        ("fedstale-fig5", "p_min", "p_min"),
+    ],
+)
+def test_the_leads_in_the_last_round_are_those_of_the_runs(figure: str, setting: str, symbol: str) -> None:
+    """By the mean of the last ten rounds, and by the last one alone."""
+    values: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    with (PAGES / f"{figure}-laptop.csv").open() as f:
+        for row in csv.DictReader(f):
+            for metric in ("accuracy_last10", "accuracy_final"):
+                values[row["panel"], row[setting], row["algorithm"], metric].append(100 * float(row[metric]))
+    page = (PAGES / f"{figure}.md").read_text()
+    for panel, at in {key[:2] for key in values}:
+        told = f"| {panel}, {symbol} = {at} "
+        for other in ("FedAvg (β = 0)", "FedVARP (β = 1)"):
+            pairs = [
+                [fmean(values[panel, at, rule, metric]) for rule in ("FedStale (β = 0.5)", other)]
+                for metric in ("accuracy_last10", "accuracy_final")
+            ]
+            told += "| " + " → ".join(f"{a - b:.2f}".replace("-", "−") for a, b in pairs) + " "
+        assert f"{told}|" in page

@@ -45,6 +45,7 @@ def test_a_row_has_numbers_and_the_main_metric(tmp_path: Path) -> None:
         ("result.json", "{", "damaged: "),
         ("result.json", '{"rounds": 5, "accuracy": {}}', "damaged: "),
         ("result.json", '{"rounds": 5, "accuracy": 3}', "damaged: "),
+        ("result.json", '{"round": 5}', "damaged: result.json is damaged: its rounds"),
         ("metrics.jsonl", "{oops\n", "damaged: "),
     ],
 )
@@ -104,3 +105,13 @@ def test_a_client_is_mute_if_it_is_asked_again_and_again_and_never_answers() -> 
     assert query.mute(silent) == [1]  # client 2 was silent twice since it answered
     assert query.mute([*silent, line([1, 2], [2])]) == [2]
     assert query.mute(silent[1:2] * 2) == query.mute([]) == []
+
+
+def test_a_damaged_model_is_named_by_all_that_compares_runs(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run", config=CONFIG)
+    folder.save_params(np.zeros(3, np.float32))
+    folder.save_result(RESULT)
+    assert len(query.settings([folder])) == 1  # without a warning, which would be an error here
+    np.save(folder.path / "params.npy", np.ones(3, np.float32))
+    with pytest.warns(UserWarning, match=r"params\.npy is damaged"):
+        assert len(query.settings([folder])) == 1

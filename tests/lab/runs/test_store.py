@@ -221,3 +221,18 @@ def test_who_reads_a_file_while_it_is_replaced_has_the_whole_old_one(tmp_path: P
         assert opened.read() == b"the old one"
     assert path.read_bytes() == b"new"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_result_is_the_first_that_goes_and_the_last_that_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in between leaves an unfinished run, never one that seems finished without its files."""
+    folder, deleted, written = store.RunFolder(tmp_path), list[str](), list[str]()
+    unlink, replace = Path.unlink, Path.replace
+    monkeypatch.setattr(Path, "unlink", lambda p, **how: (deleted.append(p.name), unlink(p, **how))[1])
+    monkeypatch.setattr(Path, "replace", lambda p, to: (written.append(to.name), replace(p, to))[1])
+    folder.save_params(np.ones(2, np.float32))
+    folder.save_result({"rounds": 1})
+    assert written == ["params.npy", "checksums.json", "result.json"]
+    folder.clear()
+    assert deleted[0] == "result.json"

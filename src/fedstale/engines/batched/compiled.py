@@ -1,4 +1,4 @@
-"""Small CNNs, GRUs and LSTMs with cross entropy where numba is installed: compiled loops over samples."""
+"""Linear models, small CNNs, GRUs and LSTMs with cross entropy where numba is installed: compiled loops."""
 
 from math import prod
 
@@ -44,6 +44,36 @@ class Compiled:
             none if decay is None else decay.numpy(),
             np.empty((0, self.d), np.float32) if shift is None else shift.numpy(),
             none if rows.momentum is None else rows.momentum[index].numpy(),
+            rows.updates.numpy(), rows.losses.numpy(),
+        )  # fmt: skip
+        rows.losses[index] += rows.penalty[index]
+
+
+class Linear:
+    """Rows one after the other; samples are read where they are, and only the weights are kept between steps."""
+
+    def __init__(self, task: Supervised) -> None:
+        self.x, self.y = task.train.x.flatten(1).numpy(), task.train.y.numpy()
+        self.d = int(task.d)
+
+    def wide(self, size: int, batch: int) -> int:
+        """The batch size for all draws: padding is not read."""
+        return batch
+
+    def room(self, b: int, sharers: int) -> int:
+        """Draws that are worth a thread."""
+        return max(1, PORTION // (sharers * b * self.d))
+
+    def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
+        """Train the rows of a chunk, or only compute their losses."""
+        index = torch.from_numpy(chunk.rows)
+        decay, shift = rows.decay(index), rows.shift(index)
+        load("linear").linear(
+            self.x, self.y, chunk.samples(), chunk.sizes, chunk.sharers, training,
+            index.numpy(), rows.job.numpy(), rows.params.numpy(), rows.rate.numpy(),
+            np.ones(len(index), np.float32) if decay is None else 1 + decay.numpy(),
+            np.empty((0, self.d), np.float32) if shift is None else shift.numpy(),
+            np.empty(0, np.float32) if rows.momentum is None else rows.momentum.numpy(),
             rows.updates.numpy(), rows.losses.numpy(),
         )  # fmt: skip
         rows.losses[index] += rows.penalty[index]

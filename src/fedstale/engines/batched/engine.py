@@ -10,14 +10,13 @@ import numpy as np
 import torch
 
 from fedstale.core import Array, BadInput, DrawsByRound, Job, Local, Reply, part, require
+from fedstale.core.system import runs_that_fit
 from fedstale.engines.batched.chunks import Chunk, chunks
-from fedstale.engines.batched.compiled import Compiled
+from fedstale.engines.batched.compiled import Compiled, Linear
 from fedstale.engines.batched.dense import Dense
 from fedstale.engines.batched.functional import Functional
-from fedstale.engines.batched.linear import Linear
 from fedstale.engines.batched.rows import Rows
 from fedstale.engines.kernels import load
-from fedstale.engines.machine import runs_that_fit
 from fedstale.engines.serial import Serial, cut
 from fedstale.tasks.local import one_thread
 from fedstale.tasks.split import Split
@@ -50,7 +49,7 @@ def require_supported(local: Local) -> None:
     refused = {
         f"optimizer {local.optimizer!r}": local.optimizer != "sgd", "nesterov": local.nesterov,
         "clip_norm": local.clip_norm is not None, "epochs without drop_last": uneven,
-        "train": local.train is not None,
+        "train": local.train is not None, "rates by local step": local.by_step,
     }  # fmt: skip
     asked = " and ".join(what for what, wanted in refused.items() if wanted)
     require(not asked, f"engine 'batched' trains by SGD in equal batches, got {asked}; {ADVICE}")

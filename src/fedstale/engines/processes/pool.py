@@ -12,11 +12,9 @@ from multiprocessing.context import SpawnProcess
 import numpy as np
 
 from fedstale.core import Array, BadInput, Job, Local, Reply, Task, arguments_checked, require
-from fedstale.core.system import cores
-from fedstale.engines.machine import runs_that_fit
+from fedstale.core.system import cores, runs_that_fit
 from fedstale.engines.processes.shared import Shared, dump
 from fedstale.engines.processes.worker import IMPORTABLE, Board, Brought, Unit, units, work
-from fedstale.engines.serial import cut
 
 ATTEMPTS = 3  # processes that may die over one unit
 MOST_RUNS = 4  # in step: enough clients that nobody waits at the end of a round
@@ -116,7 +114,7 @@ class Pool:
         except BaseException:
             _stop(self._workers)  # or they would go on writing into the next round
             raise
-        return brought.added(cut(self.task, jobs, updates.copy() if training else updates[:, :0], losses.copy()))
+        return brought.replies(updates.copy() if training else updates[:, :0], losses.copy())
 
     def _run(self, waiting: deque[Unit], brought: Brought) -> None:
         deaths: Counter[int] = Counter()
@@ -153,7 +151,7 @@ def _unfinished(worker: Worker, deaths: Counter[int]) -> list[Unit]:
     if unit is None:
         return []
     deaths[unit.number] += 1
-    who = unit.clients.tolist()
+    who = unit.job.clients.tolist()
     if deaths[unit.number] == ATTEMPTS:
         raise ChildProcessError(f"{ATTEMPTS} processes died training clients {who}: is there enough memory?")
     return [unit]

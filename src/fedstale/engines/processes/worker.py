@@ -13,16 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, CountsSamples, Floats, Ids, Job, Local, Reply, State, Task, buffered
-from fedstale.engines.machine import keep_memory
+from fedstale.core import Array, BadInput, CountsSamples, Floats, Ids, Job, Reply, State, Task, buffered
+from fedstale.core.system import keep_memory
 from fedstale.engines.processes.shared import Shared, load
-from fedstale.engines.serial import answer
+from fedstale.engines.serial import answer, cut
 from fedstale.tasks.local import work_of
 
 IMPORTABLE = (
     "the processes of engine 'pool' must be able to load the task: keep models in a module, start scripts under "
     "`if __name__ == '__main__':`, or use engine 'serial'"
 )
+NOTHING: Array = np.zeros(0, np.float32)
 SHARES = 16  # units of a round for each process, at least: none waits longer than for one unit
 
 
@@ -50,24 +51,18 @@ class Board(NamedTuple):
         return params, updates, drifts, shared.array(d, (self.rows,))
 
 
-States = Mapping[int, State]
-Extras = tuple[Floats | None, States | None]  # buffers (m, b) and states of the clients of a unit
+Extras = tuple[Floats | None, Mapping[int, State] | None]  # buffers (m, b) and states of the clients of a unit
 
 
 class Unit(NamedTuple):
-    """Some clients of one job."""
+    """Some clients of one of several jobs."""
 
     number: int
     board: Board
-    job: int
+    at: int  # which of the jobs
     rows: Ids  # (m,) of the board
-    clients: Ids  # (m,)
-    seed: int
-    t: int
-    local: Local
+    job: Job  # that of these clients, without parameters and drift, which come by another way
     training: bool
-    buffers: Floats | None = None  # (b,) that are sent
-    states: States | None = None  # of these clients
 
 
 class Brought:
@@ -75,22 +70,20 @@ class Brought:
 
     def __init__(self, task: Task, jobs: Sequence[Job], training: bool) -> None:
         keeper, rows = buffered(task), sum(len(job.clients) for job in jobs)
+        self.task, self.jobs, self.states = task, jobs, [dict[int, State]() for _ in jobs]
         self.buffers = np.empty((rows, len(keeper.initial_buffers))) if keeper and training else None
-        self.states: list[dict[int, State]] = [{} for _ in jobs]
 
     def take(self, unit: Unit, extras: Extras) -> None:
         """What the reply to a unit brings."""
         buffers, states = extras
         if self.buffers is not None:
             self.buffers[unit.rows] = buffers
-        self.states[unit.job].update(states or {})
+        self.states[unit.at].update(states or {})
 
-    def added(self, replies: Sequence[Reply]) -> list[Reply]:
+    def replies(self, updates: Array, losses: Array) -> list[Reply]:
         """The replies to the jobs, with what was taken."""
-        stops = np.cumsum([len(reply.losses) for reply in replies])[:-1]
-        buffers = [None] * len(replies) if self.buffers is None else np.split(self.buffers, stops)
-        rows = zip(replies, buffers, self.states, strict=True)
-        return [reply._replace(buffers=b, states=states or None) for reply, b, states in rows]
+        replies = cut(self.task, self.jobs, updates, losses, self.buffers)
+        return [reply._replace(states=kept or None) for reply, kept in zip(replies, self.states, strict=True)]
 
 
 def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> deque[Unit]:
@@ -100,19 +93,13 @@ def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> dequ
     together = max(1, board.rows // (workers * SHARES))
     found: list[tuple[int, Unit]] = []
     for k, job in enumerate(jobs):
-        work = work_of(task, job)
+        work, plain = work_of(task, job), job._replace(params=NOTHING, drift=None)
         effort = work.samples if work else sizes[job.clients]
         order = np.argsort(-effort, kind="stable")
         for some in (order[i : i + together] for i in range(0, len(order), together)):
-            rows, clients = first[k] + some, job.clients[some]
-            unit = Unit(len(found), board, k, rows, clients, job.seed, job.t, job.local, training, job.buffers)
-            found.append((int(effort[some].sum()), unit._replace(states=_of(job.states, clients))))
+            unit = Unit(len(found), board, k, first[k] + some, plain.of(some), training)
+            found.append((int(effort[some].sum()), unit))
     return deque(unit for _, unit in sorted(found, key=lambda pair: -pair[0]))
-
-
-def _of(states: States | None, clients: Ids) -> States | None:
-    """The states of some clients."""
-    return states and {i: states[i] for i in clients.tolist() if i in states}
 
 
 def work(pipe: Connection, board: Shared, data: Shared, packed: bytes) -> None:
@@ -145,7 +132,7 @@ def _follow() -> None:
 def _answer(unit: Unit, task: Task, shared: Shared) -> Exception | Extras:
     try:
         params, updates, drifts, losses = unit.board.open(shared)
-        reply = reply_to(unit, task, params[unit.job], drifts[unit.rows] if unit.board.drifts else None)
+        reply = reply_to(unit, task, params[unit.at], drifts[unit.rows] if unit.board.drifts else None)
         updates[unit.rows, : reply.updates.shape[1]], losses[unit.rows] = reply[:2]
         return reply.buffers, reply.states
     except Exception as error:
@@ -154,5 +141,4 @@ def _answer(unit: Unit, task: Task, shared: Shared) -> Exception | Extras:
 
 def reply_to(unit: Unit, task: Task, params: Array, drift: Array | None) -> Reply:
     """Serial's reply to a unit, of which the parameters and the drift come by another way."""
-    job = Job(params, unit.clients, unit.seed, unit.t, unit.local, drift, unit.buffers, unit.states)
-    return answer(task, job, unit.training)
+    return answer(task, unit.job._replace(params=params, drift=drift), unit.training)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import Array, BadInput, Reply, Task
-from fedstale.engines.machine import keep_memory
+from fedstale.core.system import keep_memory
 from fedstale.engines.processes.shared import load
 from fedstale.engines.processes.worker import Unit, reply_to
 from fedstale.engines.ray.cluster import fetch, result
@@ -128,7 +128,7 @@ class Actors:
                 raise _hopeless(error) from error
             deaths[unit.number] += 1
             if deaths[unit.number] == ATTEMPTS:
-                died = f"{ATTEMPTS} times the actors died that trained clients {unit.clients.tolist()}"
+                died = f"{ATTEMPTS} times the actors died that trained clients {unit.job.clients.tolist()}"
                 raise ChildProcessError(f"{died}: is there enough memory?") from error
             self._prepare(k)
             return None

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import Array, HasDevice, Job, Local, Reply, Task, require
-from fedstale.engines.machine import runs_that_fit
+from fedstale.core.system import runs_that_fit
 from fedstale.engines.processes.shared import Pickler, Shared, dump
 from fedstale.engines.processes.worker import Brought, Unit, units
 from fedstale.engines.ray.actors import Actor, Actors
 from fedstale.engines.ray.cluster import connect
-from fedstale.engines.serial import cut
 
 MOST_RUNS = 4  # in step: enough clients that nobody waits at the end of a round
 
@@ -69,15 +68,15 @@ class Ray:
         params, brought = [self._ray.put(job.params) for job in jobs], Brought(self.task, jobs, training)
 
         def inputs(unit: Unit) -> tuple[Any, Array | None]:
-            drift = jobs[unit.job].drift
-            return params[unit.job], None if drift is None else drift[unit.rows - first[unit.job]]
+            drift = jobs[unit.at].drift
+            return params[unit.at], None if drift is None else drift[unit.rows - first[unit.at]]
 
         def take(unit: Unit, reply: Reply) -> None:
             updates[unit.rows], losses[unit.rows] = reply[:2]
             brought.take(unit, (reply.buffers, reply.states))
 
         self._team.run(units(self.task, jobs, self.workers, training), inputs, take)
-        return brought.added(cut(self.task, jobs, updates, losses))
+        return brought.replies(updates, losses)
 
 
 def needed(task: Task) -> dict[str, int]:

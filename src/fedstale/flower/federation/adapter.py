@@ -11,6 +11,7 @@ from typing import Any
 SUPPORTED = "flwr>=1.41,<1.43"
 PRIVATE = {  # module of Flower → names
     "flwr.app.message": "remove_content_from_message",
+    "flwr.cli.build": "build_fab_from_disk",
     "flwr.cli.install": "install_from_fab",
     "flwr.clientapp.utils": "get_load_client_app_fn",
     "flwr.common.config": "get_fused_config_from_fab get_project_dir",
@@ -20,8 +21,10 @@ PRIVATE = {  # module of Flower → names
     "flwr.common.secure_aggregation.secaggplus_utils": (
         "share_keys_plaintext_concat share_keys_plaintext_separate"
     ),
-    "flwr.common.serde": "fab_from_proto message_from_proto message_to_proto run_from_proto",
-    "flwr.proto.control_pb2": "ListRunsRequest RegisterNodeRequest StopRunRequest",
+    "flwr.common.serde": (
+        "fab_from_proto fab_to_proto message_from_proto message_to_proto run_from_proto user_config_to_proto"
+    ),
+    "flwr.proto.control_pb2": "ListRunsRequest RegisterNodeRequest StartRunRequest StopRunRequest",
     "flwr.proto.fab_pb2": "GetFabRequest",
     "flwr.proto.fleet_pb2": (
         "ActivateNodeRequest DeactivateNodeRequest PullMessagesRequest PushMessagesRequest RegisterNodeFleetRequest"
@@ -33,6 +36,7 @@ PRIVATE = {  # module of Flower → names
     "flwr.proto.runtime_pb2": "PullAppMessagesRequest",
     "flwr.supercore.cli": "flower_superexec",
     "flwr.supercore.control": "ControlHttpClient",
+    "flwr.supercore.fab": "Fab",
     "flwr.supercore.inflatable.inflatable_object": (
         "get_all_nested_objects get_object_tree iterate_object_tree no_object_id_recompute"
     ),
@@ -86,6 +90,11 @@ def give_up_after(grid: Any, seconds: float) -> None:
 def time_out_after(client: Any, seconds: float) -> None:
     """Let a call of a FleetHttpClient end after so many seconds: 30 are long for a cable that was pulled."""
     client._client.timeout = seconds
+
+
+def stay_connected(client: Any, seconds: float) -> None:
+    """Let a FleetHttpClient keep its connection so long without a request: another one costs a handshake."""
+    client._client._transport._pool._keepalive_expiry = seconds
 
 
 def set_message_id(message: Any, name: str) -> None:

@@ -14,7 +14,7 @@ from fedstale.core.own_modules import import_from
 from fedstale.flower.federation.state.server_state import Rules, require_asynchronous
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
-from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_defence
+from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_section
 from fedstale.registry import PACES, sources
 
 Positive = Annotated[float, Field(gt=0)]
@@ -134,10 +134,9 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     entry = as_table(file.strategy, "strategy")
     if file.estimator is not None:
         entry.setdefault("estimator", file.estimator)
-    make(Local, file.local.settings(), "local")
-    a = algorithm(
-        entry, "strategy", local=file.local.settings(), estimator="intervals", server=file.server, channel=None
-    )
+    local = file.local.settings()
+    make(Local, local, "local")
+    a = algorithm(entry, "strategy", local=local, estimator="intervals", server=file.server, channel=None)
     ok = not (isinstance(a.estimator, WithTruth) and a.estimator.needs_truth)
     require(ok, 'estimator "known" needs p, one probability per client: a real federation does not know them')
     ok = hooks_of(a.strategy).drift is None or a.local.steps is not None
@@ -150,10 +149,9 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     pace: Pace | None = None if file.pace is None else build(file.pace, PACES, "pace")
     if pace is not None:
         require_asynchronous(pace, a.strategy, file.defence is not False)
-        require(
-            file.round.target == 0, f"round.target is for rounds: it must be 0 with a pace, got {file.round.target}"
-        )
-    rules = Rules(a.strategy, a.estimator, a.server, make_defence(file.defence))
+        target = file.round.target
+        require(target == 0, f"round.target is for rounds: it must be 0 with a pace, got {target}")
+    rules = Rules(a.strategy, a.estimator, a.server, make_section("defence", file.defence))
     return Settings(folder, file, rules, a, pace)
 
 

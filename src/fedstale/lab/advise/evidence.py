@@ -185,12 +185,15 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> t
     settings: dict[str, Any] = {}
     for change in changes:
         override(settings, change)
-    path = path / "trace.csv" if path.is_dir() else path  # of a Flower app's run, or of a federation
+    own = path.is_dir()  # of a Flower app's run, or of a federation
+    path = path / "trace.csv" if own else path
     kind = _recording_kind(path, settings)
     require(path.is_file(), f"there is no trace file {path}")
+    settings |= {"clients_first": clients_first} if kind == "trace" and (clients_first or own) else {}
     part: Any = build({"kind": kind, catalogue.RECORDINGS[kind]: str(path), **settings}, PARTICIPATION, kind)
     table: Mask = part.recording()
-    return (table.T, ()) if clients_first else (table, names_of(part))
+    turned = clients_first and kind != "trace"
+    return table.T if turned else table, () if clients_first else names_of(part)
 
 
 def is_log_file(path: Path) -> bool:

@@ -7,22 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedstale.core import Floats, hooks_of
-from fedstale.lab.advise.lessons import (
-    DEFAULT,
-    PLAIN,
-    Expected,
-    Lesson,
-    alike,
-    case,
-    choose,
-    expected,
-    features,
-    likeness,
-    mean_missing,
-    plain,
-    policy,
-    read,
-)
+from fedstale.lab.advise import lessons as arena
 from fedstale.lab.advise.measures import VISITS, Measures
 from fedstale.memory import KeepsMemory
 from fedstale.registry import recipe
@@ -88,43 +73,43 @@ class Advice(NamedTuple):
     warnings: list[str]
 
 
-def advise(m: Measures, known: bool, lessons: Sequence[Lesson] | None = None) -> Advice:
+def advise(m: Measures, known: bool, lessons: Sequence[arena.Lesson] | None = None) -> Advice:
     """The recommendation for these measures; `known` says whether training is given the p_i or learns them."""
     for rule in RULES:
         if rule.applies(m):
             also = [OR_AUTO] if rule.use == "upga-pl" else []
             return Advice(rule.name, _entry(rule.use, m, known), rule.why(m), rule.basis, also, warnings(m))
-    return _learnt(m, known, read() if lessons is None else lessons)
+    return _learnt(m, known, arena.read() if lessons is None else lessons)
 
 
-def _learnt(m: Measures, known: bool, lessons: Sequence[Lesson]) -> Advice:
+def _learnt(m: Measures, known: bool, lessons: Sequence[arena.Lesson]) -> Advice:
     """The rule that follows from the cells of the arena."""
-    x, names = features(m, known), [name for name in lessons[0].missing if name != "amplified" or m.cycle]
-    modest = plain(names)
-    how = policy(lessons, modest)
-    chosen, ranked = choose(lessons, x, modest, how), expected(lessons, x, modest)
-    also = _also(chosen, ranked, expected(lessons, x, names), m) if how.alike and not case(x) else []
+    x, names = arena.features(m, known), [name for name in lessons[0].missing if name != "amplified" or m.cycle]
+    modest = arena.plain(names)
+    how = arena.policy(lessons, modest)
+    chosen, ranked = arena.choose(lessons, x, modest, how), arena.expected(lessons, x, modest)
+    also = _also(chosen, ranked, arena.expected(lessons, x, names), m) if how.alike and not arena.case(x) else []
     why = " ".join((*_reason(m, chosen, lessons, x), *_evidence(lessons, x, chosen)))
     return Advice("as in the arena", _entry(chosen, m, known), why, "docs/advise.md", also, warnings(m))
 
 
-def _reason(m: Measures, chosen: str, lessons: Sequence[Lesson], x: Floats) -> list[str]:
+def _reason(m: Measures, chosen: str, lessons: Sequence[arena.Lesson], x: Floats) -> list[str]:
     """What decides where clients are seen hardly ever, or count as they should without a correction."""
-    if not (kind := case(x)):
+    if not (kind := arena.case(x)):
         return []
     seen = f"The average client is seen {(m.planned or 0) * m.p_avg:.1f} times in {m.planned} rounds"
     even = "All clients count as they should in plain averaging"
-    first, same = seen if kind == "rare" else even, alike(lessons, x)
-    if chosen == PLAIN:
+    first, same = seen if kind == "rare" else even, arena.alike(lessons, x)
+    if chosen == arena.PLAIN:
         return [f"{first}: {'too seldom for a memory' if kind == 'rare' else 'there is no bias to correct'}."]
     many = f"{len(same)} test federation{'s' * (len(same) > 1)} like that"
-    return [f"{first}, but in {many} a memory helped: {_told(same, [DEFAULT, PLAIN])}."]
+    return [f"{first}, but in {many} a memory helped: {_told(same, [arena.DEFAULT, arena.PLAIN])}."]
 
 
-def _evidence(lessons: Sequence[Lesson], x: Floats, chosen: str) -> list[str]:
+def _evidence(lessons: Sequence[arena.Lesson], x: Floats, chosen: str) -> list[str]:
     """What the arena measured of a rule and of plain averaging, in sentences."""
-    near, cells = lessons[int(likeness(lessons, x).argmax())], len(lessons)
-    rules = [r for r in (chosen, DEFAULT if chosen == PLAIN else PLAIN) if r in near.missing]
+    near, cells = lessons[int(arena.likeness(lessons, x).argmax())], len(lessons)
+    rules = [r for r in (chosen, arena.DEFAULT if chosen == arena.PLAIN else arena.PLAIN) if r in near.missing]
     return [
         f"In {cells} test federation{'s' * (cells > 1)} the training objective ended on average so much short of "
         f"the best rule's progress: {_told(lessons, rules)}; in the one that is most alike ({near.cell}): "
@@ -132,8 +117,8 @@ def _evidence(lessons: Sequence[Lesson], x: Floats, chosen: str) -> list[str]:
     ]
 
 
-def _told(lessons: Sequence[Lesson], rules: Sequence[str]) -> str:
-    return ", ".join(f"{rule}'s {100 * mean_missing(lessons, rule):.0f} %" for rule in rules)
+def _told(lessons: Sequence[arena.Lesson], rules: Sequence[str]) -> str:
+    return ", ".join(f"{rule}'s {100 * arena.mean_missing(lessons, rule):.0f} %" for rule in rules)
 
 
 def _entry(name: str, m: Measures, known: bool) -> dict[str, Any]:
@@ -149,19 +134,21 @@ def _entry(name: str, m: Measures, known: bool) -> dict[str, Any]:
     return entry
 
 
-def _also(first: str, ranked: Sequence[Expected], everybody: Sequence[Expected], m: Measures) -> list[Hint]:
+def _also(
+    first: str, ranked: Sequence[arena.Expected], everybody: Sequence[arena.Expected], m: Measures
+) -> list[Hint]:
     """The next rule, the best one without a memory, and one that asks more of the clients, if it is better."""
     found = dict[str, str]()
     for other in [e for e in ranked if e.rule != first][:1]:
         found[other.rule] = _short_of(other)
-    if lean := [e for e in ranked if e.rule in plain([e.rule], memory=False)]:
+    if lean := [e for e in ranked if e.rule in arena.plain([e.rule], memory=False)]:
         found[lean[0].rule] = f"if there is no room for N × d numbers; {_short_of(lean[0])}"
     if everybody[0].missing < ranked[0].missing:
         found[everybody[0].rule] = f"asks more of the clients than to train and send; {_short_of(everybody[0])}"
     return [Hint(_entry(name, m, known=True), when) for name, when in found.items() if name != first]
 
 
-def _short_of(e: Expected) -> str:
+def _short_of(e: arena.Expected) -> str:
     return f"expected {100 * e.missing:.1f} % short of the best rule's progress"
 
 

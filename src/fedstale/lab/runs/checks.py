@@ -8,7 +8,7 @@ with the fingerprint in their result, and the configuration, as always, with the
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ COVERED = (
     "config.json", "environment.json", "metrics.jsonl", "params.npy", "buffers.npy", "states.npz", "model.json",
     "clients.json",
 )  # fmt: skip
+OF_MODEL = ("params.npy", "buffers.npy", "states.npz", "model.json")  # which tables and pictures do not read
 NAME = re.compile(r"-s\d+-([0-9a-f]{10})")
 WAY = "the command that made the run computes it again"
 
@@ -46,11 +47,11 @@ def require_result_file(folder: Path) -> None:
     require(not lost, f"{folder / RESULT} is damaged: it is missing; {WAY}")
 
 
-def damage(folder: Path) -> str:
-    """What is wrong with the files of a finished run, if anything is."""
+def damage(folder: Path, names: Iterable[str] = (RESULT, *COVERED)) -> str:
+    """What is wrong with the files of a finished run, or with some of them, if anything is."""
     try:
         require_result_file(folder)
-        for name in (RESULT, *COVERED):
+        for name in names:
             require_whole(folder / name)
     except BadInput as error:
         return str(error)
@@ -96,7 +97,8 @@ def require_named(path: Path, config: Mapping[str, Any], digest: str) -> None:
 
 def require_result(path: Path, result: Mapping[str, Any]) -> None:
     """Refuse a result without rounds, or with a metric that lacks a window."""
-    ok = all(_number(result.get(key, 0)) for key in ("rounds", "refused", "seconds", "rounds_per_second"))
+    ok = all(_number(result.get(key, 0)) for key in ("refused", "seconds", "rounds_per_second"))
+    ok = ok and _number(result.get("rounds"))
     for m in evaluated(result):
         windows = result[m.name]
         ok = ok and isinstance(windows, dict) and all(_number(windows.get(w)) for w in WINDOWS)

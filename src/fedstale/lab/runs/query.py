@@ -109,10 +109,12 @@ def _require_short(place: Path) -> None:
 def settings(folders: Iterable[RunFolder]) -> list[Setting]:
     """The runs by setting and algorithm, each run once; a warm-up is no run of its own.
 
-    A warning names a run whose configuration cannot be read; the others go on.
+    A warning names a run whose configuration cannot be read; the others go on. So it does with a damaged model.
     """
     unique = {f.path.resolve(): f for f in folders}.values()
     read = [r for r in map(load, unique) if r]
+    for why in filter(None, (checks.damage(r.folder.path, checks.OF_MODEL) for r in read if r.result)):
+        warnings.warn(why, stacklevel=2)
     warm = {(r.folder.path.parent, r.config["warmup"]) for r in read if "warmup" in r.config}
     of_own = [r for r in read if (r.folder.path.parent, r.folder.path.name) not in warm]
     places = grouped(of_own, lambda r: canonical(setting_of(r)))

@@ -88,7 +88,10 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", empty: str =
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD)
     for key in rows[0] if rows else [empty]:
         number = bool(rows) and any(isinstance(row[key], int | float) for row in rows)
-        table.add_column(key.replace("_", " "), overflow="fold", justify="right" if number else "left")
+        whole = key == "name"  # it is copied into the next command
+        table.add_column(
+            key.replace("_", " "), overflow="fold", no_wrap=whole, justify="right" if number else "left"
+        )
     for row in rows:
         table.add_row(*map(text_of, row.values()))
     screen().print(table, markup=False)

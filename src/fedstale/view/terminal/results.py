@@ -83,7 +83,7 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str,
             for which in WINDOWS:
                 mean, std, _ = spread([result[m.name][which] for result in results])
                 row |= {f"{m.name}_{which}": mean, f"{m.name}_{which}_std": std}
-        speeds = [result["rounds_per_second"] for result in results]
+        speeds = [result["rounds_per_second"] for result in results if "rounds_per_second" in result]
         row["rounds_per_second"] = spread(speeds).mean if speeds else None
         row |= _times(results)
         rows.append(row)

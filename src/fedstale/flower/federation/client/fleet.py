@@ -9,46 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 from flwr.app import Message
 
-from fedstale.flower.federation.adapter import (
-    ActivateNodeRequest,
-    ConfirmMessageReceivedRequest,
-    DeactivateNodeRequest,
-    FleetHttpClient,
-    GetFabRequest,
-    GetRunRequest,
-    Node,
-    NodeAuthHttpInterceptor,
-    ObjectPullError,
-    ObjectPushError,
-    PullMessagesRequest,
-    PushMessagesRequest,
-    RegisterNodeFleetRequest,
-    RuntimeVersionHttpInterceptor,
-    SendNodeHeartbeatRequest,
-    fab_from_proto,
-    get_all_nested_objects,
-    get_object_tree,
-    inflate_object_from_contents,
-    iterate_object_tree,
-    make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
-    message_from_proto,
-    message_to_proto,
-    no_object_id_recompute,
-    public_key_to_bytes,
-    pull_objects,
-    push_objects,
-    remove_content_from_message,
-    run_from_proto,
-    set_message_id,
-    time_out_after,
-)
+from fedstale.flower.federation import adapter
 from fedstale.flower.federation.client.notes import Notes
 from fedstale.flower.federation.client.trouble import refusal, unreachable
 from fedstale.flower.federation.ops.keys import certificate, private_key
@@ -57,6 +25,9 @@ PAUSES = (0.5, 10.0)  # seconds before a call is repeated: at first, and at most
 INTERVAL = 15.0  # the link considers a client offline two intervals after its last heartbeat
 TIMEOUT = 15.0  # seconds without any sign of the link after which a call is repeated
 BEAT = 5.0  # seconds between heartbeats, so that some may be lost
+FEW, LESS = 200, 100  # clients above which each polls more rarely, and beats more rarely: that costs the link more
+SLOWEST = 20.0  # times that pauses are longer, at most
+KEPT = 75.0  # seconds that a connection without requests stays open
 
 
 class Refused(Exception):
@@ -67,22 +38,46 @@ class Ended(Exception):
     """Nobody waits for this message any more: its run has ended, or it is gone from the link."""
 
 
+class Crowd:
+    """How many clients the link says it has: with many of them each polls and beats more rarely."""
+
+    def __init__(self) -> None:
+        self.clients = 0
+
+    def intercept(self, context: Any, call_next: Callable[[Any], httpx.Response]) -> httpx.Response:
+        """What Flower calls with a request that is about to be sent."""
+        response = call_next(context)
+        told = response.headers.get("fedstale-clients", "")
+        self.clients = int(told[:9]) if told.isdigit() else self.clients
+        return response
+
+    def slower(self, few: int = FEW) -> float:
+        """How many times longer a client pauses than one of a federation with few clients."""
+        return min(max(self.clients / few, 1.0), SLOWEST)
+
+    def pause(self, seconds: float, few: int = FEW) -> float:
+        """The pause of this client, which is not the same as that of the others."""
+        return seconds * self.slower(few) * random.uniform(0.8, 1.2)
+
+
 class Fleet:
     """Signs a client in, keeps it online with heartbeats, and carries its messages."""
 
     def __init__(self, address: str, authority: Path | None, key: Path, notes: Notes) -> None:
         """`authority` is the certificate that the link's is checked against; None is a link without TLS."""
         private = private_key(key)
-        self.address, self.notes, self.public = address, notes, public_key_to_bytes(private.public_key())
-        self.proven, self.node, self._over = authority is not None, Node(), threading.Event()
-        self.client = FleetHttpClient.from_server_address(
+        self.address, self.notes, self.public = address, notes, adapter.public_key_to_bytes(private.public_key())
+        self.crowd = Crowd()
+        self.proven, self.node, self._over = authority is not None, adapter.Node(), threading.Event()
+        self.client = adapter.FleetHttpClient.from_server_address(
             address, authority is None, certificate(authority) if authority else None,
             [
-                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-                NodeAuthHttpInterceptor(private, private.public_key()),
+                self.crowd, adapter.RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+                adapter.NodeAuthHttpInterceptor(private, private.public_key()),
             ],
         )  # fmt: skip
-        time_out_after(self.client, TIMEOUT)
+        adapter.time_out_after(self.client, TIMEOUT)
+        adapter.stay_connected(self.client, KEPT)
         threading.Thread(target=self._beat, daemon=True).start()
 
     def sign_in(self) -> None:
@@ -90,18 +85,19 @@ class Fleet:
         known = self.notes.node
         if known is not None:  # killed or cut off: the link may still consider it online, and would refuse
             with suppress(Refused, Ended):
-                beat = SendNodeHeartbeatRequest(node=Node(node_id=known), heartbeat_interval=INTERVAL)
+                beat = self._heartbeat(adapter.Node(node_id=known))
                 if self._call(self.client.SendNodeHeartbeat, beat).success:
                     self._signed_in(known)
                     return
         if not self.proven:
             with suppress(Refused, Ended):  # this key is registered already
-                self._call(self.client.RegisterNode, RegisterNodeFleetRequest(public_key=self.public))
-        activate = ActivateNodeRequest(public_key=self.public, heartbeat_interval=INTERVAL)
+                self._call(self.client.RegisterNode, adapter.RegisterNodeFleetRequest(public_key=self.public))
+        interval = INTERVAL * self.crowd.slower()
+        activate = adapter.ActivateNodeRequest(public_key=self.public, heartbeat_interval=interval)
         self._signed_in(int(self._call(self.client.ActivateNode, activate).node_id))
 
     def _signed_in(self, node: int) -> None:
-        self.node = Node(node_id=node)
+        self.node = adapter.Node(node_id=node)
         self.notes.signed_in(node)
 
     def close(self) -> None:
@@ -109,67 +105,69 @@ class Fleet:
         self._over.set()
         if self.node.node_id:
             with suppress(httpx.HTTPError, RuntimeError):
-                self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
+                self.client.DeactivateNode(adapter.DeactivateNodeRequest(node_id=self.node.node_id))
         self.client.close()
 
     def receive(self) -> tuple[Message, Any] | None:
         """The next message for this client, without its content, and the tree of its parts."""
-        answer = self._call(self.client.PullMessages, PullMessagesRequest(node=self.node))
+        answer = self._call(self.client.PullMessages, adapter.PullMessagesRequest(node=self.node))
         if not answer.messages_list:
             return None
-        return message_from_proto(answer.messages_list[0]), answer.message_object_trees[0]
+        return adapter.message_from_proto(answer.messages_list[0]), answer.message_object_trees[0]
 
     def with_content(self, run: int, tree: Any) -> Message:
         """The message with its content."""
-        pull = make_pull_object_fn_protobuf(
-            lambda request: self._call(self.client.PullObject, request), self.node, run
-        )
-        parts = [part.object_id for part in iterate_object_tree(tree)]
+        pull = adapter.make_pull_object_fn_protobuf(partial(self._call, self.client.PullObject), self.node, run)
+        parts = [part.object_id for part in adapter.iterate_object_tree(tree)]
         try:
-            contents = pull_objects(parts, pull, initial_backoff=0.05, backoff_cap=1.0)
-        except ObjectPullError as error:
+            contents = adapter.pull_objects(parts, pull, initial_backoff=0.05, backoff_cap=1.0)
+        except adapter.ObjectPullError as error:
             raise Ended(str(error)) from None
-        confirm = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=tree.object_id)
+        name = tree.object_id
+        confirm = adapter.ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=name)
         self._call(self.client.ConfirmMessageReceived, confirm)
-        message = inflate_object_from_contents(tree.object_id, contents)
-        set_message_id(message, tree.object_id)
+        message = adapter.inflate_object_from_contents(name, contents)
+        adapter.set_message_id(message, name)
         assert isinstance(message, Message), "the link hands out messages"
         return message
 
     def app(self, run: int) -> tuple[Any, Any]:
         """The run with this number, and its app in Flower's format."""
-        found = run_from_proto(self._call(self.client.GetRun, GetRunRequest(node=self.node, run_id=run)).run)
-        request = GetFabRequest(node=self.node, hash_str=found.fab_hash, run_id=run)
-        return found, fab_from_proto(self._call(self.client.GetFab, request).fab)
+        asked = adapter.GetRunRequest(node=self.node, run_id=run)
+        found = adapter.run_from_proto(self._call(self.client.GetRun, asked).run)
+        request = adapter.GetFabRequest(node=self.node, hash_str=found.fab_hash, run_id=run)
+        return found, adapter.fab_from_proto(self._call(self.client.GetFab, request).fab)
 
     def send(self, reply: Message, seconds: float) -> None:
         """Send a reply, which took so many seconds to make."""
         run = reply.metadata.run_id
-        set_message_id(reply, reply.object_id)
-        with no_object_id_recompute():
-            bare = remove_content_from_message(reply) if reply.has_content() else reply
+        adapter.set_message_id(reply, reply.object_id)
+        with adapter.no_object_id_recompute():
+            bare = adapter.remove_content_from_message(reply) if reply.has_content() else reply
             answer = self._call(
                 self.client.PushMessages,
-                PushMessagesRequest(
-                    node=self.node, messages_list=[message_to_proto(bare)],
-                    message_object_trees=[get_object_tree(reply)], clientapp_runtime_list=[seconds],
+                adapter.PushMessagesRequest(
+                    node=self.node, messages_list=[adapter.message_to_proto(bare)],
+                    message_object_trees=[adapter.get_object_tree(reply)], clientapp_runtime_list=[seconds],
                 ),
             )  # fmt: skip
-            push = make_push_object_fn_protobuf(
-                lambda request: self._call(self.client.PushObject, request), self.node, run, answer.session_id
-            )
+            call, session = partial(self._call, self.client.PushObject), answer.session_id
+            push = adapter.make_push_object_fn_protobuf(call, self.node, run, session)
             try:
-                push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(answer.objects_to_push))
-            except ObjectPushError as error:
+                parts, wanted = adapter.get_all_nested_objects(reply), set(answer.objects_to_push)
+                adapter.push_objects(parts, push, object_ids_to_push=wanted)
+            except adapter.ObjectPushError as error:
                 raise Ended(str(error)) from None
 
     def _beat(self) -> None:
         """Heartbeats in a thread of their own, also while the client trains."""
-        while not self._over.wait(BEAT):
+        while not self._over.wait(self.crowd.pause(BEAT, LESS)):
             if self.node.node_id:
                 with suppress(httpx.HTTPError, RuntimeError):
-                    beat = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=INTERVAL)
-                    self.client.SendNodeHeartbeat(beat)
+                    self.client.SendNodeHeartbeat(self._heartbeat(self.node))
+
+    def _heartbeat(self, node: Any) -> Any:
+        return adapter.SendNodeHeartbeatRequest(node=node, heartbeat_interval=INTERVAL * self.crowd.slower())
 
     def _call(self, method: Callable[[Any], Any], request: Any) -> Any:
         """The answer to a request, repeated until the link can be reached; raises Refused or Ended."""
@@ -182,14 +180,11 @@ class Fleet:
             except httpx.TransportError as error:
                 self.notes.tell(unreachable(self.address, error))
             except httpx.HTTPStatusError as error:
-                if error.response.status_code in (401, 412):
+                code = error.response.status_code
+                if code in (401, 412):
                     raise Refused(refusal(error.response)) from None
-                if error.response.status_code < 500 and error.response.status_code != 429:
-                    raise Ended(
-                        f"the link answers {error.response.status_code}: {error.response.text[:200]}"
-                    ) from None
-                self.notes.tell(
-                    f"the link at {self.address} is in trouble: it answers {error.response.status_code}"
-                )
+                if code < 500 and code != 429:
+                    raise Ended(f"the link answers {code}: {error.response.text[:200]}") from None
+                self.notes.tell(f"the link at {self.address} is in trouble: it answers {code}")
             time.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(2 * pause, longest)

@@ -3,44 +3,39 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedstale.core import (
-    Array,
-    Clients,
-    Floats,
-    HasSlots,
-    Job,
-    Local,
-    State,
-    Task,
-    buffered,
-    keeps_own,
-    require,
-    runs_loops,
-)
+from fedstale.core.abilities import HasSlots, buffered, keeps_own, runs_loops
+from fedstale.core.local import Local
+from fedstale.core.parts import require
+from fedstale.core.protocols import Task
+from fedstale.core.records import Array, Clients, Floats, Job, State
 from fedstale.engines.serial import answer
-from fedstale.flower.federation.client.own import OwnState
 from fedstale.flower.federation.protocol.link import Body, Order, Packed
 from fedstale.flower.federation.protocol.validation import STYPE, WIDE
+from fedstale.lab.runs.store import read_tree, write_tree
 from fedstale.tasks.local import drawn
+
+KEPT = 2  # rounds: a round that was void is asked for again, and begins where it began
 
 
 class OneClient:
     """One client of a task, as a task that trains this client whatever number an order names."""
 
     def __init__(self, task: Task, client: int = 0) -> None:
-        self.task, self.client, self.n, self.d = task, client, 1, task.d
+        self.task, self.client, self.n, self.d, self.init = task, client, 1, task.d, task.init
         self.weights = np.ones(1, np.float32)
         self.slots = task.slots if isinstance(task, HasSlots) else ()
         self.keeper, self.own = buffered(task), keeps_own(task)
-        self.keeps_own = self.own is not None
-        self.initial_buffers = self.keeper.initial_buffers if self.keeper else np.zeros(0)
-
-    def init(self, seed: int) -> Array:
-        return self.task.init(seed)
+        if self.keeper:
+            self.initial_buffers = self.keeper.initial_buffers
+            self.load_buffers, self.read_buffers = self.keeper.load_buffers, self.keeper.read_buffers
+        if self.own:
+            self.keeps_own, self.initial_state = True, self.own.initial_state
+            self.enter, self.leave = self.own.enter, self.own.leave
 
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Any]:
         return self.task.batches(self.client, local, rng)
@@ -50,25 +45,6 @@ class OneClient:
 
     def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
         return self.task.gradient(params, self.client, batch)
-
-    def load_buffers(self, buffers: Floats) -> None:
-        assert self.keeper, "only a task with buffers is asked to load them"
-        self.keeper.load_buffers(buffers)
-
-    def read_buffers(self) -> Floats:
-        return self.keeper.read_buffers() if self.keeper else self.initial_buffers
-
-    def initial_state(self, seed: int) -> State:
-        assert self.own, "only a task with parts that stay with the client is asked for them"
-        return self.own.initial_state(seed)
-
-    def enter(self, params: Array, state: State | None) -> Array:
-        assert self.own, "only a task with parts that stay with the client is asked for them"
-        return self.own.enter(params, state)
-
-    def leave(self, whole: Array) -> dict[str, Any]:
-        assert self.own, "only a task with parts that stay with the client is asked for them"
-        return self.own.leave(whole)
 
     def run_loop(self, params: Array, client: int, local: Local, context: Any) -> tuple[Array, float | None]:
         return runs_loops(self.task).run_loop(params, self.client, local, context)
@@ -81,21 +57,49 @@ class OneClient:
         return self.keeper.evaluate(params, buffers) if self.keeper else self.task.evaluate(params)
 
 
+class OwnState:
+    """A folder with what a client keeps to itself, after each of the last rounds that it trained in.
+
+    Personal layers, the statistics of FedBN, the state of a training loop.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def before(self, run: str, t: int) -> State | None:
+        """The client's state when round t of a run begins; None if it has not trained in this run."""
+        earlier = [path for path in self._files(run) if _round(path) < t]
+        return read_tree(earlier[-1], None) if earlier else None
+
+    def save(self, run: str, t: int, state: State) -> None:
+        """Keep the state after round t, and that of the round before."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_tree(self.folder / f"{run}.{t}.npz", state)
+        late = [path for path in self._files(run) if _round(path) > t]  # of rounds that the server has lost since
+        for path in [*late, *[p for p in self._files(run) if p not in late][:-KEPT]]:
+            path.unlink()
+
+    def _files(self, run: str) -> list[Path]:
+        return sorted(self.folder.glob(f"{run}.*.npz"), key=_round)
+
+
+def _round(path: Path) -> int:
+    return int(path.stem.rpartition(".")[2])
+
+
 def score_on_order(task: OneClient, order: Order, kept: OwnState | None = None) -> Body:
     """The reply to an order to evaluate: the loss, and the accuracy or -1, on the client's test samples.
 
     A client without test samples tells its training objective as its loss.
     """
     state = kept.before(order.run, order.t) if kept else None
-    state = task.initial_state(order.seed) if task.own and state is None else state
+    state = task.own.initial_state(order.seed) if task.own and state is None else state
     found = task.evaluate(order.params, order.buffers, None if state is None else Clients({task.client: state}))
     loss, accuracy = found.get("loss", math.nan), found.get("accuracy", math.nan)
     loss = found.get("objective", loss) if math.isnan(loss) else loss
     require(math.isfinite(loss), f"the task must evaluate a loss or an objective, got {dict(found)}")
     accuracy = -1.0 if math.isnan(accuracy) else accuracy
-    data = np.array([accuracy], "<f4").tobytes()
-    about = (order.t, order.client, order.token, order.run)
-    return Body(*about, float(loss), "float32", (1,), STYPE, data)
+    return _body(order, float(loss), np.array([accuracy], np.float32))
 
 
 def train_on_order(
@@ -120,8 +124,12 @@ def train_on_order(
     reply = answer(task, job, order.train)
     if kept and reply.states:
         kept.save(order.run, order.t, reply.states[order.client])
-    update, loss, buffers = reply.updates[0], float(reply.losses[0]), None
-    if reply.buffers is not None:
-        buffers = Packed("float64", (own,), WIDE, reply.buffers[0].astype("<f8").tobytes())
-    data = update.astype("<f4").tobytes()
-    return Body(order.t, order.client, order.token, order.run, loss, "float32", update.shape, STYPE, data, buffers)
+    buffers = None if reply.buffers is None else reply.buffers[0]
+    return _body(order, float(reply.losses[0]), reply.updates[0], buffers)
+
+
+def _body(order: Order, loss: float, update: Array, buffers: Floats | None = None) -> Body:
+    data, wide = update.astype("<f4").tobytes(), None if buffers is None else buffers.astype("<f8").tobytes()
+    packed = None if wide is None else Packed("float64", (len(wide) // 8,), WIDE, wide)
+    about = (order.t, order.client, order.token, order.run)
+    return Body(*about, loss, "float32", update.shape, STYPE, data, packed)

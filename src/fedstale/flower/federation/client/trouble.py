@@ -24,10 +24,8 @@ def unreachable(address: str, error: httpx.TransportError) -> str:
 def refusal(response: httpx.Response) -> str:
     """Why the link refuses a client, and what to do."""
     if response.status_code == 412:
-        fix = "`fedstale federation up` on the server registers the keys of the roster"
-        return (
-            f"the link does not admit this key: it is not registered ({fix}), or the same key is online elsewhere"
-        )
+        fix = "it is not registered (`fedstale federation up` on the server registers the keys of the roster)"
+        return f"the link does not admit this key: {fix}, or the same key is online elsewhere"
     ahead = _ahead(response)
     if not 1 - BEHIND < ahead < AHEAD - 1:  # the link tells its time to the second
         wrong = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'}"

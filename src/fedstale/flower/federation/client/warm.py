@@ -16,17 +16,7 @@ from typing import Any, NamedTuple
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedstale.flower.federation.adapter import (
-    ErrorCode,
-    ProtoMessage,
-    TaskIdentity,
-    get_fused_config_from_fab,
-    get_load_client_app_fn,
-    get_project_dir,
-    install_from_fab,
-    message_from_proto,
-    message_to_proto,
-)
+from fedstale.flower.federation import adapter
 from fedstale.flower.federation.client.fleet import PAUSES, Ended, Fleet, Refused
 from fedstale.flower.federation.client.notes import Notes
 from fedstale.flower.federation.settings import Settings
@@ -61,15 +51,16 @@ class Apps:
 
     def _load(self, number: int, old: Loaded | None) -> Loaded:
         run, fab = self.fleet.app(number)
-        install_from_fab(fab.content, skip_prompt=True)
-        folder = get_project_dir(run.fab_id, run.fab_version, fab.hash_str)
+        adapter.install_from_fab(fab.content, skip_prompt=True)
+        folder = adapter.get_project_dir(run.fab_id, run.fab_version, fab.hash_str)
         if old and old.folder != folder:
             forget_modules(old.folder)
-        load = get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+        load = adapter.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
         app = load(run.fab_id, run.fab_version, fab.hash_str)
         node, state = self.fleet.node.node_id, self.states.setdefault(run.series_id, RecordDict())
-        settings = get_fused_config_from_fab(fab.content, run)
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = number, node, 1
+        settings = adapter.get_fused_config_from_fab(fab.content, run)
+        task = adapter.TaskIdentity
+        task.run_id, task.node_id, task.task_id = number, node, 1
         context = Context(number, node, self.config, state, settings, series_id=run.series_id)
         return Loaded(number, folder, app, context)
 
@@ -115,8 +106,8 @@ def own_up(fleet: Fleet, notes: Notes) -> None:
     """Tell the server of an order that the last process did not finish, so that it does not wait for the reply."""
     if notes.order.exists():
         try:
-            order = message_from_proto(ProtoMessage.FromString(notes.order.read_bytes()))
-            error = Error(ErrorCode.CLIENT_APP_CRASHED, "the client's process ended while it was training")
+            order = adapter.message_from_proto(adapter.ProtoMessage.FromString(notes.order.read_bytes()))
+            error = Error(adapter.ErrorCode.CLIENT_APP_CRASHED, "the client's process ended while it was training")
             fleet.send(Message(error, reply_to=order), 0.0)
         except Ended as why:
             log.info("the order of the last process is over: %s", why)
@@ -126,15 +117,18 @@ def own_up(fleet: Fleet, notes: Notes) -> None:
 
 
 def attend(fleet: Fleet, apps: Apps, notes: Notes) -> None:
-    """Answer messages for ever; looks for the next one often after a message, and less and less later."""
+    """Answer messages for ever; looks for the next one often after a message, and less and less later.
+
+    In a large federation every pause is longer, so that the link is not busy with those who have nothing to do.
+    """
     last = time.monotonic()
     while True:
         found = fleet.receive()
         if found is None:
             least, most = LOOKS
-            time.sleep(min(max(SHARE * (time.monotonic() - last), least), most))
+            time.sleep(fleet.crowd.pause(min(max(SHARE * (time.monotonic() - last), least), most)))
             continue
-        notes.begin(message_to_proto(found[0]).SerializeToString())
+        notes.begin(adapter.message_to_proto(found[0]).SerializeToString())
         try:
             began = time.monotonic()
             reply = answer(fleet.with_content(found[0].metadata.run_id, found[1]), apps)
@@ -147,10 +141,10 @@ def attend(fleet: Fleet, apps: Apps, notes: Notes) -> None:
 
 def answer(message: Message, apps: Apps) -> Message:
     """The app's reply to a message, or an error if the app fails."""
-    code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION
+    code = adapter.ErrorCode.LOAD_CLIENT_APP_EXCEPTION
     try:
         loaded = apps.of(message.metadata.run_id)
-        code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+        code = adapter.ErrorCode.CLIENT_APP_RAISED_EXCEPTION
         return loaded.app(message=message, context=loaded.context)
     except (Ended, Refused):
         raise

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 QUIET = 30.0  # seconds
 SLOWEST = 4096  # bytes per second of a body
+KEPT = 90.0  # seconds that the connection of a client stays open without a request: longer than two polls
 HEADERS = 64 << 10  # bytes of the headers of a request, and as much as comes with the last of them
 
 
@@ -40,6 +41,8 @@ class Hurried(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]  # uvicor
     def on_headers_complete(self) -> None:
         size = dict(self.headers).get(b"content-length", b"")
         self.received = None
+        if self.url.startswith(b"/v1/fleet/"):  # whoever is no client is refused, and the connection closed
+            self.timeout_keep_alive = KEPT
         self._within(QUIET + (int(size) / SLOWEST if size.isdigit() else 0))
         super().on_headers_complete()
 

@@ -1,17 +1,18 @@
 """Commands to the SuperLink: register clients, start, watch and stop runs."""
 
+import hashlib
 import json
 import os
-import subprocess
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import IO, Any
 
 from fedstale.core import BadInput
-from fedstale.flower.federation.ops import launcher, processes
+from fedstale.flower.federation import adapter
+from fedstale.flower.federation.ops import launcher
 from fedstale.flower.federation.ops.gate import control_token
 from fedstale.flower.federation.settings import Settings
 from fedstale.flower.federation.state import audit, roster
@@ -22,33 +23,12 @@ class Refused(BadInput):
     """The SuperLink refused a command, or cannot be reached."""
 
 
-def flwr(s: Settings, *arguments: str, patience: float = 300.0) -> dict[str, Any]:
-    """Run one `flwr` command against this federation's link and return its JSON answer."""
+def configure_flwr(s: Settings) -> None:
+    """Let the program `flwr` find this federation's link, and its token, with FLWR_HOME=DIR/flwr."""
     home = s.folder / "flwr"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(home / "config.toml", lambda file: file.write(_connection(s).encode()))
     write(home / "credentials.yaml", partial(_write_credentials, s))
-    command = [str(processes.BIN / "flwr"), *arguments, "--format", "json"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=processes.environment(home), timeout=patience,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise Refused(f"flwr {arguments[0]} did not end within {patience:g} s") from None
-    answer = _json(done.stdout)
-    if done.returncode or not answer.get("success", True):
-        why = answer.get("error-message") or done.stderr.strip() or done.stdout.strip()
-        raise Refused(f"flwr {' '.join(arguments[:2])}: {str(why)[-500:]}")
-    return answer
-
-
-def _json(text: str) -> dict[str, Any]:
-    start = text.find("{")
-    try:
-        return dict(json.loads(text[start:])) if start >= 0 else {}
-    except ValueError:
-        return {}
 
 
 def _connection(s: Settings) -> str:
@@ -84,14 +64,13 @@ def _connected(s: Settings) -> Iterator[Any]:
     """Flower's client of the link's control interface; raises Refused for all that goes wrong with it."""
     import httpx
 
-    from fedstale.flower.federation.adapter import ControlHttpClient, RuntimeVersionHttpInterceptor
     from fedstale.flower.federation.ops.keys import certificate
 
     link = s.file.link
     authority = certificate(s.folder / "keys" / "ca.pem") if link.tls else None
-    marks = [RuntimeVersionHttpInterceptor(component_name="flwr CLI"), Signed(control_token(s.folder))]
+    marks = [adapter.RuntimeVersionHttpInterceptor(component_name="flwr CLI"), Signed(control_token(s.folder))]
     try:
-        with ControlHttpClient.from_server_address(
+        with adapter.ControlHttpClient.from_server_address(
             f"{link.host}:{link.port}", not link.tls, authority, marks
         ) as client:
             yield client
@@ -105,14 +84,13 @@ def register(s: Settings) -> int:
     """Register the keys of the roster with the link, over one connection; returns how many were new."""
     if not s.file.link.tls:
         return 0
-    from fedstale.flower.federation.adapter import RegisterNodeRequest
     from fedstale.flower.federation.ops.keys import public_pem
 
     new = 0
     with _connected(s) as client:
         for member in roster.read(s.roster).members:
             pem = public_pem(s.folder / "keys" / f"client-{member.id}.pub")
-            new += _unless_known(client.RegisterNode, RegisterNodeRequest(public_key=pem))
+            new += _unless_known(client.RegisterNode, adapter.RegisterNodeRequest(public_key=pem))
     return new
 
 
@@ -129,40 +107,45 @@ def _unless_known(register_node: Any, request: Any) -> int:
     return 1
 
 
-def submit(s: Settings) -> int:
-    """Start the server's app; returns the number of the run."""
-    where = json.dumps(str(s.folder.resolve()))
+def submit(s: Settings, config: Mapping[str, Any] | None = None) -> int:
+    """Start the server's app, with this run configuration or for this folder; returns the number of the run."""
+    from click import ClickException  # comes with Flower
+
     audit.note(s.folder, "started code", {"app": str(s.app)})
-    answer = flwr(s, "run", str(s.app), launcher.CONNECTION, "--run-config", f"federation={where}")
-    return int(answer["run-id"])
+    try:
+        content = adapter.build_fab_from_disk(s.app)
+    except (ClickException, ValueError, OSError) as error:
+        raise Refused(f"{s.app} is no Flower app that can be packed: {error}") from None
+    fab = adapter.fab_to_proto(adapter.Fab(hashlib.sha256(content).hexdigest(), content, {}))
+    chosen = adapter.user_config_to_proto(config or {"federation": str(s.folder.resolve())})
+    with _connected(s) as client:
+        answer = client.StartRun(adapter.StartRunRequest(fab=fab, override_config=chosen))
+    if not answer.HasField("run_id"):
+        raise Refused(f"the link does not start the run: {answer.note}")
+    return int(answer.run_id)
 
 
 def run_state(s: Settings, run: int) -> tuple[str, str]:
     """The status of a run (pending, starting, running or finished) and how it ended."""
-    from fedstale.flower.federation.adapter import ListRunsRequest
-
     with _connected(s) as client:
-        found = client.ListRuns(ListRunsRequest(run_id=run)).run_dict
+        found = client.ListRuns(adapter.ListRunsRequest(run_id=run)).run_dict
     return (found[run].status.status, found[run].status.sub_status) if run in found else ("finished", "unknown")
 
 
 def halt(s: Settings, run: int) -> None:
     """Stop a run."""
-    from fedstale.flower.federation.adapter import StopRunRequest
-
     with _connected(s) as client:
-        client.StopRun(StopRunRequest(run_id=run))
+        client.StopRun(adapter.StopRunRequest(run_id=run))
 
 
 def wait_until_ready(s: Settings, patience: float = 300.0) -> None:
     """Wait until the link answers; raises Refused if it does not within `patience` seconds."""
-    from fedstale.flower.federation.adapter import ListRunsRequest
-
+    configure_flwr(s)
     until = time.monotonic() + patience
     while True:
         try:
             with _connected(s) as client:
-                client.ListRuns(ListRunsRequest(limit=1))
+                client.ListRuns(adapter.ListRunsRequest(limit=1))
             return
         except Refused:
             if time.monotonic() > until:

@@ -5,6 +5,9 @@ start code on the server: control takes commands from anybody, and runtime hands
 both answer this machine only, control only with the federation's token. Fleet answers keys of the
 roster only: Flower knows all that ever were in it. No request may be larger than MOST, and a client proves its key
 before more than UNPROVEN bytes of its request are read.
+
+A client that polls and has nothing new to get is answered here: Flower takes ten times as long to find out. Every
+client is told how many there are, because with many of them each polls more rarely.
 """
 
 import hashlib
@@ -12,10 +15,11 @@ import hmac
 import ipaddress
 import os
 import secrets
+import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -33,6 +37,9 @@ SIGN_IN = "/v1/fleet/activate-node"
 LARGEST = 1 << 30  # bytes of the answer to an order while the size of the model is not known
 EXTRA = 2 << 20  # bytes of an answer besides its update
 EMPTY = 64  # bytes of an answer without an order, at most
+PUSH = "/v1/runtime/push-messages"  # brings orders to the link
+SURE = 300.0  # seconds after which Flower is asked for a client's orders although nothing has brought any
+CLIENTS = b"fedstale-clients"  # header of an answer: the clients in the roster
 
 
 def control_token(folder: Path) -> str:
@@ -68,6 +75,14 @@ def note_reply_limit(folder: Path, size: int) -> None:
     path.write_text(str(size + size // 8 + EXTRA))
 
 
+class Idle(NamedTuple):
+    """Flower's answer that there is no order for a client."""
+
+    pushes: int  # before it was asked
+    until: float
+    answer: list[dict[str, Any]]
+
+
 class Gate:
     """ASGI middleware around the SuperLink's app."""
 
@@ -76,14 +91,18 @@ class Gate:
         proven: Callable[[Headers], bool] = lambda headers: True,
         member: Callable[[bytes], bool] = lambda key: True,
         note: Callable[[str, Mapping[str, Any]], None] = lambda event, about: None,
+        clients: Callable[[], int] = lambda: 0,
     ) -> None:  # fmt: skip
         """`token()` is what commands need, `limit()` how many bytes a client may store from one order to the next.
 
         `proven(headers)` is whether a client of the federation has signed a request, `member(key)` whether a public
         key is in the roster: Flower itself knows all that ever were. `note(event, about)` keeps the audit log.
+        `clients()` is the number of clients in the roster.
         """
         self.app, self.token, self.limit, self.proven, self.member = app, token, limit, proven, member
-        self.note = note
+        self.note, self.clients = note, clients
+        self.pushes = 0  # so far: each may have brought orders
+        self.idle: dict[bytes, Idle] = {}  # public key → how Flower has said last that there is no order for it
         self.stored: dict[bytes, int] = {}  # public key → bytes since its last order
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +112,10 @@ class Gate:
             return
         refused = None if scope["type"] == "lifespan" else self.refusal(scope)
         if refused is None:
-            await self._counted(scope, receive, send)
+            for event in (idle := self._nothing_new(scope)):
+                await send(event)
+            if not idle:
+                await self._counted(scope, receive, send)
             return
         status, why = refused
         peer = scope.get("client") or ("unknown",)
@@ -134,24 +156,44 @@ class Gate:
             return 413, f"the answer to an order may have {most} bytes"
         return None
 
+    def _nothing_new(self, scope: Scope) -> list[dict[str, Any]]:
+        """Flower's last answer to a poll of this client, if that was no order, and none can have come since."""
+        if scope.get("path") != ORDERS:
+            return []
+        headers = dict(scope["headers"])
+        idle = self.idle.get(_sender(headers))
+        if idle is None or idle.pushes != self.pushes or time.monotonic() > idle.until:
+            return []
+        return idle.answer if self.proven(headers) else []
+
     async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; counts what a client stores, from zero again when it is handed an order."""
+        """Pass a request on; counts what a client stores, from zero again when it is handed an order.
+
+        Keeps the answer to a poll that brings none.
+        """
         path, headers = str(scope.get("path", "")), dict(scope.get("headers", ()))
-        key, got = _sender(headers), [0, 0]  # status and length of the answer
+        key, got, pushes, answer = _sender(headers), [0, 0], self.pushes, list[dict[str, Any]]()
         size = int(headers.get(b"content-length", b"0")) if path == STORE else 0
 
         async def counting(event: dict[str, Any]) -> None:
             got[0] = event.get("status", got[0])
-            got[1] += len(event.get("body", b""))
+            got[1] += len(event.get("body", b""))  # status and length of the answer
             if path == ORDERS and got[0] == 200 and got[1] > EMPTY:
                 self.stored.pop(key, None)
+            elif path == ORDERS:
+                if "headers" in event:
+                    event["headers"] = [*event["headers"], (CLIENTS, str(self.clients()).encode())]
+                answer.append(event)
             await send(event)
 
         if size:  # counts at once: a client may send several requests at the same time
             self.stored[key] = self.stored.get(key, 0) + size
         try:
             await self.app(scope, receive, counting)
+            if path == ORDERS and key and got[0] == 200 and got[1] <= EMPTY:
+                self.idle[key] = Idle(pushes, time.monotonic() + SURE, answer)
         finally:
+            self.pushes += path == PUSH
             if path == SIGN_IN and got[0] == 200:
                 self.note("signed in", {"key": hashlib.sha256(key).hexdigest()})
             if size and got[0] != 200:  # nothing was stored

@@ -27,10 +27,9 @@ class Folder(NamedTuple):
 
 def ensure(s: Here) -> None:
     """Start the keepers of a folder that are not there."""
+    keeper = [sys.executable, "-m", "fedstale.flower.federation.ops.keeper", str(s.folder.resolve())]
     for name in KEEPERS:
-        processes.revive(
-            s, name, [sys.executable, "-m", "fedstale.flower.federation.ops.keeper", str(s.folder.resolve()), name]
-        )
+        processes.revive(s, name, [*keeper, name])
 
 
 def keep(s: Here, name: str) -> None:

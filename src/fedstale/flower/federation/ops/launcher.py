@@ -14,24 +14,13 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fedstale.core import BadInput, require
 from fedstale.flower.federation.client.notes import noted
+from fedstale.flower.federation.ops import processes
 from fedstale.flower.federation.ops.keeper import ensure
-from fedstale.flower.federation.ops.processes import (
-    BIN,
-    EXECUTOR,
-    home,
-    names,
-    pid_of,
-    reap,
-    revive,
-    spawn,
-    started,
-    stop,
-    wanted,
-)
 from fedstale.flower.federation.settings import Settings
 
 CONNECTION = "fedstale"
@@ -60,8 +49,8 @@ def start_link(s: Settings) -> int:
 
 def revive_all(s: Settings) -> list[str]:
     """Start again what is wanted and has ended, keepers too; returns the names."""
-    revived = [name for name in names(s) if revive(s, name)]
-    if names(s):
+    revived = [name for name in processes.names(s) if processes.revive(s, name)]
+    if processes.names(s):
         ensure(s)
     return revived
 
@@ -73,14 +62,14 @@ def start_client(s: Settings, client: int, isolated: bool = False) -> int:
         pid = _start_supernode(s, client, key)
     else:
         join: Command = ["federation", "join", s.folder.resolve(), str(client), "--foreground"]
-        pid = spawn(s, name, [sys.executable, "-m", "fedstale", *join])
+        pid = processes.spawn(s, name, [sys.executable, "-m", "fedstale", *join])
     ensure(s)
     return pid
 
 
 def start_run(s: Settings) -> int:
     """Start `fedstale federation run` in the background; keepers start it again until all rounds are committed."""
-    pid = spawn(s, "run", [sys.executable, "-m", "fedstale", "federation", "run", s.folder.resolve()])
+    pid = processes.spawn(s, "run", [sys.executable, "-m", "fedstale", "federation", "run", s.folder.resolve()])
     ensure(s)
     return pid
 
@@ -89,7 +78,7 @@ def _start_supernode(s: Settings, client: int, key: Path) -> int:
     """Flower's own client, which starts a process for every message."""
     link, port = s.file.link, str(free_port())
     command: Command = [
-        BIN / "flower-supernode", "--superlink", f"{link.host}:{link.port}",
+        processes.BIN / "flower-supernode", "--superlink", f"{link.host}:{link.port}",
         "--host", "127.0.0.1", "--port", port, "--node-config", f'client={client} own="{s.own(client)}"',
     ]  # fmt: skip
     if link.tls:
@@ -102,16 +91,16 @@ def _start_supernode(s: Settings, client: int, key: Path) -> int:
 def _with_executor(s: Settings, name: str, command: Command, address: str, authority: Path | None) -> int:
     """Start a process of Flower and, as a process of its own that can be restarted, what it would start itself."""
     secret: Command = ["--superexec-auth-secret-file", _secret(s, name)]
-    pid = spawn(s, name, [*command, "--isolation", "process", *secret])
+    pid = processes.spawn(s, name, [*command, "--isolation", "process", *secret])
     trust: Command = ["--root-certificates", authority] if authority else ["--insecure"]
     executor: Command = [sys.executable, "-m", "fedstale.flower.federation.ops.superexec"]
-    spawn(s, name + EXECUTOR, [*executor, "--runtime-api-address", address, *trust, *secret])
+    processes.spawn(s, name + processes.EXECUTOR, [*executor, "--runtime-api-address", address, *trust, *secret])
     return pid
 
 
 def _secret(s: Settings, name: str) -> Path:
     """A file with a secret that only this process and its executor can read."""
-    file = home(s, name) / "secret"
+    file = processes.home(s, name) / "secret"
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         out.write(secrets.token_bytes(32))
@@ -127,7 +116,7 @@ def private_key(s: Settings, client: int) -> Path:
         require(key.exists(), f"there is no private key {key} for client {client}")
         keys.private_key(key)
         return key
-    key = home(s, f"client-{client}") / "key"
+    key = processes.home(s, f"client-{client}") / "key"
     if not key.exists():
         keys.make_node_key(key)
     return key
@@ -135,25 +124,26 @@ def private_key(s: Settings, client: int) -> Path:
 
 def stop_all(s: Settings, patience: float = 10.0, hard: bool = False) -> dict[str, bool]:
     """Stop everything that was started from this folder; the link last, so that clients can say good-bye."""
-    rest = [name for name in names(s) if not name.startswith("link")]
-    return stop(s, *rest, patience=patience, hard=hard) | stop(s, "link", patience=patience, hard=hard)
+    rest = [name for name in processes.names(s) if not name.startswith("link")]
+    stop = partial(processes.stop, s, patience=patience, hard=hard)
+    return stop(*rest) | stop("link")
 
 
 def stay(s: Settings, name: str) -> None:
     """Stay while a process is wanted, and stop it when this one is stopped with SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        while wanted(s, name):
+        while processes.wanted(s, name):
             time.sleep(1)
     finally:
-        stop(s, name)
+        processes.stop(s, name)
 
 
 def client_state(s: Settings, client: int) -> str:
     """What the process of a client on this machine says of itself: "online", or what is in the way."""
     name = f"client-{client}"
-    said = noted(home(s, name))
-    return str(said["state"]) if said and said.get("pid") == pid_of(s, name) else "starting"
+    said = noted(processes.home(s, name))
+    return str(said["state"]) if said and said.get("pid") == processes.pid_of(s, name) else "starting"
 
 
 def wait_for_clients(s: Settings, clients: Sequence[int], patience: float = 15.0) -> dict[int, str]:
@@ -186,8 +176,8 @@ def wait_for_port(host: str, port: int, pid: int, patience: float = 300.0) -> No
     """Wait until process `pid` listens; raises BadInput if it ends, or does not within `patience` seconds."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
-        reap(pid)
-        require(started(pid) is not None, "the link ended at once; logs/link.log says why")
+        processes.reap(pid)
+        require(processes.started(pid) is not None, "the link ended at once; logs/link.log says why")
         if listens(host, port):
             return
         time.sleep(0.2)

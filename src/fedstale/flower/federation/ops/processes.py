@@ -43,9 +43,8 @@ class Here(Protocol):
 
 def environment(home: Path) -> dict[str, str]:
     """The environment of this process with Flower's telemetry off, its home in `home`, and its programs on PATH."""
-    path = os.environ.get("PATH", "").split(os.pathsep)
-    path = [str(BIN), *(entry for entry in path if entry != str(BIN))]
-    return os.environ | QUIET | {"FLWR_HOME": str(home.resolve()), "PATH": os.pathsep.join(path)}
+    rest = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if entry != str(BIN)]
+    return os.environ | QUIET | {"FLWR_HOME": str(home.resolve()), "PATH": os.pathsep.join([str(BIN), *rest])}
 
 
 def spawn(s: Here, name: str, command: Sequence[str | Path]) -> int:
@@ -192,11 +191,8 @@ def started(pid: int) -> str | None:
 def _record(s: Here, name: str) -> dict[str, Any]:
     file = s.folder / "pids" / name
     saved = read_json(file) if file.exists() else {}
-    ok = not saved or (type(saved.get("pid")), type(saved.get("deaths")), type(saved.get("command"))) == (
-        int,
-        int,
-        list,
-    )
+    kinds = [type(saved.get(key)) for key in ("pid", "deaths", "command")]
+    ok = not saved or kinds == [int, int, list]
     require(ok, f"{file} does not describe a process: end what runs as {name} yourself, and remove the file")
     return saved
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fedstale.flower.federation.adapter import flower_superexec, subprocess_executor
+from fedstale.flower.federation import adapter
 
 
 class Launcher:
@@ -42,8 +42,8 @@ class Launcher:
 def main() -> None:
     """Run the SuperExec until it is stopped."""
     launcher = Launcher(Path(os.environ["FLWR_HOME"]))
-    subprocess_executor.subprocess = SimpleNamespace(Popen=launcher, DEVNULL=subprocess.DEVNULL)
-    flower_superexec()
+    adapter.subprocess_executor.subprocess = SimpleNamespace(Popen=launcher, DEVNULL=subprocess.DEVNULL)
+    adapter.flower_superexec()
 
 
 if __name__ == "__main__":

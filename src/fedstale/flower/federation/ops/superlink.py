@@ -6,37 +6,43 @@ DIR is the federation's folder; the other arguments are those of `flower-superli
 import binascii
 import datetime
 import logging
+import resource
 import sqlite3
 import sys
 from base64 import b64decode
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedstale.core import BadInput
-from fedstale.flower.federation.adapter import bytes_to_public_key, extensions, flower_superlink, verify_signature
+from fedstale.flower.federation import adapter
 from fedstale.flower.federation.client.trouble import AHEAD, BEHIND
 from fedstale.flower.federation.ops.connections import hurry
 from fedstale.flower.federation.ops.gate import Gate, Headers, control_token, reply_limit
 from fedstale.flower.federation.state import audit, roster
 
+SIGNED = ("public-key", "signature")
 SPARE = 64 << 20  # bytes that deleted messages may leave in the database
 
 
 def main() -> None:
     """Run the link; the gate is the outermost middleware of its app (pinned version: an extension's place)."""
     folder = Path(sys.argv.pop(1))
+    members = Members(folder / "roster.json")
     limits: dict[str, Any] = {"token": partial(control_token, folder), "limit": partial(reply_limit, folder)}
-    limits["note"] = audit.Once(folder)
+    limits |= {"note": audit.Once(folder), "clients": members.count}
     if "--enable-supernode-auth" in sys.argv:
-        limits |= {"proven": partial(proven, folder), "member": Members(folder / "roster.json")}
-    gate = extensions.Middleware(Gate, **limits)
-    extensions.get_middleware = lambda: (gate,)
+        limits |= {"proven": partial(proven, members), "member": members}
+    gate = adapter.extensions.Middleware(Gate, **limits)
+    adapter.extensions.get_middleware = lambda: (gate,)
     hurry()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # every client has a connection
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.getLogger("uvicorn.access").addFilter(lambda record: False)  # a line per poll of each client
     compact(folder / "link.sqlite")
-    flower_superlink()
+    adapter.flower_superlink()
 
 
 class Members:
@@ -48,29 +54,30 @@ class Members:
 
     def __call__(self, key: bytes) -> bool:
         """Whether the owner of this key is a client now; nobody is while the roster cannot be read."""
+        return self.count() > 0 and roster.key_hash(key) in self.keys
+
+    def count(self) -> int:
+        """The clients now; 0 while the roster cannot be read."""
         try:
             found = self.path.stat()
             version = (found.st_ino, found.st_mtime_ns, found.st_size)
             if version != self.version:
                 self.keys, self.version = frozenset(roster.read(self.path).by_key()), version
         except (OSError, BadInput):
-            return False
-        return roster.key_hash(key) in self.keys
+            return 0
+        return len(self.keys)
 
 
-def proven(folder: Path, headers: Headers) -> bool:
+def proven(member: Callable[[bytes], bool], headers: Headers) -> bool:
     """Whether a client of the roster has signed a request, as Flower checks it, but only after reading the body."""
     try:
-        key, signature = (
-            b64decode(headers[name], validate=True) for name in (b"flwr-public-key", b"flwr-signature")
-        )
+        key, signature = (b64decode(headers[f"flwr-{name}".encode()], validate=True) for name in SIGNED)
         stamp = headers[b"flwr-timestamp"]
-        age = (
-            datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(stamp.decode())
-        ).total_seconds()
-        known = roster.key_hash(key) in roster.read(folder / "roster.json").by_key()
-        return known and -AHEAD < age < BEHIND and verify_signature(bytes_to_public_key(key), stamp, signature)
-    except (KeyError, ValueError, TypeError, binascii.Error, OSError):  # BadInput is a ValueError
+        signed = datetime.datetime.fromisoformat(stamp.decode())
+        age = (datetime.datetime.now(datetime.UTC) - signed).total_seconds()
+        timely = -AHEAD < age < BEHIND and member(key)
+        return timely and bool(adapter.verify_signature(adapter.bytes_to_public_key(key), stamp, signature))
+    except (KeyError, ValueError, TypeError, binascii.Error):
         return False
 
 

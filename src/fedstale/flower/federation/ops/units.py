@@ -4,45 +4,13 @@ import getpass
 import json
 import re
 import sys
-from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from typing import IO
 
 from fedstale.core import require
 from fedstale.flower.federation.settings import Settings
-from fedstale.lab.runs.store import write
 
-UNIT = """\
-[Unit]
-Description={title}
-Wants=network-online.target
-After=network-online.target{after}
-StartLimitIntervalSec=0
-
-[Service]
-User={user}
-UMask=0077
-Environment=OMP_NUM_THREADS=1
-ExecStart={python} -m fedstale federation {command}
-Restart={restart}
-TimeoutStopSec=30
-# Limits: what goes wrong here must not take the machine with it.
-MemoryMax={memory}
-TasksMax=512
-LimitNOFILE=65536
-# What it may touch: its own folder.
-ReadWritePaths={folder}
-ProtectSystem=strict
-ProtectHome=read-only
-PrivateTmp=yes
-NoNewPrivileges=yes
-RestrictSUIDSGID=yes
-ProtectKernelTunables=yes
-ProtectControlGroups=yes
-
-[Install]
-WantedBy=multi-user.target
-"""
+UNIT = files("fedstale.cli") / "templates" / "federation" / "unit.service.txt"
 ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?")
 AGAIN = "always\nRestartSec=5"
 UNTIL_DONE = "on-failure\nRestartSec=30\nRestartPreventExitStatus=2 5"  # unusable input, or too little weight heard
@@ -60,7 +28,7 @@ def units(s: Settings, user: str | None = None) -> dict[str, str]:
         f"{name}-client@.service": ("client %i", f"join {folder} %i --foreground", AGAIN, "80%", ""),
     }
     return {
-        file: UNIT.format(
+        file: UNIT.read_text().format(
             title=f"Federation {name}: {what}", command=command, restart=restart, memory=memory, after=after,
             user=user, python=python, folder=folder,
         )
@@ -71,13 +39,10 @@ def units(s: Settings, user: str | None = None) -> dict[str, str]:
 def write_units(s: Settings, target: Path, user: str | None = None) -> list[Path]:
     """Write the units to a folder; returns their files."""
     target.mkdir(parents=True, exist_ok=True)
-    for name, text in units(s, user).items():
-        write(target / name, partial(_put, text=text))
-    return [target / name for name in units(s, user)]
-
-
-def _put(file: IO[bytes], text: str) -> None:
-    file.write(text.encode())
+    made = units(s, user)
+    for name, text in made.items():
+        (target / name).write_text(text)
+    return [target / name for name in made]
 
 
 def _quoted(path: Path) -> str:

@@ -12,18 +12,7 @@ from typing import Any
 import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedstale.flower.federation.adapter import (
-    ConfirmMessageReceivedRequest,
-    ErrorCode,
-    ObjectPullError,
-    PullAppMessagesRequest,
-    give_up_after,
-    inflate_object_from_contents,
-    iterate_object_tree,
-    make_pull_object_fn_protobuf,
-    pull_objects,
-    runtime,
-)
+from fedstale.flower.federation import adapter
 from fedstale.flower.federation.protocol.link import Arrival, Fault, LinkDown, Order
 from fedstale.flower.federation.protocol.messages import WHO, kind_of, pack_order, unpack_body
 from fedstale.flower.federation.state.roster import key_hash
@@ -33,15 +22,16 @@ PATIENCE = 20.0  # seconds that a call to the SuperLink is repeated
 UPLOAD = 10.0  # seconds that a reply which is announced may take to be complete
 GROUP = 100  # orders that are given up in one call
 OBJECTS = 10_000  # parts of a reply
+Code = adapter.ErrorCode
 REASONS = {
-    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: (Fault.rejected, "the client's app does not load"),
-    ErrorCode.CLIENT_APP_RAISED_EXCEPTION: (Fault.rejected, "the client's app raised an exception"),
-    ErrorCode.MOD_FAILED_PRECONDITION: (Fault.rejected, "the client's app raised an exception"),
-    ErrorCode.INVALID_FAB: (Fault.rejected, "the client does not trust the app"),
-    ErrorCode.CLIENT_APP_CRASHED: (Fault.absent, "the client's app crashed"),
-    ErrorCode.MESSAGE_UNAVAILABLE: (Fault.absent, "the message expired"),
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: (Fault.absent, "the reply expired"),
-    ErrorCode.NODE_UNAVAILABLE: (Fault.absent, "offline"),
+    Code.LOAD_CLIENT_APP_EXCEPTION: (Fault.rejected, "the client's app does not load"),
+    Code.CLIENT_APP_RAISED_EXCEPTION: (Fault.rejected, "the client's app raised an exception"),
+    Code.MOD_FAILED_PRECONDITION: (Fault.rejected, "the client's app raised an exception"),
+    Code.INVALID_FAB: (Fault.rejected, "the client does not trust the app"),
+    Code.CLIENT_APP_CRASHED: (Fault.absent, "the client's app crashed"),
+    Code.MESSAGE_UNAVAILABLE: (Fault.absent, "the message expired"),
+    Code.REPLY_MESSAGE_UNAVAILABLE: (Fault.absent, "the reply expired"),
+    Code.NODE_UNAVAILABLE: (Fault.absent, "offline"),
 }
 
 
@@ -57,7 +47,7 @@ class GridLink:
         self.grid, self.proven, self.keys, self.size = grid, proven, dict(keys or {}), size
         self.who: dict[int, str | None] = {}  # node → key, of the nodes that were asked
         self.left: list[str] = []  # orders that were given up before they were answered
-        give_up_after(grid, PATIENCE)
+        adapter.give_up_after(grid, PATIENCE)
 
     def online(self) -> Mapping[int, str]:
         with _reaching():
@@ -83,7 +73,7 @@ class GridLink:
         with suppress(LinkDown), _reaching():
             for k in range(0, len(self.left), GROUP):
                 some = self.left[k : k + GROUP]
-                answer = runtime(self.grid).PullMessages(PullAppMessagesRequest(message_ids=some))
+                answer = adapter.runtime(self.grid).PullMessages(adapter.PullAppMessagesRequest(message_ids=some))
                 for proto in answer.messages_list:
                     self._delete(proto.metadata.message_id, proto.metadata.reply_to_message_id)
                     done.add(proto.metadata.reply_to_message_id)
@@ -91,12 +81,10 @@ class GridLink:
 
     def _delete(self, *names: str) -> None:
         """Let the link delete the content of messages, which it keeps until it is told that they were received."""
+        node, run = self.grid.node, self.grid.run.run_id
         for name in names:
-            runtime(self.grid).ConfirmMessageReceived(
-                ConfirmMessageReceivedRequest(
-                    node=self.grid.node, run_id=self.grid.run.run_id, message_object_id=name
-                )
-            )
+            received = adapter.ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=name)
+            adapter.runtime(self.grid).ConfirmMessageReceived(received)
 
     def now(self) -> float:
         return time.monotonic()
@@ -114,20 +102,20 @@ class GridLink:
 
     def _pull(self, handles: Sequence[str]) -> list[tuple[str, Message | None, str]]:
         """Grid.pull_messages with limits of size and time: (handle, message or None, what went wrong)."""
-        client, node, run = runtime(self.grid), self.grid.node, self.grid.run.run_id
-        answer = client.PullMessages(PullAppMessagesRequest(message_ids=list(handles)))
+        client, node, run = adapter.runtime(self.grid), self.grid.node, self.grid.run.run_id
+        answer = client.PullMessages(adapter.PullAppMessagesRequest(message_ids=list(handles)))
         found: list[tuple[str, Message | None, str]] = []
         for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
             handle, name = proto.metadata.reply_to_message_id, proto.metadata.message_id
-            limited = _limited(make_pull_object_fn_protobuf(client.PullObject, node, run), self.size + ROOM)
+            limited = _limited(adapter.make_pull_object_fn_protobuf(client.PullObject, node, run), self.size + ROOM)
             try:
-                ids = [part.object_id for part in iterate_object_tree(tree)]
+                ids = [part.object_id for part in adapter.iterate_object_tree(tree)]
                 if len(ids) > OBJECTS:
                     raise TooLarge
-                contents = pull_objects(ids, limited, max_time=UPLOAD)
-                message = inflate_object_from_contents(name, contents)
+                contents = adapter.pull_objects(ids, limited, max_time=UPLOAD)
+                message = adapter.inflate_object_from_contents(name, contents)
                 found.append((handle, message, "") if isinstance(message, Message) else (handle, None, "malformed"))
-            except ObjectPullError:
+            except adapter.ObjectPullError:
                 found.append((handle, None, "the reply is not complete"))
             except TooLarge:
                 found.append((handle, None, "too large"))

@@ -34,9 +34,8 @@ def unpack_order(content: RecordDict, kind: str, node: int) -> Order:
     """The order in a message; raises if the server sends something else."""
     config: Any = content.config_records["order"]
     arrays = content.array_records["arrays"]
-    core.require(
-        "local" in config, "the server runs another version of fedstale: its orders have no settings `local`"
-    )
+    other = "the server runs another version of fedstale: its orders have no settings `local`"
+    core.require("local" in config, other)
     local = make(core.Local, json.loads(str(config["local"])), "local")
     return Order(
         node, int(config["client"]), int(config["t"]), str(config["token"]), str(config["run"]),
@@ -51,11 +50,7 @@ def pack_body(body: Body) -> RecordDict:
     """A reply as the content of a message."""
     about = ConfigRecord({name: getattr(body, name) for name in ABOUT})
     packed = {"update": Packed(body.dtype, body.shape, body.stype, body.data), "buffers": body.buffers}
-    arrays = {
-        name: Array(dtype=p.dtype, shape=tuple(p.shape), stype=p.stype, data=p.data)
-        for name, p in packed.items()
-        if p
-    }
+    arrays = {name: Array(p.dtype, tuple(p.shape), p.stype, p.data) for name, p in packed.items() if p}
     loss = MetricRecord({"loss": body.loss})
     return RecordDict({"reply": about, "loss": loss, "arrays": ArrayRecord(arrays)})
 

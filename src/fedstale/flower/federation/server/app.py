@@ -15,7 +15,7 @@ from fedstale.core import Array, Floats, part, require
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops.gate import note_reply_limit
 from fedstale.flower.federation.protocol.grid import GridLink
-from fedstale.flower.federation.server.diagnostics import evaluation, status, write_trace
+from fedstale.flower.federation.server.diagnostics import evaluation, status, trace, write_trace
 from fedstale.flower.federation.server.health import Health, served
 from fedstale.flower.federation.server.logs import log_to
 from fedstale.flower.federation.server.rounds import ClosedRound, Server, Start
@@ -69,7 +69,7 @@ def record(
             write_sealed(chosen.folder / "status.json", now)
             health.update(now)
             yield closed
-    write_trace(chosen.folder / "trace.csv", read_metrics(chosen.state))
+    write_trace(chosen.folder / "trace.csv", *trace(read_metrics(chosen.state)))
 
 
 def of_module(make: Callable[[], Any], personal: Sequence[str] = (), buffers: str = "average") -> "OfModule":

@@ -80,8 +80,8 @@ def _work(local: Local, t: int, m: int) -> Work | None:
     """How much the clients trained, where their orders say it: the server does not count a client's samples."""
     if local.steps is None:
         return None
-    K, rates = local.steps, np.full(m, local.steps * local.rate(t))
-    return Work(np.full(m, K), np.full(m, K * local.batch), rates)
+    steps = np.full(m, local.steps)
+    return Work(steps, steps * local.batch, local.rates(t, steps))
 
 
 def _gathered(updates: list[Array], d: int) -> Array:

@@ -1,12 +1,14 @@
 """What a federation reports: JSON for monitoring, and a trace of participation that simulations replay."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Estimator, Floats, require
+from fedstale.core import Estimator, Floats, Mask, require
+from fedstale.flower.federation.protocol.exchange import Outcome
 from fedstale.flower.federation.state.sealed import read_sealed
 from fedstale.flower.federation.state.server_state import ServerState
 from fedstale.lab.runs.store import fingerprint, write_csv
@@ -78,6 +80,20 @@ def heard_weight(lines: list[dict[str, Any]]) -> float:
     return float(np.mean(shares)) if shares else 1.0
 
 
+def scores(outcome: Outcome, weights: dict[int, float]) -> dict[str, Any]:
+    """Of a line of metrics: who was evaluated, and Σ a_i x_i / Σ a_i of accuracy and loss over them."""
+    told = {i: (float(a.update[0]), a.loss) for i, a in sorted(outcome.accepted.items())}
+    told = {i: (accuracy, loss) for i, (accuracy, loss) in told.items() if accuracy <= 1}  # else it is none
+    sure = {i: accuracy for i, (accuracy, _) in told.items() if accuracy >= 0}  # -1: none
+    losses = {i: loss for i, (_, loss) in told.items()}
+    return {"evaluated": [*told], "accuracy": _mean(sure, weights), "test_loss": _mean(losses, weights)}
+
+
+def _mean(values: dict[int, float], weights: dict[int, float]) -> float | None:
+    total = sum(weights[i] for i in values)
+    return round(sum(weights[i] * x for i, x in values.items()) / total, 6) if total > 0 else None
+
+
 def evaluation(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """The last evaluation by the clients, with its round; nothing if there was none."""
     for line in reversed(lines):
@@ -90,9 +106,8 @@ def scores_in_words(found: dict[str, Any]) -> str:
     """An evaluation as a sentence."""
     told = {"accuracy": found["accuracy"], "loss": found["test_loss"]}
     numbers = ", ".join(f"{name} {value:.4g}" for name, value in told.items() if value is not None)
-    return (
-        f"round {found['evaluated_round']} evaluated by {len(found['evaluated'])} clients: {numbers or 'no answer'}"
-    )
+    who = f"round {found['evaluated_round']} evaluated by {len(found['evaluated'])} clients"
+    return f"{who}: {numbers or 'no answer'}"
 
 
 def read_status(path: Path, t: int) -> dict[str, Any]:
@@ -113,18 +128,16 @@ def _finite(values: npt.NDArray[Any]) -> list[float]:
     return [round(float(value), 6) if np.isfinite(value) else 0.0 for value in values]
 
 
-def trace(lines: list[dict[str, Any]]) -> tuple[list[int], npt.NDArray[np.bool_]]:
-    """The numbers of all clients that ever were in the roster, and who was heard: rounds × clients.
+def trace(lines: list[dict[str, Any]]) -> tuple[list[str], Mask]:
+    """All clients that ever were in the roster, client-0 and so on, and who was heard: rounds × clients.
 
     An update that the defence refused was heard: a simulation with the same defence refuses it as well.
     """
     clients = sorted({i for line in lines for i in line["clients"]})
     heard = [np.isin(clients, line["heard"] + line.get("refused", [])) for line in lines]
-    return clients, np.array(heard, np.bool_).reshape(-1, len(clients))
+    return [f"client-{i}" for i in clients], np.array(heard, np.bool_).reshape(-1, len(clients))
 
 
-def write_trace(path: Path, lines: list[dict[str, Any]]) -> None:
+def write_trace(path: Path, names: Sequence[str], table: Mask) -> None:
     """Write who was heard in each round as a CSV file that the participation `trace` reads."""
-    clients, table = trace(lines)
-    names = [f"client-{i}" for i in clients]
     write_csv(path, [dict(zip(names, row, strict=True)) for row in table.astype(int).tolist()])

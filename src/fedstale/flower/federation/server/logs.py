@@ -7,6 +7,7 @@ import os
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 SIZE, FILES = 10 << 20, 5  # bytes of a file, and how many old ones are kept
 
 
@@ -24,9 +25,7 @@ class AsJson(logging.Formatter):
 
 class _Private(RotatingFileHandler):
     def _open(self):  # type: ignore[no-untyped-def]  # whatever type logging gives it
-        return os.fdopen(
-            os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8"
-        )
+        return os.fdopen(os.open(self.baseFilename, APPEND, 0o600), "a", encoding="utf-8")
 
 
 def log_to(path: Path) -> None:

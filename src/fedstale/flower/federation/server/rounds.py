@@ -19,13 +19,12 @@ from fedstale.core import Array, Floats, Ids, State, hooks_of, require
 from fedstale.flower.federation.protocol.exchange import Exchange
 from fedstale.flower.federation.protocol.link import Link, Order, Void
 from fedstale.flower.federation.server.close import RoundReplies, close
-from fedstale.flower.federation.server.scores import scores
+from fedstale.flower.federation.server.diagnostics import scores
 from fedstale.flower.federation.settings import Settings
-from fedstale.flower.federation.state.cohorts import Cohorts
 from fedstale.flower.federation.state.ledger import Ledger
 from fedstale.flower.federation.state.manifest import read_manifest
 from fedstale.flower.federation.state.roster import Roster
-from fedstale.flower.federation.state.server_state import Rules, ServerState
+from fedstale.flower.federation.state.server_state import Cohorts, Rules, ServerState
 from fedstale.lab.runs.metrics import TRACED
 from fedstale.lab.tracer import Tracer
 from fedstale.rng import stream
@@ -121,9 +120,8 @@ class Server:
         outcome = outcome._replace(rejected=rejected | outcome.rejected)
         idle, seconds = np.setdiff1d(available, chosen), self.link.now() - began
         state = state._replace(checkpoint=state.checkpoint._replace(state=remembered))
-        return self._close(
-            state, roster, nodes, RoundReplies(roster.weights, outcome, chosen, idle, seconds, late=late)
-        )
+        brought = RoundReplies(roster.weights, outcome, chosen, idle, seconds, late=late)
+        return self._close(state, roster, nodes, brought)
 
     def _step(self, state: ServerState, roster: Roster, pace: Pace) -> RoundReplies:
         """What has come when a step is due without rounds; who is at work stays so, unless it left the roster."""

@@ -11,9 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedstale.core import require
+from fedstale.core import Checkpoint, require
 from fedstale.core.system import lock
-from fedstale.flower.federation.state.manifest import RESTORE, checksum, metric_lines, read_manifest, write_manifest
+from fedstale.flower.federation.state import manifest
+from fedstale.flower.federation.state.sealed import read_sealed
+from fedstale.flower.federation.state.server_state import ServerState
+from fedstale.lab.runs.models import LAYOUT, Arrays, named
+from fedstale.lab.runs.store import read_tree
 
 RUNNING = ("state", "logs", "pids", "flwr", "homes", "link.sqlite*", ".*")  # of the processes: not copied
 
@@ -45,20 +49,18 @@ def copy_federation(source: Path, target: Path) -> int:
 def _copy_state(source: Path, target: Path) -> int:
     """Copy the last commit of a state; returns its round, 0 if there is none."""
     target.mkdir(mode=0o700, parents=True)
-    if read_manifest(source) is None:
+    if manifest.read_manifest(source) is None:
         return 0
     with unswept(source):
-        m: dict[str, Any] | None = read_manifest(source)
+        m: dict[str, Any] | None = manifest.read_manifest(source)
         assert m, "there was a manifest, and no server removes it"
-        named = [m["checkpoint"], *(file for files in m["rows"].values() for file in files.values())]
-        for name, expected in named:
+        files = [m["checkpoint"], *(file for some in m["rows"].values() for file in some.values())]
+        for name, expected in files:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            there = (source / name).is_file()
-            same = there and checksum(Path(shutil.copyfile(source / name, target / name))) == expected
-            require(same, f"{source / name} is damaged or missing, its checksum is not the manifest's; {RESTORE}")
-        lines = metric_lines(source, m)
+            manifest.verified(source, name, expected, copy=target / name)
+        lines = manifest.metric_lines(source, m)
     (target / "metrics.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
-    write_manifest(target, m)
+    manifest.write_manifest(target, m)
     return int(m["t"])
 
 
@@ -84,3 +86,19 @@ def _opened(folder: Path) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
+
+
+def read_model(folder: Path) -> tuple[int, Arrays]:
+    """The last committed round of the federation in a folder, and the model's arrays after it, by name."""
+    state = folder / "state"
+    none = f"{folder} has no committed round yet; `fedstale federation run {folder}` trains"
+    require(manifest.read_manifest(state) is not None, none)
+    unnamed = f"{folder} has no {LAYOUT}, which names the model's parameters"
+    require((folder / LAYOUT).exists(), f"{unnamed}: give server_app its layout, or make the start with of_module")
+    with unswept(state):
+        committed = manifest.read_manifest(state) or {}
+        whole = read_tree(manifest.verified(state, *committed["checkpoint"]), None)
+    tree = whole[ServerState._fields.index("checkpoint")]
+    params, buffers = (tree[Checkpoint._fields.index(field)] for field in ("params", "buffers"))
+    layout = read_sealed(folder / LAYOUT, f"{manifest.RESTORE}, or let the server write it again when it starts")
+    return int(committed["t"]), named(layout, params, buffers)

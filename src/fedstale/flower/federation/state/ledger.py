@@ -22,16 +22,8 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import require
-from fedstale.flower.federation.state import resize
+from fedstale.flower.federation.state import manifest, resize
 from fedstale.flower.federation.state.backup import may_sweep
-from fedstale.flower.federation.state.manifest import (
-    RESTORE,
-    chained,
-    checksum,
-    metric_lines,
-    read_manifest,
-    write_manifest,
-)
 from fedstale.flower.federation.state.server_state import ServerState
 from fedstale.lab.runs.store import RunFolder, write
 
@@ -52,24 +44,25 @@ class Ledger:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Use the state alone; it is made if it is not there."""
-        read_manifest(self.path)
+        manifest.read_manifest(self.path)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with RunFolder(self.path).locked():
             yield
 
     def load(self) -> ServerState | None:
         """The state of the last commit, checked; None before the first."""
-        m = read_manifest(self.path)
+        m = manifest.read_manifest(self.path)
         if m is None:
             return None
         own = f"{self.path} belongs to another configuration ({m['run']}, now {self.run}); use another folder"
         require(m["run"] == self.run, own)
         like = self.initial(len(m["ids"]))
-        folder = RunFolder(self._verified(*m["checkpoint"]).parent)
+        folder = RunFolder(manifest.verified(self.path, *m["checkpoint"]).parent)
         core: ServerState = folder.load_checkpoint(resize.without_rows(like))
         arrays, memories, fresh = resize.arrays_of(core), dict(resize.memories(core)), resize.arrays_of(like)
         for path, files in m["rows"].items():
-            rows = {k: np.load(self._verified(*files[str(i)])) for k, i in enumerate(m["ids"]) if str(i) in files}
+            there = [(k, files[str(i)]) for k, i in enumerate(m["ids"]) if str(i) in files]
+            rows = {k: np.load(manifest.verified(self.path, *file)) for k, file in there}
             if path in memories:
                 resize.put_rows(memories[path], rows)
             else:  # written by a version that kept the rows of arrays in files, too
@@ -77,8 +70,8 @@ class Ledger:
                 for k, row in rows.items():
                     arrays[path][k] = row
         self.ids, self.rows = m["ids"], m["rows"]
-        lines = metric_lines(self.path, m)
-        self.metrics_end, self.metrics_sum = sum(len(line) + 1 for line in lines), chained(lines)
+        lines = manifest.metric_lines(self.path, m)
+        self.metrics_end, self.metrics_sum = sum(len(line) + 1 for line in lines), manifest.chained(lines)
         return resize.with_arrays(core, arrays, core)
 
     def commit(self, state: ServerState, line: dict[str, Any]) -> None:
@@ -90,9 +83,9 @@ class Ledger:
         if t:
             self._append(json.dumps(line, separators=(",", ":")).encode())
         core = f"round-{t}/checkpoint.npz"
-        manifest = {"run": self.run, "t": t, "ids": state.ids.tolist(), "roster": state.roster, "rows": rows}
-        manifest |= {"checkpoint": [core, checksum(self.path / core)], "metrics": self.metrics_sum}
-        write_manifest(self.path, manifest)
+        committed = {"run": self.run, "t": t, "ids": state.ids.tolist(), "roster": state.roster, "rows": rows}
+        committed |= {"checkpoint": [core, manifest.checksum(self.path / core)], "metrics": self.metrics_sum}
+        manifest.write_manifest(self.path, committed)
         self.ids, self.rows = state.ids.tolist(), rows
         self._sweep(t)
 
@@ -103,7 +96,8 @@ class Ledger:
             file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self.metrics_end, self.metrics_sum = self.metrics_end + len(line) + 1, chained([line], self.metrics_sum)
+        self.metrics_end += len(line) + 1
+        self.metrics_sum = manifest.chained([line], self.metrics_sum)
 
     def _write_rows(self, state: ServerState) -> Files:
         """The files of the rows of all memories, after writing those that changed."""
@@ -111,9 +105,8 @@ class Ledger:
         for path, memory in resize.memories(state):
             changed = memory.written == t if self.ids == ids else memory.written > 0
             new = {ids[k]: memory.kept.read(k) for k in np.flatnonzero(changed).tolist()}
-            rows[path] = self._files(
-                path, [i for i, written in zip(ids, memory.written, strict=True) if written], t, new
-            )
+            there = [i for i, written in zip(ids, memory.written, strict=True) if written]
+            rows[path] = self._files(path, there, t, new)
         return rows
 
     def _files(self, path: str, ids: list[int], t: int, new: dict[int, Any]) -> dict[str, Named]:
@@ -123,15 +116,8 @@ class Ledger:
             place = self.path / (name := f"rows/{path.strip('/').replace('/', '.')}/{i}.{t}.npy")
             place.parent.mkdir(parents=True, exist_ok=True)
             write(place, partial(np.save, arr=row))
-            files[str(i)] = [name, checksum(place)]
+            files[str(i)] = [name, manifest.checksum(place)]
         return files
-
-    def _verified(self, name: str, expected: str) -> Path:
-        """The path of a file whose content is the one that was committed."""
-        place = self.path / name
-        same = place.is_file() and checksum(place) == expected
-        require(same, f"{place} is damaged or missing, its checksum is not the manifest's; {RESTORE}")
-        return place
 
     def _sweep(self, t: int) -> None:
         """Remove the files that the manifest, now on the disk, does not name; later if somebody copies them."""

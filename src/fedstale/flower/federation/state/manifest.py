@@ -6,6 +6,7 @@ federation never goes on from a state that somebody has damaged, and never begin
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -92,3 +93,13 @@ def checksum(path: Path) -> str:
             return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); {RESTORE}") from None
+
+
+def verified(folder: Path, name: str, expected: str, copy: Path | None = None) -> Path:
+    """The path of a committed file, or of a copy that is made of it, whose content is what was committed."""
+    place = folder / name
+    there = place.is_file()
+    found = shutil.copyfile(place, copy) if there and copy else place
+    same = there and checksum(found) == expected
+    require(same, f"{place} is damaged or missing, its checksum is not the manifest's; {RESTORE}")
+    return found

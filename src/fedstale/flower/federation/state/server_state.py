@@ -1,29 +1,21 @@
 """Everything that the next round depends on, of a federation and of a Flower strategy alike."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedstale.clock import Pace
-from fedstale.core import (
-    Array,
-    Availability,
-    Checkpoint,
-    EstimatesMixing,
-    Estimator,
-    Floats,
-    Ids,
-    Server,
-    State,
-    Strategy,
-    hooks_of,
-    require,
-)
+from fedstale.core.abilities import EstimatesMixing
+from fedstale.core.hooks import hooks_of
+from fedstale.core.parts import require
+from fedstale.core.protocols import Estimator, Server, Strategy
+from fedstale.core.records import Array, Availability, Checkpoint, Floats, Ids, Mask, State
 from fedstale.defence import Defence
-from fedstale.flower.federation.state.cohorts import Cohorts
 from fedstale.flower.federation.state.resize import resize
+from fedstale.lab.runs.codec import children, rebuilt
 
 Counts = npt.NDArray[np.int64]
 
@@ -58,6 +50,81 @@ class ServerState(NamedTuple):
     def positions(self, clients: Iterable[int]) -> Ids:
         """The positions of these clients, ascending."""
         return np.flatnonzero(np.isin(self.ids, np.array(sorted(clients), np.int64)))
+
+
+class Cohort(NamedTuple):
+    """The belief about clients that joined in the same round."""
+
+    size: int
+    belief: Any
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """The beliefs about all cohorts; clients are in the order in which they joined."""
+
+    estimator: Estimator
+    cohorts: tuple[Cohort, ...]
+
+    def split(self, values: Mask) -> list[Mask]:
+        """The values (n,) of each cohort."""
+        return np.split(values, np.cumsum([c.size for c in self.cohorts])[:-1])
+
+    def resized(self, old: Ids, new: Ids) -> "Beliefs":
+        """The beliefs about clients `new` instead of `old`: newcomers are one more cohort, at the end."""
+        kept = []
+        for cohort, stays in zip(self.cohorts, self.split(np.isin(old, new)), strict=True):
+            stay, size = np.flatnonzero(stays), cohort.size
+            if len(stay):
+                belief = resize(cohort.belief, self.estimator.init, np.arange(size), stay)
+                kept.append(Cohort(len(stay), belief))
+        newcomers = len(np.setdiff1d(new, old))
+        joined = [Cohort(newcomers, self.estimator.init(newcomers))] if newcomers else []
+        return Beliefs(self.estimator, (*kept, *joined))
+
+    def saved(self) -> tuple[Cohort, ...]:
+        return self.cohorts
+
+    def restored(self, saved: Any) -> "Beliefs":
+        """The beliefs that were saved, however many cohorts there were; older versions saved a single belief."""
+        if not (isinstance(saved, tuple) and all(isinstance(c, tuple) and len(c) == 2 for c in saved)):
+            saved = [(sum(c.size for c in self.cohorts), saved)]
+        cohorts = (Cohort(size, _typed(belief, self.estimator.init(size))) for size, belief in saved)
+        return Beliefs(self.estimator, tuple(cohorts))
+
+
+def _typed(plain: Any, like: Any) -> Any:
+    """What was saved, with the types of `like`."""
+    parts, kinds = children(plain), dict(children(like) or ())
+    if parts is None or not kinds:
+        return plain
+    return rebuilt(like, {key: _typed(value, kinds.get(key)) for key, value in parts})
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """An estimator for clients that join at different times: the same for every cohort that joined together.
+
+    A belief counts rounds from its first one, and a client that joins in round 30 has not missed 29 rounds.
+    """
+
+    estimator: Estimator
+
+    def init(self, n: int) -> Beliefs:
+        return Beliefs(self.estimator, (Cohort(n, self.estimator.init(n)),))
+
+    def probs(self, belief: Beliefs) -> Array:
+        return np.concatenate([self.estimator.probs(c.belief) for c in belief.cohorts])
+
+    def mixing(self, belief: Beliefs) -> Array:
+        if not isinstance(self.estimator, EstimatesMixing):
+            return np.zeros(sum(c.size for c in belief.cohorts), np.float32)
+        return np.concatenate([self.estimator.mixing(c.belief) for c in belief.cohorts])
+
+    def observe(self, belief: Beliefs, heard: Mask) -> Beliefs:
+        parts = zip(belief.cohorts, belief.split(heard), strict=True)
+        observed = (Cohort(c.size, self.estimator.observe(c.belief, part)) for c, part in parts)
+        return Beliefs(self.estimator, tuple(observed))
 
 
 class Rules(NamedTuple):
@@ -111,6 +178,5 @@ def require_asynchronous(pace: Pace, rule: Strategy, judged: bool) -> None:
     require(ok, f"{rule} selects clients by their losses, which a server that waits for nobody does not know")
     ok = hooks_of(rule).drift is None
     require(ok, f"{rule} changes local gradients by what the server knows now, not without rounds")
-    require(
-        not judged, "a defence compares updates from the same parameters, which differ with a pace: turn it off"
-    )
+    same = "a defence compares updates from the same parameters, which differ with a pace: turn it off"
+    require(not judged, same)

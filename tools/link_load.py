@@ -1,0 +1,107 @@
+"""What requests of idle clients cost the link: `python -m tools.link_load 50 200 1000`.
+
+One process has the keys of all clients of a federation, signs them in, and sends what idle clients send. The link
+is a process of its own, with TLS and signatures; its CPU time is read before and after. Printed for each number of
+clients: milliseconds for the first poll of a client, for one of its later polls, and for a heartbeat; and the share
+of a core that all clients need while there is nothing to do.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedstale.cli import federation as cli
+from fedstale.flower.federation import adapter, settings
+from fedstale.flower.federation.client.fleet import BEAT, INTERVAL, LESS, Crowd
+from fedstale.flower.federation.client.warm import LOOKS
+from fedstale.flower.federation.ops import control, keys, launcher, processes
+
+REQUESTS = 300  # of each kind
+
+
+class Everybody:
+    """Signs a request as the client whose turn it is."""
+
+    def __init__(self, folder: Path, clients: int) -> None:
+        private = [keys.private_key(folder / "keys" / f"client-{k}") for k in range(clients)]
+        self.public = [adapter.public_key_to_bytes(key.public_key()) for key in private]
+        self.signers = [adapter.NodeAuthHttpInterceptor(key, key.public_key()) for key in private]
+        self.turn = 0
+
+    def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
+        return self.signers[self.turn].intercept(context, call_next)
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def started(s: settings.Settings) -> subprocess.Popen[bytes]:
+    """The link alone, without executor and keepers."""
+    link, own = s.file.link, s.folder / "keys"
+    command = [
+        sys.executable, "-m", "fedstale.flower.federation.ops.superlink", s.folder, "--host", link.host,
+        "--port", str(link.port), "--database", s.folder / "link.sqlite", "--isolation", "process",
+        "--disable-runtime-dependency-installation", "--enable-supernode-auth", "--ssl-ca-certfile", own / "ca.pem",
+        "--ssl-certfile", own / "server.pem", "--ssl-keyfile", own / "server.key",
+    ]  # fmt: skip
+    with (s.folder / "link.log").open("wb") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=processes.environment(s.folder / "home"))
+
+
+def measured(folder: Path, clients: int) -> dict[str, float]:
+    """Milliseconds of the link's CPU for each kind of request, and the share of a core for all idle clients."""
+    cli.init(folder, clients=clients, rounds=1, port=launcher.free_port())
+    s = settings.read(folder)
+    link, crowd, who = started(s), Crowd(), Everybody(folder, clients)
+    try:
+        control.wait_until_ready(s)
+        control.register(s)
+        version = adapter.RuntimeVersionHttpInterceptor(component_name="SuperNode")
+        address, authority = f"{s.file.link.host}:{s.file.link.port}", keys.certificate(folder / "keys" / "ca.pem")
+        client = adapter.FleetHttpClient.from_server_address(address, False, authority, [crowd, version, who])
+        nodes = []
+
+        def spent(calls: int, call: Callable[[int], Any]) -> float:
+            before = cpu(link.pid)
+            for k in range(calls):
+                who.turn = k % clients
+                call(who.turn)
+            return 1000 * (cpu(link.pid) - before) / calls
+
+        def sign_in(k: int) -> None:
+            request = adapter.ActivateNodeRequest(public_key=who.public[k], heartbeat_interval=INTERVAL)
+            nodes.append(adapter.Node(node_id=client.ActivateNode(request).node_id))
+
+        def poll(k: int) -> None:
+            assert not client.PullMessages(adapter.PullMessagesRequest(node=nodes[k])).messages_list
+
+        def beat(k: int) -> None:
+            request = adapter.SendNodeHeartbeatRequest(node=nodes[k], heartbeat_interval=INTERVAL)
+            assert client.SendNodeHeartbeat(request).success
+
+        found = {"sign in": spent(clients, sign_in), "first poll": spent(clients, poll)}
+        found |= {"poll": spent(REQUESTS, poll), "heartbeat": spent(REQUESTS, beat)}
+        polls, beats = 1 / (LOOKS[1] * crowd.slower()), 1 / (BEAT * crowd.slower(LESS))  # per second, of a client
+        return found | {"core": clients * (polls * found["poll"] + beats * found["heartbeat"]) / 1000}
+    finally:
+        link.terminate()
+        link.wait()
+
+
+def main() -> None:
+    for clients in map(int, sys.argv[1:] or ["50"]):
+        with tempfile.TemporaryDirectory() as folder:
+            began, found = time.monotonic(), measured(Path(folder) / "f", clients)
+        told = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+        print(f"{clients} clients: {told} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
