@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from fedstale.core import BadInput, Local
+from fedstale.core.abilities import evaluate
 from fedstale.engines import Serial
-from fedstale.evaluation import evaluate
 from fedstale.fed_cis import Tree, serve
 from fedstale.fed_cis.networks import EarlyExit, ExitResNet18, SlicedCNN
 from fedstale.fed_cis.task import EarlyExitTask
