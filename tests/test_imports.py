@@ -21,7 +21,7 @@ HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plo
 
 BASE = {"core", "rng"}
 PARTS = BASE | {"strategies", "participation", "estimators", "channels", "schedules", "servers", "memory", "clock"}
-PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "evaluation", "defence", "clock", "privacy"}
+PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "defence", "clock", "privacy"}
 ALLOWED = {  # what a room may import besides itself, from the lowest to the highest; every room is here
     "core": set(),
     "rng": set(),
@@ -39,11 +39,10 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "tasks": BASE | {"data", "engines/kernels"},
     "fed_cis": BASE | {"data", "tasks"},
     "engines": BASE | {"tasks", "data", "engines/kernels"},
-    "evaluation": BASE,
     "defence": BASE,
     "privacy": BASE | {"memory"},
     "simulate": BASE | {"channels", "estimators", "servers", "defence", "privacy", "clock"},  # the defaults
-    "testing": BASE | {"engines", "evaluation", "privacy"},
+    "testing": BASE | {"engines", "privacy"},
     "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
     # the laboratory and the views: runs are stored below both
     "lab/runs": BASE,

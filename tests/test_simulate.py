@@ -26,12 +26,12 @@ from fedstale.core import (
     Round,
     Snapshot,
     Strategy,
+    evaluate,
     hooks_of,
     part,
 )
 from fedstale.engines import Serial
 from fedstale.estimators import Intervals, Known
-from fedstale.evaluation import evaluate
 from fedstale.participation import Bernoulli, Cyclic, TwoGroups
 from fedstale.rng import stream
 from fedstale.servers import Adam, Momentum, Sgd

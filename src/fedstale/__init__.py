@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedstale.clock import Clock
 from fedstale.core import BadInput, Local, moved, part
+from fedstale.core.abilities import evaluate
 from fedstale.core.moved import on_first_use
 from fedstale.engines import Serial
 from fedstale.engines import make as engine
 from fedstale.estimators import Intervals
-from fedstale.evaluation import evaluate
 from fedstale.lab.runs.frames import clients, metrics, runs
 from fedstale.participation import Bernoulli, Log, Trace, TwoGroups
 from fedstale.privacy.ledger import Privacy

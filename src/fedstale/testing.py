@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale import core
+from fedstale.core.abilities import evaluate, scores_of_clients
 from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Strategy
 from fedstale.core.records import Array, Ids, Job, Mask, Reply, Round, State
-from fedstale.evaluation import evaluate, per_client
 from fedstale.privacy.sums import Summed
 from fedstale.rng import stream
 
@@ -154,7 +154,7 @@ def check_task(task: core.Task, local: core.Local = core.Local(lr=0.1, steps=3, 
         _same(who, [params], [given], "evaluate must not change its parameters")
         ok = all(isinstance(v, float | np.floating) for v in scores.values())
         _hold(ok, who, "evaluate must give a number for each name", repr(scores))
-        for name, values in per_client(task, now).items():
+        for name, values in scores_of_clients(task, now).items():
             shape = np.shape(values)
             _hold(shape == (n,), who, f"per_client must give ({n},) of {name}", str(shape))
         _same(who, trained, _descents(task, local, params), "the same batches must give the same gradients")

@@ -27,6 +27,12 @@ def test_every_command_explains_itself() -> None:
         assert command.help == summary(name) != "", name
 
 
+def test_flags_have_no_type() -> None:
+    for command in (Commands()["run"], Commands()["arena"].commands["run"]):
+        (flag,) = (p for p in command.params if p.name == "resume")
+        assert flag.metavar == ""
+
+
 def test_options_are_spelled_alike() -> None:
     spelled: dict[str, set[tuple[str, ...]]] = {}
     for command in Commands().values():

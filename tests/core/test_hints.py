@@ -9,6 +9,7 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from fedstale.core.hints import alternatives, fits, words
+from fedstale.memory import Coding, Float32
 
 A, B = TypeVar("A"), TypeVar("B")
 NUMBERS = TypeAliasType("NUMBERS", npt.ArrayLike)
@@ -44,3 +45,18 @@ def test_aliases_are_opened_inside_each_other_and_with_their_own_parameters() ->
     assert fits(SWAPPED, (1, "a"))  # no parameters: anything
     assert fits(TABLE[np.float64], np.ones(2))
     assert not fits(TABLE[np.float64], [1.0])
+
+
+def test_an_object_without_the_methods_of_a_protocol_is_not_what_it_asks_for() -> None:
+    class Empty:
+        pass
+
+    class Passes:
+        def __init__(self) -> None:
+            self.inner = Float32()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    assert not fits(Coding, Empty())
+    assert fits(Coding, Passes())

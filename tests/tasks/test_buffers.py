@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 import fedstale as fs
-from fedstale.core import BadInput, Job, Local, buffered
+from fedstale.core import BadInput, Job, Local, buffered, scores_of_clients
 from fedstale.engines import Serial
 from fedstale.engines.batched.engine import Batched
-from fedstale.evaluation import per_client
 from fedstale.rng import stream
 from fedstale.tasks.flat import Buffers
 from fedstale.tasks.supervised import Supervised
@@ -96,7 +95,7 @@ def test_an_evaluation_uses_the_buffers_of_the_checkpoint() -> None:
             due.append(nn.functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(y)).item())
     assert fs.evaluate(task, last)["loss"] == pytest.approx(np.mean(due), rel=1e-6)
     assert fs.evaluate(task, last.checkpoint) == fs.evaluate(task, last)
-    np.testing.assert_allclose(per_client(task, last)["loss"], due, rtol=1e-6)
+    np.testing.assert_allclose(scores_of_clients(task, last)["loss"], due, rtol=1e-6)
     for other in (last.checkpoint._replace(buffers=task.initial_buffers), last.checkpoint._replace(t=9)):
         assert (fs.evaluate(task, other) == fs.evaluate(task, last)) == (other.t == 9)
 
@@ -106,7 +105,7 @@ def test_a_task_without_buffers_is_evaluated_as_ever() -> None:
     last = run(task)
     assert last.checkpoint.buffers is None
     assert fs.evaluate(task, last) == task.evaluate(last.params)
-    assert per_client(fs.Quadratic([[1.0]]), last) == {}
+    assert scores_of_clients(fs.Quadratic([[1.0]]), last) == {}
 
 
 def test_parameters_alone_are_not_evaluated() -> None:

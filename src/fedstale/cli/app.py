@@ -103,6 +103,7 @@ class Commands(Mapping[str, Any]):
             found.command(name)(function)
         command: Any = typer.main.get_command(found)
         command.name = name
+        _plain_flags(command)
         return command
 
     def __iter__(self) -> Iterator[str]:
@@ -110,6 +111,15 @@ class Commands(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(COMMANDS)
+
+
+def _plain_flags(command: Any) -> None:
+    """Leave out the type of flags, which newer versions of typer print as `<bool>`."""
+    for param in command.params:
+        if isinstance(param, typer.core.TyperOption) and param.is_flag:
+            param.metavar = ""
+    for inner in command.commands.values() if isinstance(command, typer.core.TyperGroup) else ():
+        _plain_flags(inner)
 
 
 def command() -> Any:

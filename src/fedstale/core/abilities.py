@@ -1,21 +1,21 @@
 """Abilities: what a part may have beyond its protocol; those of a strategy are its hooks (`core.hooks`)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from fedstale.core.local import Local
-from fedstale.core.parts import BadInput
+from fedstale.core.parts import BadInput, require, shown
 from fedstale.core.protocols import Estimator, Task
-from fedstale.core.records import Array, Belief, Clients, Floats, Ids, Mask, State
+from fedstale.core.records import Array, Belief, Checkpoint, Clients, Floats, Ids, Mask, Snapshot, State
 
 __all__ = [
     "Closes", "CountsSamples", "DescribesModel", "DrawsByRound", "EstimatesMixing", "ExplainsItself", "HasBeta",
     "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasInner", "HasOptima", "HasSlots", "KeepsOwn",
     "Mixes", "NarrowsEvaluation", "RunsLoops", "SavesItself", "ScoresClients", "StepsTogether", "WarmsUp",
-    "WithTruth", "buffered", "keeps_own", "runs_loops",
+    "WithTruth", "buffered", "evaluate", "keeps_own", "runs_loops", "scores_of_clients",
 ]  # fmt: skip
 
 
@@ -261,3 +261,30 @@ def runs_loops(task: Task) -> RunsLoops:
             f"local.train needs a task with a torch model, such as Supervised, got {type(task).__name__}"
         )
     return task
+
+
+def evaluate(task: Task, now: Checkpoint | Snapshot) -> Mapping[str, float]:
+    """Name → value of every metric of the model in a checkpoint, or of the one after the round of a snapshot."""
+    now = _checkpoint(now)
+    if own := keeps_own(task):
+        return own.evaluate(now.params, now.buffers, now.clients)
+    if keeper := buffered(task):
+        return keeper.evaluate(now.params, now.buffers)
+    return task.evaluate(now.params)
+
+
+def scores_of_clients(task: Task, now: Checkpoint | Snapshot) -> Mapping[str, npt.NDArray[Any]]:
+    """Name → (n,) scores of every client; nothing if the task has none."""
+    now = _checkpoint(now)
+    if not isinstance(task, ScoresClients):
+        return {}
+    scores: Callable[..., Mapping[str, npt.NDArray[Any]]] = task.per_client
+    if keeps_own(task):
+        return scores(now.params, now.buffers, now.clients)
+    return scores(now.params, now.buffers) if buffered(task) else scores(now.params)
+
+
+def _checkpoint(now: Checkpoint | Snapshot) -> Checkpoint:
+    ok = isinstance(now, Checkpoint | Snapshot)
+    require(ok, f"evaluate takes a task and then a snapshot of fs.simulate or its checkpoint, got {shown(now)}")
+    return now.checkpoint if isinstance(now, Snapshot) else now

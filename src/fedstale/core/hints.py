@@ -79,9 +79,10 @@ def _has_members(protocol: type, value: Any) -> bool:
     """Whether a part has what a protocol asks for; its properties are not computed, which may take long."""
     if isinstance(value, type | np.ndarray | np.generic) or type(value).__module__ == "builtins":
         return False
-    if not dataclasses.is_dataclass(value):
-        return True  # a task, say, which may have its attributes from anywhere
     members = [name for name in dir(protocol) if not name.startswith("_")]
+    if not dataclasses.is_dataclass(value):  # a task, say, which may have its attributes from anywhere
+        asked = (name for name in members if not isinstance(inspect.getattr_static(protocol, name), property))
+        return all(hasattr(value, name) for name in asked)
     return all(inspect.getattr_static(value, name, members) is not members for name in members)
 
 

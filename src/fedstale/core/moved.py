@@ -17,6 +17,7 @@ MOVED = {  # old name → new name, the longest first: a package is moved with a
     "fedstale.cli.console": "fedstale.view.terminal.console",
     "fedstale.cli.results": "fedstale.view.terminal.results",
     "fedstale.comparisons": "fedstale.lab.compare",
+    "fedstale.evaluation": "fedstale.core.abilities",
     "fedstale.experiments": "fedstale.lab",
     "fedstale.federation": "fedstale.flower.federation",
     "fedstale.trackers": "fedstale.view.trackers",

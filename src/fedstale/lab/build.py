@@ -141,7 +141,7 @@ def _tree(cis: Mapping[str, Any]) -> Tree:
     if "mix" in given:
         require(cis.get("fractions") is None, "data.cis.fractions need parents: layers serve their mix")
         return layered(cis["widths"], cis["mix"])
-    return Tree(*(cis.get(key) for key in (*nodes, "fractions")))
+    return Tree(cis["parents"], cis["exits"], cis["arrivals"], cis["capacity"], cis.get("fractions"))
 
 
 def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:

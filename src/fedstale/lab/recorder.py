@@ -16,13 +16,13 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from fedstale.core import evaluate, scores_of_clients
 from fedstale.core.abilities import CountsSamples, DescribesModel, HasBeta, HasExcluded, HasInner
 from fedstale.core.hooks import hooks_of
 from fedstale.core.names import labels_of, names_of
 from fedstale.core.parts import BadInput, require
 from fedstale.core.protocols import Task
 from fedstale.core.records import Checkpoint, Ids, Snapshot, State
-from fedstale.evaluation import evaluate, per_client
 from fedstale.lab import lineage
 from fedstale.lab.cadence import LAST, Stopping, cadence, evaluation_task
 from fedstale.lab.concerns import Concerns
@@ -276,7 +276,7 @@ class Recorder:
 
 def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
     """Each client's name and weight and, where the task has them, its scores; null without test samples."""
-    values, names = {"weight": task.weights, **per_client(task, now)}, names_of(task)
+    values, names = {"weight": task.weights, **scores_of_clients(task, now)}, names_of(task)
     if isinstance(task, CountsSamples):
         values["samples"] = task.samples
     if isinstance(now.state, Accounted):

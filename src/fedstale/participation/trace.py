@@ -89,7 +89,7 @@ class Trace:
         unclear = self.from_file and self.clients_first is None and not self.names
         if unclear and (rounds < clients if n is None else rounds == clients):
             told = f"the trace is read as {rounds} rounds of {clients} clients; if its rows are clients, set"
-            warnings.warn(f"{told} clients_first = true, and false if they are rounds", stacklevel=2)
+            warnings.warn(f"{told} clients_first = true (--clients-first), else false", stacklevel=2)
         return turned
 
 

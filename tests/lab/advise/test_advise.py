@@ -129,7 +129,8 @@ def test_clients_are_called_by_the_names_in_the_header(tmp_path: Path) -> None:
     assert "loses most: south" in text
     assert "1 client (harbour) never came" in text
     (tmp_path / "plain.csv").write_text("1,0,0\n1,1,0\n")
-    assert "client 1" in told(tmp_path / "plain.csv")
+    with pytest.warns(UserWarning, match="^the trace is read as 2 rounds of 3 clients"):
+        assert "client 1" in told(tmp_path / "plain.csv")
     (tmp_path / "pandas.csv").write_text(",0,1\n0,1,0\n1,1,1\n")
     assert "client 1" in told(tmp_path / "pandas.csv")
 

@@ -9,6 +9,8 @@ from fedstale.lab import sweep
 from fedstale.lab.execute import execute
 from fedstale.lab.runs import query
 from fedstale.lab.runs.store import open_store
+from fedstale.view.page.markup import table
+from fedstale.view.page.plots import Table
 from fedstale.view.page.sweeps import sweeps
 
 RAW: dict[str, Any] = {
@@ -49,3 +51,15 @@ def test_the_best_settings_are_named_and_all_are_drawn(tmp_path: Path, more: dic
 
 def test_runs_of_one_setting_are_no_sweep(tmp_path: Path) -> None:
     assert sweeps(swept(tmp_path / "runs")) == []
+
+
+def test_a_fork_is_no_setting_that_was_tried(tmp_path: Path) -> None:
+    (found,) = swept(tmp_path / "runs")
+    fork = found._replace(config=found.config | {"rounds": 6, "start": {"run": "fedavg-s1-0", "round": 3}})
+    assert sweeps([found, fork]) == []
+    assert sweeps([found, fork._replace(config=fork.config | {"start": None})])
+
+
+def test_a_column_is_aligned_as_a_whole() -> None:
+    rows = [["lr", "0.1", "1"], ["kind", "sgd", "–"]]
+    assert table(Table(["setting", "value", "n"], rows), "caption").count("<td class=text>") == 2

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedstale import engines
 from fedstale.core import Task, bound, require
-from fedstale.evaluation import evaluate
+from fedstale.core.abilities import evaluate
 from fedstale.lab.arena.records import learned
 from fedstale.lab.arena.suite import (
     Place,

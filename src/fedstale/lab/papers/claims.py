@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Floats, known, require
-from fedstale.lab.papers.pooled import OF_FIGURES, SCALES, lines
+from fedstale.lab.papers.pooled import OF_FIGURES, SCALES, Compared, lines
 from fedstale.lab.papers.rates import Row
 from fedstale.lab.runs.statistics import difference, holm, p_value, paired_test, uncertainty
 
@@ -38,14 +38,6 @@ class Verdict(NamedTuple):
     fails: int
     detail: str
     p: float | None = None  # of a test over all cells, corrected for the figure's other tests
-
-
-class Compared(NamedTuple):
-    """What one cell says about the algorithms that a claim compares."""
-
-    place: dict[str, Any]  # grid settings, and the panel
-    values: dict[str, Floats]  # of each algorithm (seeds,), larger is better; -inf where a run diverged
-    numbers: dict[str, float]  # of each algorithm: its beta, or whatever the claim is of
 
 
 def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
@@ -77,7 +69,7 @@ def _told(claim: Claim, values: Floats, p: float, against: float) -> Verdict:
     return Verdict(claim["text"], outcome, holds, noise, fails, detail, p)
 
 
-def _found(claim: Claim, rows: Sequence[Row]) -> list["Compared"]:
+def _found(claim: Claim, rows: Sequence[Row]) -> list[Compared]:
     """The cells that a claim is about, with all algorithms that it names."""
     named = {*claim.get("rivals", []), *(claim[key] for key in ("first", "second") if key in claim)}
     return [c for c in cells(claim, rows) if _inside(c, claim.get("where", {})) and named <= c.values.keys()]

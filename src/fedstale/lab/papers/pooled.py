@@ -8,7 +8,7 @@ claim's `order`, one apart: with two of them it is the difference between the se
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,37 +22,31 @@ SCALES: Mapping[str, Callable[[float], float]] = {  # of the setting along which
 }
 
 
-class Cell(Protocol):
+class Compared(NamedTuple):
     """What one cell says about the algorithms that a claim compares."""
 
-    @property
-    def place(self) -> Mapping[str, Any]: ...
-    @property
-    def values(self) -> Mapping[str, Floats]: ...
-    @property
-    def numbers(self) -> Mapping[str, float]: ...
+    place: dict[str, Any]  # grid settings, and the panel
+    values: dict[str, Floats]  # of each algorithm (seeds,), larger is better; -inf where a run diverged
+    numbers: dict[str, float]  # of each algorithm: its beta, or whatever the claim is of
 
 
-C = TypeVar("C", bound=Cell)
-
-
-def mean_lead(cells: Sequence[Cell], claim: Mapping[str, Any]) -> Floats:
+def mean_lead(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
     """(seeds,) by how much `first` is better than `second`, on average over the cells; empty without cells."""
     leads = [difference(c.values[claim["first"]], c.values[claim["second"]]) for c in cells]
     return np.asarray(np.mean(leads, axis=0) + claim.get("margin", 0.0)) if leads else np.empty(0)
 
 
-def lead_slope(cells: Sequence[Cell], claim: Mapping[str, Any]) -> Floats:
+def lead_slope(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
     """(seeds,) slope of the lead of `first` over `second` along a setting, on average over the other settings."""
     return _slope(cells, claim, lambda c: difference(c.values[claim["first"]], c.values[claim["second"]]))
 
 
-def best_slope(cells: Sequence[Cell], claim: Mapping[str, Any]) -> Floats:
+def best_slope(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
     """(seeds,) slope of the best `of`, such as β, along a setting, on average over the other settings."""
     return _slope(cells, claim, _vertices)
 
 
-def _vertices(c: Cell) -> Floats:
+def _vertices(c: Compared) -> Floats:
     """(seeds,) where a parabola through the values over the algorithms' numbers is highest, within their range."""
     names = sorted(c.values, key=lambda name: c.numbers[name])
     x, table = np.array([c.numbers[name] for name in names]), np.stack([c.values[name] for name in names])
@@ -65,13 +59,13 @@ def _vertices(c: Cell) -> Floats:
         return np.asarray(np.where(a < 0, np.clip(-b / (2 * a), x[0], x[-1]), ends))
 
 
-def lines(cells: Iterable[C], along: str) -> list[list[C]]:
+def lines(cells: Iterable[Compared], along: str) -> list[list[Compared]]:
     """The cells that differ in the setting `along` alone, together."""
     rest = grouped(cells, lambda c: repr({key: value for key, value in c.place.items() if key != along}))
     return list(rest.values())
 
 
-def _slope(cells: Sequence[Cell], claim: Mapping[str, Any], of: Callable[[Cell], Floats]) -> Floats:
+def _slope(cells: Sequence[Compared], claim: Mapping[str, Any], of: Callable[[Compared], Floats]) -> Floats:
     along, order = claim["along"], claim.get("order")
     scale: Callable[[Any], float] = order.index if order else SCALES[claim.get("scale", "value")]
     cells = [c for c in cells if not order or c.place[along] in order]

@@ -90,7 +90,7 @@ def _trace(across: list[float], up: list[float], best: Best, means: Means, m: Me
         "type": "heatmap", "x": [f"{p:g}" for p in across], "y": [f"{q:g}" for q in up],
         "z": [[best.get((p, q)) for p in across] for q in up], "zmin": 0, "zmax": 1, "colorscale": BLUES,
         "text": [[_hover(means.get((p, q), {}), m) for p in across] for q in up], "texttemplate": "%{z}",
-        "textfont": {"color": "#111"}, "xgap": 2, "ygap": 2,
+        "textfont": {"color": "#101010"}, "xgap": 2, "ygap": 2,
         "hovertemplate": "p_min %{x}, swapped %{y}: best β %{z}<br>%{text}<extra></extra>",
         "colorbar": {"title": {"text": "best β"}, "thickness": 12, "tickvals": [0, 0.2, 0.5, 0.8, 1], "len": 1},
     }  # fmt: skip

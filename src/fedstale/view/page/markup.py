@@ -23,13 +23,13 @@ SHAPES = {
 
 def table(t: Table, caption: str, best: Collection[tuple[int, int]] = ()) -> str:
     """A table that scrolls in its own frame where the screen is narrower; the `best` cells are bold."""
-    words = [bool(t.rows) and not _number(cell) for cell in (t.rows or [t.head])[0]]
+    words = [bool(t.rows) and not all(_number(row[j]) for row in t.rows) for j in range(len(t.head))]
     head = "".join(
         f'<th scope="col"{" class=text" if w else ""}>{escape(h)}</th>' for h, w in zip(t.head, words, strict=True)
     )
     body = "".join(
         f'<tr><th scope="row">{escape(row[0])}</th>'
-        + "".join(_cell(cell, (k, j) in best) for j, cell in enumerate(row[1:], 1))
+        + "".join(_cell(cell, (k, j) in best, words[j]) for j, cell in enumerate(row[1:], 1))
         + "</tr>"
         for k, row in enumerate(t.rows)
     )
@@ -41,9 +41,9 @@ def table(t: Table, caption: str, best: Collection[tuple[int, int]] = ()) -> str
     )
 
 
-def _cell(text: str, best: bool) -> str:
-    words = escape(text)
-    return f"<td{'' if _number(text) else ' class=text'}>{f'<strong>{words}</strong>' if best else words}</td>"
+def _cell(text: str, best: bool, word: bool) -> str:
+    shown = f"<strong>{escape(text)}</strong>" if best else escape(text)
+    return f"<td{' class=text' if word else ''}>{shown}</td>"
 
 
 def _number(cell: str) -> bool:

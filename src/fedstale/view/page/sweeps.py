@@ -30,7 +30,8 @@ class Tried(NamedTuple):
 def sweeps(settings: Sequence[Setting]) -> list[tuple[str, Table, Plot]]:
     """Of each experiment with several settings: its name, the best settings, and a picture of all."""
     found = []
-    for name, some in grouped(settings, lambda s: ", ".join(sorted(names(s)))).items():
+    own = [s for s in settings if not s.config.get("start")]  # a fork is no setting that was tried
+    for name, some in grouped(own, lambda s: ", ".join(sorted(names(s)))).items():
         done = [g for s in some for g in s.groups if g.runs]
         shown = compared(done)
         tried = _tried(some, shown[0]) if shown else []
@@ -117,7 +118,7 @@ def _map(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
         "type": "heatmap", "x": across, "y": up,
         "z": [plain([b.value if b else float("nan") for b in row]) for row in found],
         "text": [[f"{m.text(b.value)}<br>{escape(b.algorithm)}" if b else "" for b in row] for row in found],
-        "texttemplate": "%{text}", "textfont": {"color": "#111"}, "colorscale": BLUES,
+        "texttemplate": "%{text}", "textfont": {"color": "#101010"}, "colorscale": BLUES,
         "reversescale": not m.higher_is_better, "xgap": 2, "ygap": 2, "colorbar": {"thickness": 12} | _ticks(m),
         "hovertemplate": f"{keys[0]} %{{x}}, {keys[1]} %{{y}}<br>%{{text}}<extra></extra>",
     }]  # fmt: skip
@@ -131,23 +132,26 @@ def _parallel(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
     drawn, low, high = looks(labels), min(x.value for x in tried), max(x.value for x in tried)
     orders = {key: [*["–"] * any(key not in x.settings for x in tried), *_order(tried, key)] for key in keys}
     data, best = [], max(m.score(x.value) for x in tried)
+    last = [key.rpartition(".")[2] for key in keys]
+    called = dict(zip(keys, last if len({*last}) == len(keys) else keys, strict=True))  # short, for narrow screens
     for x in [x for x in tried if x.algorithm in drawn][:MOST]:
         places = [_share(orders[k].index(x.settings.get(k, "–")), 0, len(orders[k]) - 1) for k in keys]
         top = m.score(x.value) == best
         data.append({
-            "type": "scatter", "mode": "lines+markers", "x": [*keys, m.label], "legendgroup": x.algorithm,
-            "y": plain([*places, _share(x.value, low, high)]),
+            "type": "scatter", "mode": "lines+markers", "x": [*called.values(), m.label],
+            "legendgroup": x.algorithm, "y": plain([*places, _share(x.value, low, high)]),
             "line": stroke(drawn[x.algorithm], 4 if top else 1.2),
             "marker": {"color": drawn[x.algorithm].colour, "size": 7}, "hovertemplate": "%{text}<extra></extra>",
             "text": [escape(f"{x.algorithm}, {str(x.settings)[1:-1]}: {m.text(x.value)}")] * (len(keys) + 1),
         })  # fmt: skip
     ends = {m.label: [m.text(low), m.text(high)]}
     told = [
-        {"x": key, "y": _share(k, 0, len(order) - 1), "text": escape(text), "showarrow": False, "xanchor": "left",
-         "xshift": 8, "bgcolor": "#fff"}
+        {"x": called.get(key, key), "y": _share(k, 0, len(order) - 1), "text": escape(text), "showarrow": False,
+         "xanchor": "left", "xshift": 8, "bgcolor": "#fff"}
         for key, order in (orders | ends).items() for k, text in enumerate(order)
     ]  # fmt: skip
-    axes = layout("", "", xaxis={"type": "category"}, yaxis={"visible": False, "range": [-0.08, 1.08]})
+    wide = {"type": "category", "range": [-0.5, len(keys) + 0.5]}  # room for the first and the last name
+    axes = layout("", "", xaxis=wide, yaxis={"visible": False, "range": [-0.08, 1.08]})
     return data, axes | {"annotations": told}, [Key(k, drawn[k]) for k in labels]
 
 

@@ -159,7 +159,7 @@ def configuration(setting: Setting) -> Table:
 
 def inline(value: Any) -> str:
     """A setting's value in at most 120 characters."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = "–" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 120 else text[:117] + "…"
 
 
