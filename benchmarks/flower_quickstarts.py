@@ -38,7 +38,7 @@ NODES, ROUNDS, MARKS, LAST, HERE = 10, 100, (25, 100), 5, 0.2
 RULES: dict[str, Callable[..., Any]] = {
     "FedAvg": FedAvg,
     "auto": partial(FedStale, "auto"),
-    "auto, defence=None": partial(FedStale, "auto", defence=None),
+    "auto, defence=True": partial(FedStale, "auto", defence=True),
 }
 Images = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 Weights = dict[str, np.ndarray[Any, Any]]

@@ -28,7 +28,7 @@ def lying(there, factor):
 @pytest.mark.parametrize("factor", [0.0, -1.0, -15.0, 1e4])
 @pytest.mark.parametrize("rule", ["fedavg", "fedstale", "auto"])
 def test_a_liar_is_refused_as_in_a_simulation(rule, factor):
-    there, strategy = table(25, 0.7), FedStale(rule, fraction_evaluate=0.0)
+    there, strategy = table(25, 0.7), FedStale(rule, fraction_evaluate=0.0, defence=True)
     found = strategy.start(Direct(N, lying(there, factor)), start(), num_rounds=25).arrays["w"].numpy()
     *_, last = fs.simulate(
         Serial(TASK, LOCAL), strategy.rules.strategy, fs.Trace(there), rounds=25, estimator=fs.Intervals(),
@@ -77,7 +77,7 @@ def test_no_client_makes_itself_much_heavier_than_the_others():
 
 def test_the_defence_is_in_the_state():
     there = table(12)
-    strategies = [FedStale("fedstale", fraction_evaluate=0.0) for _ in range(3)]
+    strategies = [FedStale("fedstale", fraction_evaluate=0.0, defence=True) for _ in range(3)]
     whole, half, rest = strategies
     whole.start(Direct(N, lying(there, -1.0)), start(), num_rounds=12)
     half.start(Direct(N, lying(there, -1.0)), start(), num_rounds=6)
@@ -85,7 +85,7 @@ def test_the_defence_is_in_the_state():
     rest.start(Direct(N, lying(there, -1.0)), rest.arrays, num_rounds=6)
     assert all(np.array_equal(a, rest.state_dict()[name]) for name, a in whole.state_dict().items())
     with pytest.raises(BadInput, match=r"this strategy has .*, no defence"):
-        FedStale("fedstale", defence=None).load_state_dict(half.state_dict())
+        FedStale("fedstale").load_state_dict(half.state_dict())
     with pytest.raises(BadInput, match=r"defence must be an object such as Defence\(\), got 3"):
         FedStale("auto", defence=3)
 

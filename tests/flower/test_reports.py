@@ -83,7 +83,7 @@ def test_a_client_whose_update_the_defence_refused_was_heard():
         w = message.content["arrays"]["w"].numpy() + np.float32(sign)
         return reply(message, {"w": w}, {"num-examples": 1})
 
-    strategy, _ = played(answer=answer, rounds=3)
+    strategy, _ = played(answer=answer, rounds=3, defence=True)
     assert strategy.trace().all()
     (liar,) = strategy.report.doubted
     assert liar not in strategy.report.heard

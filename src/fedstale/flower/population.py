@@ -110,8 +110,8 @@ def rules(
     require(ok, f"the memory of a Flower strategy is in RAM: it must have no folder, got {rule}")
     if pace is not None:
         require_kind("pace", pace)
-        require_asynchronous(pace, rule, isinstance(defence, Defence))
-    judge = (Defence() if pace is None else None) if defence is True else defence or None
+        require_asynchronous(pace, rule, bool(defence))
+    judge = Defence() if defence is True else defence or None
     if judge is not None:
         require_kind("defence", judge)
     return Rules(rule, Cohorts(belief), server, judge)

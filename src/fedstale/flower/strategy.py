@@ -52,13 +52,13 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
     `server` is what is done with a step. `buffers` are patterns of names of floating-point arrays that are not
     trained; they are averaged, as arrays of whole numbers are. `loss_key` and `steps_key` are the metrics with a
     client's training loss, by which CA-Fed selects, and with its local steps, which FedNova needs. A client that
-    was not online for `forget_after` rounds is forgotten; by default none is. A `defence` judges every update, so
-    that clients that lie are refused; None turns it off. Training stops after `stop_after` rounds in a row in which
-    replies came and none could be used; None lets it go on. The server calculates in float32, and every array
+    was not online for `forget_after` rounds is forgotten; by default none is. A `defence`, True or a Defence(),
+    judges every update and refuses those of clients that lie. Training stops after `stop_after` rounds in a row in
+    which replies came and none could be used; None lets it go on. The server calculates in float32, and every array
     keeps its dtype.
 
     With a `pace`, `Buffer(size, concurrency)` or `Ticks(seconds, concurrency)`, the server waits for nobody: it
-    keeps so many nodes at work, and steps after so many arrivals or seconds. No defence judges updates then.
+    keeps so many nodes at work, and steps after so many arrivals or seconds. A defence is refused then.
     `record` is the folder of a store, in which `start` keeps a run as `fedstale run` does. With `secure`, a
     SecAgg(), the server learns sums of what clients send, and nothing else; their ClientApp has
     `mods=[SecureMod(rule)]`.
@@ -71,15 +71,14 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         train_metrics_aggr_fn: Aggregate | None = None, evaluate_metrics_aggr_fn: Aggregate | None = None, *,
         estimator: str | Estimator | None = None, server: Server = Sgd(1.0), buffers: Sequence[str] = BUFFERS,
         loss_key: str = "train_loss", steps_key: str = "num-steps", forget_after: int | None = None,
-        defence: Defence | bool | None = True, stop_after: int | None = 2, pace: Pace | None = None,
+        defence: Defence | bool | None = None, stop_after: int | None = 2, pace: Pace | None = None,
         record: Path | str | None = None, secure: SecAgg | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
             weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn, evaluate_metrics_aggr_fn,
         )  # fmt: skip
-        judged = None if secure is not None and defence is True else defence
-        self.rules = secured(rules(rule, estimator, server, judged, pace), secure)
+        self.rules = secured(rules(rule, estimator, server, defence, pace), secure)
         self.pace, self.secure = pace, secure
         many = f"the concurrency of a pace says how many nodes train: leave out fraction_train={fraction_train}"
         require(pace is None or fraction_train == 1, many)
@@ -160,8 +159,9 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         refuse_privacy_wrapper()
         log.info("\t├──> Rule: %s", self.rules.strategy)
         log.info("\t│\t└──Estimator: %s, server: %s", self.rules.plain, self.rules.server)
+        log.info("\t│\t└──Defence against liars: %s", self.rules.defence)
         if self.pace is not None:
-            log.info("\t│\t└──Pace: %s; no defence judges the updates", self.pace)
+            log.info("\t│\t└──Pace: %s", self.pace)
         super().summary()
 
     def configure_train(

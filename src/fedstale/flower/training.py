@@ -163,7 +163,7 @@ def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) ->
 
 def _described(rules: Rules) -> str:
     """The parts without the settings that have their default: a later version may have more of them."""
-    own = () if rules.defence == Defence() else (rules.defence or "no defence",)  # came later, and is on by default
+    own = () if rules.defence == Defence() else (rules.defence or "no defence",)  # came later, and was the default
     return ", ".join(map(_settings, (rules.strategy, rules.plain, rules.server, *own)))
 
 
