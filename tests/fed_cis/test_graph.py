@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedstale.core import BadInput, Local, evaluate
+from fedstale.core import BadInput, Local
+from fedstale.core.abilities import evaluate
 from fedstale.engines import Serial
 from fedstale.fed_cis import Tree, serve
 from fedstale.fed_cis.networks import EarlyExit, ExitResNet18, SlicedCNN
