@@ -133,7 +133,7 @@ def main() -> None:
     """Run the command line; an expected failure ends it with one sentence and an exit code."""
     warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}", style="yellow")
     try:
-        command()()
+        command()(prog_name="fedstale")
     except BadInput as error:
         _fail(str(error), 2)
     except Diverged as error:
