@@ -15,8 +15,8 @@ from fedstale.lab.tracer import Tracer
 ENGINE = fs.Serial(fs.Quadratic.random(n=6, d=4, noise=0.1), fs.Local(lr=0.02, steps=3))
 SETTINGS: dict[str, dict[str, Any]] = {
     "Amplified": {"period": 3, "factor": 2.0}, "AmplifiedScaffold": {"period": 3, "factor": 1.5},
-    "F3AST": {"clients": 2}, "PowerOfChoice": {"clients": 2, "candidates": 3}, "Wait": {"period": 3},
-    "CAFed": {"kappa2": 0.05}, "Clipped": {"strategy": fs.Scaffold(), "bound": 0.05},
+    "F3AST": {"clients": 2}, "FedLaAvg": {"clients": 2}, "PowerOfChoice": {"clients": 2, "candidates": 3},
+    "Wait": {"period": 3}, "CAFed": {"kappa2": 0.05}, "Clipped": {"strategy": fs.Scaffold(), "bound": 0.05},
     "Extrapolated": {"strategy": fs.FedPBC()}, "FedSteer": {"core": 2},
     "PrivateFedAvg": {"clip": 1.0}, "PrivateFedStale": {"clip": 1.0},
 }  # fmt: skip

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from fedstale.lab import tuning
 from fedstale.lab.tuning import Setting, choice, next_setting, survivors, with_servers
 
 
@@ -49,3 +50,9 @@ def test_the_choice_is_by_whole_runs_and_says_whether_it_is_at_an_end() -> None:
     assert choice(short, at({1.0: 0.5, 10.0: 0.4}))[:2] == ((10.0, 1.0), True)
     inside = choice(short, at({1.0: 0.3, 10.0: 0.4}))
     assert (inside.setting.rate, inside.edge, inside.tried) == (1.0, False, 5)
+
+
+@pytest.mark.parametrize(("rate", "edge"), [(0.1, True), (0.2, False), (0.4, True)])
+def test_the_least_and_the_largest_rate_are_edges(rate: float, edge: bool) -> None:
+    short = dict.fromkeys(map(tuning.Setting, (0.1, 0.2, 0.4)), 1.0)
+    assert tuning.choice(short, {tuning.Setting(rate): 1.0}).edge is edge

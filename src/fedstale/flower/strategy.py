@@ -32,10 +32,9 @@ from fedstale.flower.identity import Identities
 from fedstale.flower.population import enter, forget, rules
 from fedstale.flower.replies import Asked, Keys, Sent, log, sound, unweighted, with_metrics
 from fedstale.flower.reports import Report, participation, report_of
-from fedstale.flower.saved import load, save
 from fedstale.flower.secure import Exchange, Outcome, SecAgg
 from fedstale.flower.secure_round import SecureGrid, closed_secure, exchanged, secured
-from fedstale.flower.training import Training, chosen, closed, opened
+from fedstale.flower.training import Training, chosen, closed, load, opened, save
 from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapper
 from fedstale.servers import Sgd
 

@@ -9,19 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fedstale.core import BadInput, Ids, require, shown
+from fedstale.tasks import losses
 from fedstale.tasks.evaluation import Metric
 from fedstale.tasks.flat import changed_buffers, seeded
-from fedstale.tasks.losses import (
-    IGNORED,
-    HasLoss,
-    Loss,
-    answer,
-    classifies,
-    is_cross_entropy,
-    is_sum,
-    one_value,
-    outputs_of,
-)  # fmt: skip
 from fedstale.tasks.split import Lazy, Split, leaves, mapped, rows_of
 
 OURS = ("accuracy", "loss", "objective")  # scores whose names a metric may not take
@@ -82,7 +72,7 @@ def check_classes(outputs: Tensor, *splits: Split | Lazy) -> None:
     for y in (split.y for split in splits if isinstance(split, Split) and len(split.y)):
         ok = outputs.ndim == 2 or outputs.ndim == y.ndim + 1 > 2
         require(ok, f"the model must give (b, classes) for cross entropy, or (b, t, classes), got {shape}")
-        counted = y if y.ndim == 1 else y[y != IGNORED]
+        counted = y if y.ndim == 1 else y[y != losses.IGNORED]
         low, high = (counted.min().item(), counted.max().item()) if len(counted) else (0, 0)
         ok = not y.is_floating_point() and y.ndim == outputs.ndim - 1 and low >= 0 and high < shape[-1]
         got = f"{y.dtype} {tuple(y.shape)} from {low} to {high}"
@@ -113,7 +103,7 @@ def warn_of_softmax(outputs: Tensor) -> None:
 def training_answer(module: nn.Module, x: Any, size: int, client: int) -> Any:
     """What the model says of a batch of this size; refuses one sample where BatchNorm needs more."""
     try:
-        return answer(module, x)
+        return losses.answer(module, x)
     except ValueError as error:
         if size > 1:
             raise
@@ -160,21 +150,21 @@ def tried(module: nn.Module, train: Split | Lazy, device: torch.device) -> Trial
     return Trial(said, y.cpu(), changed_buffers(module, before), drew)
 
 
-def kind_of(loss: Loss, trial: Trial, splits: Sequence[Split | Lazy]) -> LossKind:
+def kind_of(loss: losses.Loss, trial: Trial, splits: Sequence[Split | Lazy]) -> LossKind:
     """Find out what the loss of such answers is; refuses what cannot be trained, or not on these samples."""
     said, y = trial.said, trial.y
-    outputs, computes = outputs_of(said).detach(), isinstance(said, HasLoss) and said.loss is not None
-    entropy = not computes and is_cross_entropy(loss, outputs, y)
+    outputs, computes = losses.outputs_of(said).detach(), isinstance(said, losses.HasLoss) and said.loss is not None
+    entropy = not computes and losses.is_cross_entropy(loss, outputs, y)
     if entropy:
         check_classes(outputs, *splits)
         warn_of_softmax(outputs)
-    one = not computes and one_value(loss, outputs, y) and not entropy
-    return LossKind(computes, entropy, classifies(outputs, y), one, one and is_sum(loss, outputs, y))
+    one = not computes and losses.one_value(loss, outputs, y) and not entropy
+    return LossKind(computes, entropy, losses.classifies(outputs, y), one, one and losses.is_sum(loss, outputs, y))
 
 
 def _answer(module: nn.Module, x: Any) -> Any:
     try:
-        return answer(module, x)
+        return losses.answer(module, x)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         shapes, types = (
             ", ".join(str(f(v)) for v in leaves(x)) for f in (lambda v: tuple(v.shape), lambda v: v.dtype)

@@ -14,32 +14,7 @@ from torch import Tensor, nn
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
 from fedstale.engines.kernels.gates import Gates
 from fedstale.rng import stream
-from fedstale.tasks import checks, samples
-from fedstale.tasks.evaluation import (
-    Evaluation,
-    Metric,
-    Outputs,
-    Scored,
-    Vectors,
-    answers,
-    average,
-    compiled_outputs,
-)
-from fedstale.tasks.flat import (
-    Buffers,
-    WorkingCopy,
-    draw,
-    filled,
-    given_buffers,
-    in_training,
-    joined,
-    layout,
-    own_part,
-    personal_names,
-    seeded,
-    slots,
-    vector,
-)
+from fedstale.tasks import checks, evaluation, flat, samples
 from fedstale.tasks.layers import dense_sizes, gates, stages
 from fedstale.tasks.local import batches_of, drawn
 from fedstale.tasks.loops import ClientData, Context, read, started
@@ -65,7 +40,7 @@ class Supervised:
     """F_i(w) = mean of loss(model(x), y) over client i's training samples, plus ridge/2 ‖w‖².
 
     `model` is a function without arguments that makes an nn.Module: each run starts from fresh weights,
-    drawn from its seed. A module in its place is copied, and every run starts from its weights. Trained
+    drawn from its seed. A module in its place is working, and every run starts from its weights. Trained
     are the float32 parameters that require a gradient; the others are constants, the same in every run.
 
     Buffers are constants as well, unless training changes them, as it does the running statistics of
@@ -75,7 +50,7 @@ class Supervised:
     `personal` names more layers or parameters that stay with the client, such as a head. `evaluate`,
     `per_client` and `model` need all these: `fs.evaluate(task, s)` passes those of a snapshot on.
 
-    Training and test samples are one (x, y) pair per client, or a Split, which is not copied. A client's
+    Training and test samples are one (x, y) pair per client, or a Split, which is not working. A client's
     pair may also be a map-style torch Dataset of (x, y) samples, which are fetched and collated when a
     batch needs them; what it draws from torch comes from the seed of the batch. x may be a tuple of
     tensors, passed to the model by position, or a dict, passed by keyword. `transform(x, generator)`
@@ -120,7 +95,7 @@ class Supervised:
         held_out: samples.Samples | None = None,
         weights: npt.ArrayLike | Weighting | str = "per-client",
         loss: Loss = cross_entropy,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: Mapping[str, evaluation.Metric] | None = None,
         transform: Transform | None = None,
         buffers: Treatment = "average",
         personal: Sequence[str] = (),
@@ -149,7 +124,7 @@ class Supervised:
         self.weights: Array = a.astype(np.float32)
         require(test is None or central_test is None, "give test or central_test, got both")
         self.test = samples.of_clients("test", test, self.n, self.device)
-        self.scored = [Scored("", self.test, self.weights)]
+        self.scored = [evaluation.Scored("", self.test, self.weights)]
         if central_test is not None:
             self.scored = [samples.central(central_test, self.device)]
         if validation is not None:
@@ -164,17 +139,17 @@ class Supervised:
         checks.check_model(self._make)
         if personal or buffers == "local":
             require(all(s.of_clients for s in self.scored), NO_STRANGERS)
-            self.personal = personal_names(self.module(), personal, norms=buffers == "local")
-        self.slots = slots(self.module(), self.personal)
+            self.personal = flat.personal_names(self.module(), personal, norms=buffers == "local")
+        self.slots = flat.slots(self.module(), self.personal)
         self.d = max(slot.where.stop for slot in self.slots if slot.name not in self.personal)
         self.stochastic = self._probe(buffers) or transform is not None
         ok = buffers != "local" or self.keeps_own
         require(ok, "buffers 'local' needs layers such as BatchNorm, got a model without running statistics")
-        flat = self.has_cross_entropy and isinstance(self.train, Split) and isinstance(self.train.x, Tensor)
-        flat = flat and not self.personal
+        known = self.has_cross_entropy and isinstance(self.train, Split) and isinstance(self.train.x, Tensor)
+        known = known and not self.personal
         # (inputs, hidden …, classes) of a linear model or an MLP, the stages of a small CNN, else None
-        self.dense = dense_sizes(self.module(), self.train.x, self.slots) if flat else None
-        self.stages = stages(self.module(), self.train.x, self.slots) if flat and self.dense is None else None
+        self.dense = dense_sizes(self.module(), self.train.x, self.slots) if known else None
+        self.stages = stages(self.module(), self.train.x, self.slots) if known and self.dense is None else None
 
     @cached_property
     def gates(self) -> Gates | None:
@@ -186,8 +161,8 @@ class Supervised:
 
     def module(self) -> nn.Module:
         """A fresh copy of the model, in training mode, with the constants that all runs share."""
-        with seeded(draw(stream(0, "constants"))):
-            return in_training(self._make().cpu(), self.frozen)
+        with flat.seeded(flat.draw(stream(0, "constants"))):
+            return flat.in_training(self._make().cpu(), self.frozen)
 
     def model(self, params: Array, buffers: Floats | None = None, state: State | None = None) -> nn.Module:
         """The model with these parameters and buffers, on the CPU and in evaluation mode: a copy that is yours.
@@ -197,7 +172,7 @@ class Supervised:
         self._check(params)
         own: State = {"personal": params[:0], "buffers": np.zeros(0)}
         own = self._own_part(state) if self.keeps_own else own
-        return self._filled(joined(params, own), self._given(buffers), own["buffers"]).eval()
+        return self._filled(flat.joined(params, own), self._given(buffers), own["buffers"]).eval()
 
     def _check(self, params: Array) -> None:
         size = params.shape if isinstance(params, np.ndarray) else None
@@ -207,9 +182,9 @@ class Supervised:
 
     def _filled(self, whole: Array, averaged: Floats, own: Floats) -> nn.Module:
         """A fresh copy of the model with a client's whole vector, the buffers that are sent, and its own."""
-        module = filled(self.module(), self.slots, whole)
-        Buffers(module, self.averaged).load(averaged)
-        Buffers(module, self.own_buffers).load(own)
+        module = flat.filled(self.module(), self.slots, whole)
+        flat.Buffers(module, self.averaged).load(averaged)
+        flat.Buffers(module, self.own_buffers).load(own)
         return module
 
     def init(self, seed: int) -> Array:
@@ -217,8 +192,8 @@ class Supervised:
         return self._drawn(seed)[: self.d]
 
     def _drawn(self, seed: int) -> Array:
-        with seeded(draw(stream(seed, "init"))):
-            return vector(self._make(), self.slots)
+        with flat.seeded(flat.draw(stream(seed, "init"))):
+            return flat.vector(self._make(), self.slots)
 
     @property
     def keeps_own(self) -> bool:
@@ -227,49 +202,52 @@ class Supervised:
 
     def initial_state(self, seed: int) -> State:
         """The personal parameters and buffers of a client that has not trained yet, drawn from the seed."""
-        return {"personal": self._drawn(seed)[self.d :], "buffers": Buffers(self.module(), self.own_buffers).read()}
+        return {
+            "personal": self._drawn(seed)[self.d :],
+            "buffers": flat.Buffers(self.module(), self.own_buffers).read(),
+        }
 
     def enter(self, params: Array, state: State | None) -> Array:
         """The parameters, and those of a client behind them; its own buffers are loaded."""
         own = self.initial_state(0) if state is None else self._own_part(state)
         self._working.own.load(own["buffers"])
-        return joined(params, own)
+        return flat.joined(params, own)
 
     def leave(self, whole: Array) -> dict[str, Any]:
         """The personal parameters and buffers of the client that was trained last."""
         return {"personal": whole[self.d :].copy(), "buffers": self._working.own.read()}
 
     def _own_part(self, state: State | None) -> State:
-        return own_part(state, (*self.personal, *self.own_buffers))
+        return flat.own_part(state, (*self.personal, *self.own_buffers))
 
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Batch]:
         start, stop = self.train.offsets[client : client + 2].tolist()
         order, sizes = batches_of(stop - start, local, rng)
         rows = torch.from_numpy(start + order).to(self.device)
-        return map(Batch, torch.split(rows, sizes), [draw(rng) if self.stochastic else None for _ in sizes])
+        return map(Batch, torch.split(rows, sizes), [flat.draw(rng) if self.stochastic else None for _ in sizes])
 
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
-        flat = self._working.flat
-        if not flat.module.training:
-            in_training(flat.module, self.frozen)
-        flat.load(params)
-        flat.grad.zero_()
-        with nullcontext() if batch.seed is None else seeded(batch.seed, self.device):
+        working = self._working.flat
+        if not working.module.training:
+            flat.in_training(working.module, self.frozen)
+        working.load(params)
+        working.grad.zero_()
+        with nullcontext() if batch.seed is None else flat.seeded(batch.seed, self.device):
             x, y = self._samples(batch)
             x = x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
-            loss = self.batch_loss(checks.training_answer(flat.module, x, len(y), client), y)
+            loss = self.batch_loss(checks.training_answer(working.module, x, len(y), client), y)
             loss.backward()  # type: ignore[no-untyped-call]
         value = self.reported(loss, len(y)).item()
         if self.ridge:
-            flat.grad.add_(flat.params, alpha=self.ridge)
-            value += self.ridge / 2 * flat.params.dot(flat.params).item()
-        return value, flat.grad.cpu().numpy()
+            working.grad.add_(working.params, alpha=self.ridge)
+            value += self.ridge / 2 * working.params.dot(working.params).item()
+        return value, working.grad.cpu().numpy()
 
     def _samples(self, batch: Batch) -> tuple[Any, Tensor]:
         """Inputs, transformed, and targets of a batch."""
         x, y = self.train.take(batch.rows)
         if self.transform is not None and batch.seed is not None:
-            x = self.transform(x, torch.Generator().manual_seed(draw(stream(batch.seed, "transform"))))
+            x = self.transform(x, torch.Generator().manual_seed(flat.draw(stream(batch.seed, "transform"))))
         return x, y
 
     def run_loop(self, params: Array, client: int, local: Local, context: Context) -> tuple[Array, float | None]:
@@ -282,10 +260,10 @@ class Supervised:
                 yield self._samples(batch)
 
         module = self._filled(params, self.read_buffers(), self._working.own.read()).to(self.device)
-        with seeded(draw(context.rng), self.device):
+        with flat.seeded(flat.draw(context.rng), self.device):
             loss = local.loop()(module, ClientData(self.train, client, batches), context)
-        self.load_buffers(Buffers(module, self.averaged).read())
-        self._working.own.load(Buffers(module, self.own_buffers).read())
+        self.load_buffers(flat.Buffers(module, self.averaged).read())
+        self._working.own.load(flat.Buffers(module, self.own_buffers).read())
         return read(module, self.slots), started(loss)
 
     def batch_loss(self, said: Any, y: Tensor) -> Tensor:
@@ -299,13 +277,13 @@ class Supervised:
     @cached_property
     def initial_buffers(self) -> Floats:
         """(b,) the buffers that are averaged, before round 1."""
-        return Buffers(self.module(), self.averaged).read()
+        return flat.Buffers(self.module(), self.averaged).read()
 
     def layout(self) -> dict[str, list[dict[str, Any]]]:
         """Names, shapes and types of what the flat vectors of parameters and buffers are made of."""
         module = self.module()
         shared = sorted((s for s in self.slots if s.where.stop <= self.d), key=lambda s: s.where.start)
-        return layout(shared, {name: module.get_buffer(name) for name in self.averaged})
+        return flat.layout(shared, {name: module.get_buffer(name) for name in self.averaged})
 
     @property
     def labels(self) -> list[str]:
@@ -381,36 +359,38 @@ class Supervised:
 
     def objective(self, params: Array, buffers: Floats | None = None, states: Clients | None = None) -> float:
         """F(w) = Σ a_i F_i(w), over all training samples."""
-        return average(self._evaluation(params, buffers, states).objectives(), self.train.sizes, self.weights)
+        return evaluation.average(
+            self._evaluation(params, buffers, states).objectives(), self.train.sizes, self.weights
+        )
 
     def per_client(
         self, params: Array, buffers: Floats | None = None, states: Clients | None = None
     ) -> dict[str, Floats]:
         """What `evaluate` averages over the clients that train, (n,) each: nan where one has no test samples."""
-        evaluation = self._evaluation(params, buffers, states)
-        own = (evaluation.tested(s) for s in self.scored if s.of_clients)
+        model = self._evaluation(params, buffers, states)
+        own = (model.tested(s) for s in self.scored if s.of_clients)
         return {
             **{name: values for scores in own for name, values in scores.items()},
-            "objective": evaluation.objectives(),
+            "objective": model.objectives(),
         }
 
-    def _evaluation(self, params: Array, buffers: Floats | None, states: Clients | None) -> Evaluation:
+    def _evaluation(self, params: Array, buffers: Floats | None, states: Clients | None) -> evaluation.Evaluation:
         """That of the model with these parameters and buffers, and with what clients keep of it."""
         self._check(params)
         every = partial(self._of_client, params, states or Clients()) if self.keeps_own else params
-        return Evaluation(self, every, partial(self._answers, every, buffers))
+        return evaluation.Evaluation(self, every, partial(self._answers, every, buffers))
 
     def _of_client(self, params: Array, states: Clients, client: int) -> Array:
         """The whole vector of a client; its own buffers are loaded."""
         return self.enter(params, self._own_part(states.get(client, states.get(NEW))))
 
     def _answers(
-        self, params: Vectors, buffers: Floats | None, split: Split | Lazy
+        self, params: evaluation.Vectors, buffers: Floats | None, split: Split | Lazy
     ) -> Iterator[tuple[Any, Tensor]]:
         """What the model says of all samples in their order, and their targets, batch by batch."""
         self.load_buffers(self._given(buffers))
         self._working.flat.module.eval()
-        return answers(self._working.flat, params, split, not self.computes_loss, self._compiled)
+        return evaluation.answers(self._working.flat, params, split, not self.computes_loss, self._compiled)
 
     def _probe(self, treatment: Treatment) -> bool:
         """Whether the model draws random numbers, and which buffers it changes; refuses what cannot be trained."""
@@ -429,7 +409,7 @@ class Supervised:
         return trial.drew
 
     def _given(self, buffers: Floats | None) -> Floats:
-        return given_buffers(buffers, self.averaged, self.initial_buffers)
+        return flat.given_buffers(buffers, self.averaged, self.initial_buffers)
 
     @cached_property
     def optima(self) -> Floats:
@@ -441,15 +421,17 @@ class Supervised:
         return least_objectives(self.module, self.train, loss, self.ridge)
 
     @cached_property
-    def _working(self) -> WorkingCopy:
-        return WorkingCopy(self.module(), self.slots, self.device, averaged=self.averaged, own=self.own_buffers)
+    def _working(self) -> flat.WorkingCopy:
+        return flat.WorkingCopy(
+            self.module(), self.slots, self.device, averaged=self.averaged, own=self.own_buffers
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n}, d={self.d})"
 
     @cached_property
-    def _compiled(self) -> Outputs | None:
-        return compiled_outputs(self.dense, self.stages) if self.device.type == "cpu" else None
+    def _compiled(self) -> evaluation.Outputs | None:
+        return evaluation.compiled_outputs(self.dense, self.stages) if self.device.type == "cpu" else None
 
     def __getstate__(self) -> dict[str, Any]:
         working = ("_working", "_compiled", "initial_buffers")  # made anew where needed

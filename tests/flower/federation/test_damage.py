@@ -15,8 +15,7 @@ from fedstale.core import BadInput
 from fedstale.flower.federation.server.diagnostics import read_status, status
 from fedstale.flower.federation.state import roster
 from fedstale.flower.federation.state.backup import copy_federation, read_model
-from fedstale.flower.federation.state.manifest import read_metrics
-from fedstale.flower.federation.state.sealed import write_sealed
+from fedstale.flower.federation.state.manifest import read_metrics, write_sealed
 from tests.flower.federation.inprocess import InProcess, roster_of
 from tests.flower.federation.parts import TASK, D, N, made, played, table
 from tests.flower.federation.parts import server as server_of

@@ -9,9 +9,9 @@ import pytest
 
 from fedstale.flower.federation.ops.launcher import free_port
 from fedstale.flower.federation.server import health as module
-from fedstale.flower.federation.server import logs
 from fedstale.flower.federation.server.diagnostics import status
 from fedstale.flower.federation.server.health import Health, exposition, served
+from fedstale.flower.federation.state import audit
 from tests.flower.federation.inprocess import InProcess
 from tests.flower.federation.parts import TASK, N, played, server, table
 
@@ -76,10 +76,10 @@ def log():
 
 
 def test_logs_are_json_lines_for_their_owner_and_are_rotated(tmp_path, log, monkeypatch):
-    monkeypatch.setattr(logs, "SIZE", 300)
+    monkeypatch.setattr(audit, "SIZE", 300)
     path = tmp_path / "logs" / "rounds.jsonl"
-    logs.log_to(path)
-    logs.log_to(path)
+    audit.log_to(path)
+    audit.log_to(path)
     for t in range(30):
         log.info("round %d: heard %s\nof all", t, [1, 2])
     try:
@@ -90,7 +90,7 @@ def test_logs_are_json_lines_for_their_owner_and_are_rotated(tmp_path, log, monk
     assert lines[-1]["level"] == "error"
     assert "ValueError: why" in lines[-1]["traceback"]
     files = sorted(path.parent.iterdir())
-    assert len(files) == logs.FILES + 1
+    assert len(files) == audit.FILES + 1
     for file in (path.parent, *files):
         assert file.stat().st_mode & 0o077 == 0
     older = [json.loads(line)["message"] for line in files[1].read_text().splitlines()]

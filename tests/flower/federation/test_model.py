@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from fedstale.cli import federation as cli
 from fedstale.core import BadInput
 from fedstale.flower.federation.state.backup import read_model
-from fedstale.flower.federation.state.sealed import write_sealed
+from fedstale.flower.federation.state.manifest import write_sealed
 from tests.flower.federation.inprocess import InProcess
 from tests.flower.federation.parts import TASK, D, N, played, server, table
 

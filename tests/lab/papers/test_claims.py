@@ -210,3 +210,15 @@ def test_ahead_is_of_the_best_rival_not_of_the_first() -> None:
     assert verdict(found, check="ahead", first="a", rivals=["weak", "strong"]).verdict == claims.FAILS
     assert verdict(found, check="ahead", first="strong", rivals=["weak", "a"]).verdict == claims.HOLDS
     assert verdict(found, check="not_worse", first="a", rivals=["weak", "strong"]).verdict == claims.FAILS
+
+
+def test_half_of_the_cases_are_enough_where_none_fails() -> None:
+    found = rows({(1, "a"): FAR, (1, "b"): NEAR, (2, "a"): [0.5, 0.9, 0.1], (2, "b"): NEAR})
+    told = verdict(found, check="above", first="a", second="b")
+    assert (told.holds, told.noise, told.fails, told.verdict) == (1, 1, 0, claims.HOLDS)
+
+
+def test_who_diverged_is_worse_also_where_good_values_are_negative() -> None:
+    found = rows({(1, "a"): FAR, (1, "b"): NEAR})
+    found = [r._replace(diverged=r.algorithm == "b") for r in found]
+    assert verdict(found, check="above", first="a", second="b", lower=True).verdict == claims.HOLDS

@@ -84,27 +84,21 @@ def register(s: Settings) -> int:
     """Register the keys of the roster with the link, over one connection; returns how many were new."""
     if not s.file.link.tls:
         return 0
+    import httpx
+
     from fedstale.flower.federation.ops.keys import public_pem
 
     new = 0
     with _connected(s) as client:
         for member in roster.read(s.roster).members:
             pem = public_pem(s.folder / "keys" / f"client-{member.id}.pub")
-            new += _unless_known(client.RegisterNode, adapter.RegisterNodeRequest(public_key=pem))
+            try:
+                client.RegisterNode(adapter.RegisterNodeRequest(public_key=pem))
+                new += 1
+            except httpx.HTTPStatusError as error:
+                if "already in use" not in error.response.text:  # the link knows it already
+                    raise
     return new
-
-
-def _unless_known(register_node: Any, request: Any) -> int:
-    """1 if the link takes this key, 0 if it knows it already."""
-    import httpx
-
-    try:
-        register_node(request)
-    except httpx.HTTPStatusError as error:
-        if "already in use" not in error.response.text:
-            raise
-        return 0
-    return 1
 
 
 def submit(s: Settings, config: Mapping[str, Any] | None = None) -> int:

@@ -17,11 +17,9 @@ from fedstale.flower.federation.ops.gate import note_reply_limit
 from fedstale.flower.federation.protocol.grid import GridLink
 from fedstale.flower.federation.server.diagnostics import evaluation, status, trace, write_trace
 from fedstale.flower.federation.server.health import Health, served
-from fedstale.flower.federation.server.logs import log_to
 from fedstale.flower.federation.server.rounds import ClosedRound, Server, Start
-from fedstale.flower.federation.state import roster
-from fedstale.flower.federation.state.manifest import read_metrics
-from fedstale.flower.federation.state.sealed import write_sealed
+from fedstale.flower.federation.state import audit, roster
+from fedstale.flower.federation.state.manifest import read_metrics, write_sealed
 from fedstale.lab.runs.models import LAYOUT
 
 Layout = dict[str, list[dict[str, Any]]]
@@ -38,7 +36,7 @@ def server_app(start: Start, layout: Layout | None = None) -> ServerApp:
 
     def main(grid: Any, context: Context) -> None:
         folder = Path(str(context.run_config["federation"]))
-        log_to(folder / "logs" / "rounds.jsonl")
+        audit.log_to(folder / "logs" / "rounds.jsonl")
         found = start.layout() if isinstance(start, OfModule) else layout
         for _ in record(settings.read(folder), grid, start, found):
             pass

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fedstale.core import Estimator, Floats, Mask, require
 from fedstale.flower.federation.protocol.exchange import Outcome
-from fedstale.flower.federation.state.sealed import read_sealed
+from fedstale.flower.federation.state.manifest import read_sealed
 from fedstale.flower.federation.state.server_state import ServerState
 from fedstale.lab.runs.store import fingerprint, write_csv
 

@@ -14,7 +14,6 @@ from typing import Any
 from fedstale.core import Checkpoint, require
 from fedstale.core.system import lock
 from fedstale.flower.federation.state import manifest
-from fedstale.flower.federation.state.sealed import read_sealed
 from fedstale.flower.federation.state.server_state import ServerState
 from fedstale.lab.runs.models import LAYOUT, Arrays, named
 from fedstale.lab.runs.store import read_tree
@@ -100,5 +99,6 @@ def read_model(folder: Path) -> tuple[int, Arrays]:
         whole = read_tree(manifest.verified(state, *committed["checkpoint"]), None)
     tree = whole[ServerState._fields.index("checkpoint")]
     params, buffers = (tree[Checkpoint._fields.index(field)] for field in ("params", "buffers"))
-    layout = read_sealed(folder / LAYOUT, f"{manifest.RESTORE}, or let the server write it again when it starts")
+    again = f"{manifest.RESTORE}, or let the server write it again when it starts"
+    layout = manifest.read_sealed(folder / LAYOUT, again)
     return int(committed["t"]), named(layout, params, buffers)

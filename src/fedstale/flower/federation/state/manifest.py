@@ -1,7 +1,8 @@
 """The manifest: which round was committed last, and which files belong to it, each with its checksum.
 
 It is written last, so it is the commit point. Whatever does not agree with it is refused with a sentence: a
-federation never goes on from a state that somebody has damaged, and never begins again by itself.
+federation never goes on from a state that somebody has damaged, and never begins again by itself. All JSON files of
+a federation carry a checksum of their own content, so that damage and edits are noticed.
 """
 
 import hashlib
@@ -12,12 +13,30 @@ from pathlib import Path
 from typing import Any
 
 from fedstale.core import BadInput, require
-from fedstale.flower.federation.state.sealed import read_sealed, write_sealed
-from fedstale.lab.runs.store import metrics_line, read_json
+from fedstale.lab.runs.store import canonical, metrics_line, read_json, write_json
 
 FORMAT = 3
 RESTORE = "restore it from a backup"
 COMMITTED = ("metrics.jsonl", "rows/*/*", "round-[1-9]*")  # files that are written from round 1 on
+
+
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON object with its checksum; `read_sealed` gives it back without."""
+    write_json(path, value | {"checksum": digest(value)})
+
+
+def read_sealed(path: Path, advice: str, *, unsealed: bool = False) -> dict[str, Any]:
+    """The object in a file, refused with `advice` if it was changed; with `unsealed` it may have no checksum."""
+    value = read_json(path)
+    found = value.pop("checksum", None)
+    same = found == digest(value) or (unsealed and found is None)
+    require(same, f"{path} was changed after it was written, its checksum is another; {advice}")
+    return value
+
+
+def digest(value: dict[str, Any]) -> str:
+    """The checksum of an object, the same for the same content."""
+    return hashlib.blake2b(canonical(value).encode()).hexdigest()[:32]
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:

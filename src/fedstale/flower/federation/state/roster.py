@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedstale.core import Array, BadInput, Ids, part, require
-from fedstale.flower.federation.state.sealed import read_sealed, write_sealed
+from fedstale.flower.federation.state.manifest import read_sealed, write_sealed
 
 FORMAT = 1
 EDITED = "restore it from a backup, or remove its key checksum if you changed it yourself"
