@@ -209,7 +209,7 @@ class Clients:
 def fuzz(replies: int, seed: int) -> dict[str, Any]:
     """At least so many hostile replies; raises if anything that must hold does not."""
     clients, reasons = Clients(seed), Counter[str]()
-    grid, strategy = Direct(HONEST + LIARS, clients), FedStale("auto")
+    grid, strategy = Direct(HONEST + LIARS, clients), FedStale("auto", defence=True)
     arrays, t = ArrayRecord({name: Array(a) for name, a in MODEL.items()}), 0
     grid.online = [*range(HONEST, HONEST + LIARS), *range(HONEST)]  # liars answer first
     while sum(clients.sent.values()) < replies:
