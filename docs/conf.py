@@ -15,7 +15,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 project = "fedstale"
 author = "the fedstale contributors"
 version = release = fedstale.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx-mathjax-offline", "site_extension"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
+    "site_extension",
+    "site_symbols",
+]
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # site_extension turns a notebook into Markdown
 exclude_patterns = ["held_out.md", "arena_results/*.md"]  # parts of advise.md and arena.md
 html_theme = "furo"

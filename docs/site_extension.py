@@ -2,7 +2,7 @@
 
 A page asks for generated text by a line `<!-- generated: NAME -->`; NAME is a function below that returns
 Markdown. Docstrings are plain text with `code` and indented formulas, not reStructuredText, so they are
-converted before autodoc parses them. Symbols in the text, such as p_i, are set as those of the formulas are.
+converted before autodoc parses them.
 """
 
 import ast
@@ -20,10 +20,8 @@ from typing import Any
 
 import click
 import numpy as np
-from docutils import nodes
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
-from sphinx.transforms import SphinxTransform
 
 import fedstale
 from fedstale.cli.app import command as command_line
@@ -49,14 +47,9 @@ ROOMS = {  # public submodule → its heading on the API page; its names are tho
 SPEC = "name, or table with `kind`"
 LISTED = {"number": "numbers", "whole number": "whole numbers", SPEC: "names or tables"}
 MODULES = ("data", "models", "clock", "fed_cis", "theory", "testing")  # public modules with names of their own
-SYMBOL = re.compile(  # p_i, p̂_i, Σ_S, p_min, η_c²
-    r"(?<![\w.])([A-Za-zΑ-Ωα-ω])(\u0302?)_(min|max|avg|var|opt|[A-Za-z0-9])(²?)(?!\w)"
-)
-VERBATIM = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.title, nodes.raw, nodes.comment)
 
 
 def setup(app: Any) -> dict[str, bool]:
-    app.add_transform(Symbols)
     app.connect("source-read", fill)
     app.connect("autodoc-process-docstring", to_rst)
     app.connect("autodoc-skip-member", skip)
@@ -68,35 +61,6 @@ def fill(app: Any, docname: str, source: list[str]) -> None:
     if str(app.env.doc2path(docname)).endswith(".ipynb"):
         source[0] = notebook(json.loads(source[0]))
     source[0] = re.sub(r"^<!-- generated: (\w+) -->$", lambda m: GENERATED[m[1]](), source[0], flags=re.M)
-
-
-class Symbols(SphinxTransform):
-    """Sets symbols with an index in running text as formulas."""
-
-    default_priority = 700  # before the pages with formulas are counted, which load MathJax
-
-    def apply(self, **kwargs: Any) -> None:
-        for text in list(self.document.findall(nodes.Text)):
-            if SYMBOL.search(text) and not any(isinstance(parent, VERBATIM) for parent in _parents(text)):
-                text.parent.replace(text, list(_symbols(text)))
-
-
-def _parents(node: nodes.Node) -> Iterator[nodes.Node]:
-    while node := node.parent:
-        yield node
-
-
-def _symbols(text: str) -> Iterator[nodes.Node]:
-    """A text in pieces: what is between symbols, and each symbol as a formula."""
-    end = 0
-    for found in SYMBOL.finditer(text):
-        letter, hat, index, squared = found.groups()
-        head = rf"\hat{{{letter}}}" if hat else letter.replace("Σ", r"\textstyle\sum")
-        tex = rf"{head}_{{\mathrm{{{index}}}}}" if len(index) > 1 else f"{head}_{index}"
-        tex += "^2" if squared else ""
-        yield from (nodes.Text(text[end : found.start()]), nodes.math(tex, tex))
-        end = found.end()
-    yield nodes.Text(text[end:])
 
 
 def notebook(content: dict[str, Any]) -> str:

@@ -109,7 +109,7 @@ def test_a_full_disk_names_the_file_and_the_way_on(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def command() -> Any:
-        return lambda: write(tmp_path / "params.npy", full)
+        return lambda **_: write(tmp_path / "params.npy", full)
 
     said: list[str] = []
     monkeypatch.setattr(app, "command", command)

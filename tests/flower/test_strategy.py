@@ -243,7 +243,9 @@ def test_a_state_that_does_not_fit_is_refused():
         strategy.state_dict()
     with pytest.raises(BadInput, match=r"belongs to SelfTuning.*this strategy has FedAvg"):
         FedStale("fedavg").load_state_dict(state)
-    assert '"SelfTuning(), Intervals(), Sgd(), no defence"' in str(state["about"])  # another default is no other rule
+    assert '"SelfTuning(), Intervals(), Sgd(), no defence"' in str(
+        state["about"]
+    )  # another default is no other rule
     without = {name: a for name, a in state.items() if not name.startswith("state")}
     for nonsense in ({}, without, {"about": np.array("{")}, {"about": np.array("[]")}):
         with pytest.raises(BadInput, match="not the state of a Flower strategy"):

@@ -90,7 +90,7 @@ def test_the_best_is_chosen_by_the_objective_or_another_metric(by: str, best: fl
         p.folder.path.mkdir()
         write_json(p.folder.path / "config.json", p.config)
         values = dict.fromkeys(("final", "last10", "best"), objective)
-        write_json(p.folder.path / "result.json", {"objective": values, "validation_accuracy": values})
+        write_json(p.folder.path / "result.json", {"rounds": 4, "objective": values, "validation_accuracy": values})
     assert [c.tuned["lr"] for c in sweep.chosen(cell, sweep.scores(cell))] == [best]
     (setting,) = query.settings([p.folder for p in cell.runs])
     assert [g.config["local"]["lr"] for g in query.tuned(setting).groups] == [best]  # as the report does
@@ -100,7 +100,7 @@ def stored(p: Planned, objective: float) -> None:
     """A run that has ended with this objective."""
     p.folder.path.mkdir()
     write_json(p.folder.path / "config.json", p.config)
-    write_json(p.folder.path / "result.json", {"objective": dict.fromkeys(WINDOWS, objective)})
+    write_json(p.folder.path / "result.json", {"rounds": 4, "objective": dict.fromkeys(WINDOWS, objective)})
 
 
 def test_with_seeds_of_its_own_tuning_does_not_see_the_reported_runs(tmp_path: Path) -> None:

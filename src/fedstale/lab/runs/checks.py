@@ -99,11 +99,11 @@ def require_result(path: Path, result: Mapping[str, Any]) -> None:
     """Refuse a result without rounds, or with a metric that lacks a window."""
     ok = all(_number(result.get(key, 0)) for key in ("refused", "seconds", "rounds_per_second"))
     ok = ok and _number(result.get("rounds"))
+    require(ok, f"{path} is damaged: its rounds and seconds must be numbers")
     for m in evaluated(result):
         windows = result[m.name]
-        ok = ok and isinstance(windows, dict) and all(_number(windows.get(w)) for w in WINDOWS)
+        ok = isinstance(windows, dict) and all(_number(windows.get(w)) for w in WINDOWS)
         require(ok, f"{path} is damaged: {m.name} must have {', '.join(WINDOWS)}")
-    require(ok, f"{path} is damaged: its rounds and seconds must be numbers")
 
 
 def require_clients(path: Path, values: Mapping[str, Any]) -> None:
