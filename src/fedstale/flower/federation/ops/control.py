@@ -121,9 +121,16 @@ def submit(s: Settings, config: Mapping[str, Any] | None = None) -> int:
 
 def run_state(s: Settings, run: int) -> tuple[str, str]:
     """The status of a run (pending, starting, running or finished) and how it ended."""
+    import httpx
+
     with _connected(s) as client:
-        found = client.ListRuns(adapter.ListRunsRequest(run_id=run)).run_dict
-    return (found[run].status.status, found[run].status.sub_status) if run in found else ("finished", "unknown")
+        try:
+            found = client.ListRuns(adapter.ListRunsRequest(run_id=run)).run_dict[run].status
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.NOT_FOUND:
+                raise
+            return "finished", "unknown"  # the link's database was made anew
+    return found.status, found.sub_status
 
 
 def halt(s: Settings, run: int) -> None:
