@@ -12,6 +12,8 @@ from fedstale.lab.runs.query import run_row
 from fedstale.registry import TABLES
 from fedstale.view.terminal.console import AsFormat, Format, Store, print_json, print_table
 
+WIDE = ("engine", "megabytes", "hours")  # of runs: in JSON, and hours where there is a clock
+
 
 def list_names(
     what: Annotated[
@@ -35,7 +37,8 @@ def list_names(
         print_json(found)
         return
     for name, rows in found.items():
-        told = [key for key in (rows[0] if rows else ()) if key != "hours" or any(row[key] for row in rows)]
+        timed = any(row.get("hours") for row in rows)
+        told = [key for key in (rows[0] if rows else ()) if key not in WIDE or (key == "hours" and timed)]
         print_table([{key: row[key] for key in told} for row in rows], name)
 
 
