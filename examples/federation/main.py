@@ -22,7 +22,7 @@ import fedstale as fs
 from fedstale.cli import federation as cli
 from fedstale.engines import ENGINES
 from fedstale.flower.federation import settings
-from fedstale.flower.federation.ops import launcher, processes, runner, template
+from fedstale.flower.federation.ops import launcher, processes, runner
 from fedstale.flower.federation.state.manifest import read_metrics
 from fedstale.lab.runs.store import fingerprint
 
@@ -111,10 +111,8 @@ def replay(s: settings.Settings, trace: Path, engine: str) -> str:
 
 def of(rounds: int) -> settings.Settings:
     """The settings of the federation that this example makes."""
-    text = template.federation(
-        name="f", rounds=rounds, strategy=STRATEGY, app="app", deadline=60.0, host="127.0.0.1", port=9100, tls=False
-    )
-    return settings.parse(HERE, text)
+    words = {"name": "f", "app": "app", "host": "127.0.0.1", "tls": False}
+    return settings.parse(HERE, cli.written(words, STRATEGY, rounds, 60.0, 9100))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,12 +48,7 @@ def init(
     require(not (folder / "federation.toml").exists(), f"{folder} is a federation already")
     name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
     where = "app" if app is None else os.path.relpath(app.resolve(), folder.resolve())
-    words = {
-        key: json.dumps(value) for key, value in {"name": name, "app": where, "host": host, "tls": tls}.items()
-    }
-    words["strategy"] = strategy if strategy.startswith("{") else json.dumps(strategy)
-    numbers = {"rounds": rounds, "deadline": deadline, "port": port}
-    text = (template("federation") / "federation.toml.txt").read_text().format(**words, **numbers)
+    text = written({"name": name, "app": where, "host": host, "tls": tls}, strategy, rounds, deadline, port)
     hosts = [host, *_host_names(names)]
     known = app is None or (app / "pyproject.toml").is_file()
     require(known, f"--app must be the folder of a Flower app, with a pyproject.toml, got {app}")
@@ -67,6 +62,14 @@ def init(
         copy(template("federation-app"), folder / "app", name)
     (folder / "federation.toml").write_text(text)
     print(f"{folder}: {clients} clients; next: fedstale federation up {folder}")
+
+
+def written(words: dict[str, Any], strategy: str, rounds: int, deadline: float, port: int) -> str:
+    """The text of a federation.toml; `strategy` is a name, or an inline table in TOML."""
+    told = {key: json.dumps(value) for key, value in words.items()}
+    told["strategy"] = strategy if strategy.startswith("{") else json.dumps(strategy)
+    text: str = (template("federation") / "federation.toml.txt").read_text()
+    return text.format(**told, rounds=rounds, deadline=deadline, port=port)
 
 
 @app.command()
