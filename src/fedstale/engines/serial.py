@@ -11,7 +11,7 @@ from fedstale.core.abilities import HasBuffers, HasSlots, KeepsOwn, buffered, ke
 from fedstale.core.local import Local
 from fedstale.core.parts import part, require
 from fedstale.core.protocols import Task
-from fedstale.core.records import Array, Job, Reply, State
+from fedstale.core.records import Array, Floats, Job, Reply, State
 from fedstale.rng import stream
 from fedstale.tasks.local import drawn, few_threads, settled, training_thread, work_of, works_of
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from fedstale.engines.optimizers import Optimizer
 
 
-def cut(task: Task, jobs: Sequence[Job], updates: Array, losses: Array, buffers: Any = None) -> list[Reply]:
+def cut(
+    task: Task, jobs: Sequence[Job], updates: Array, losses: Array, buffers: Floats | None = None
+) -> list[Reply]:
     """The reply to each job, from the rows (R, d), (R,) and (R, b) of all clients of all jobs, in their order."""
-    stops = accumulate((len(job.clients) for job in jobs), initial=0)
-    rows, some = [slice(*ends) for ends in pairwise(stops)], buffers is not None
-    pairs = zip(works_of(task, jobs), rows, strict=True)
-    return [Reply(updates[at], losses[at], work, buffers[at] if some else None) for work, at in pairs]
+    ends = pairwise(accumulate((len(job.clients) for job in jobs), initial=0))
+    pairs = zip(works_of(task, jobs), (slice(*end) for end in ends), strict=True)
+    return [Reply(updates[at], losses[at], work, None if buffers is None else buffers[at]) for work, at in pairs]
 
 
 def answer(task: Task, job: Job, training: bool) -> Reply:
