@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 QUIET = 30.0  # seconds
 SLOWEST = 4096  # bytes per second of a body
-KEPT = 90.0  # seconds that the connection of a client stays open without a request: longer than two polls
+KEPT = 90  # seconds that the connection of a client stays open without a request: longer than two polls
 HEADERS = 64 << 10  # bytes of the headers of a request, and as much as comes with the last of them
 
 
