@@ -1,7 +1,7 @@
 """Kill -9 at random moments, again and again: `python -m tools.federation_chaos --kills 100`.
 
 A federation on the loopback, with TLS and keys, trains while its processes are killed: the server's app, its
-executor, the link, the clients, the keepers that start everything again, and `fedstale federation run` itself.
+executor, the link, the clients, the keeper that starts everything again, and `fedstale federation run` itself.
 Nothing outside the federation helps. What must hold: every committed round stays committed, the next round comes at
 most a minute after the last kill, and the end is that of a simulation, never disturbed, with the participation that
 was recorded.
@@ -123,9 +123,9 @@ def heard_all(s: settings.Settings) -> bool:
 def victims(s: settings.Settings, target: str) -> list[int]:
     """The processes of this kind that are there now."""
     if target == "server":  # the app that the executor starts
-        return [p for p in processes.family(s, "link-executor") if "flwr-serverapp" in processes.command(p)]
-    names = [name for name in processes.names(s) if _kind(name) == target]
-    return [pid for name in names if (pid := processes.pid_of(s, name))]
+        return [p for p in processes.family(s.folder, "link-executor") if "flwr-serverapp" in processes.command(p)]
+    names = [name for name in processes.names(s.folder) if _kind(name) == target]
+    return [pid for name in names if (pid := processes.pid_of(s.folder, name))]
 
 
 def _kind(name: str) -> str:

@@ -26,7 +26,7 @@ def start_node(s, k):
         "--port", str(launcher.free_port()), "--root-certificates", keys / "ca.pem",
         "--auth-supernode-private-key", keys / f"client-{k}", "--node-config", f"partition-id={k} num-partitions=2",
     ]  # fmt: skip
-    processes.spawn(s, f"client-{k}", command)
+    processes.spawn(s.folder, f"client-{k}", command)
 
 
 def run(s, state, t):
@@ -64,7 +64,7 @@ def test_the_example_trains_evaluates_and_goes_on_with_the_same_clients_after_a_
                 start_node(s, k)
             names.append(run(s, tmp_path / "state.npz", t))
             assert [evaluated(s, k) for k in (0, 1)] == [t, t]
-            processes.stop(s, "client-0", "client-1", patience=3.0)
+            processes.stop(s.folder, "client-0", "client-1", patience=3.0)
         assert names[0] == names[1]
         assert [name[:4] for name in names[0]] == ["key-", "key-"]
     finally:

@@ -15,7 +15,7 @@ from fedstale.cli.upkeep import Folder
 from fedstale.core import require
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import control, launcher, processes, runner
-from fedstale.flower.federation.ops.keeper import KEEPERS
+from fedstale.flower.federation.ops.keeper import KEEPER
 from fedstale.flower.federation.server import diagnostics
 from fedstale.flower.federation.state import audit, roster
 from fedstale.flower.federation.state.manifest import read_line, read_metrics
@@ -79,12 +79,12 @@ def up(
 ) -> None:
     """Start the SuperLink, which is started again if it ends, and register the clients' keys with it.
 
-    If it runs already, whatever else of this folder has ended and is wanted is started: clients, training, keepers.
+    If it runs already, whatever else of this folder has ended and is wanted is started: clients, training, keeper.
     """
     need_flower()
     s = settings.read(folder)
     revived = launcher.revive_all(s)
-    pid = processes.pid_of(s, "link") or launcher.start_link(s)
+    pid = processes.pid_of(s.folder, "link") or launcher.start_link(s)
     control.wait_until_ready(s)
     new = control.register(s)
     audit.note(folder, "up", {"pid": pid})
@@ -114,8 +114,8 @@ def run(
     lines = read_metrics(s.state)
     diagnostics.write_trace(folder / "trace.csv", *diagnostics.trace(lines))
     print(f"fingerprint {lines[-1]['fingerprint']}; trace: {folder / 'trace.csv'}")
-    if processes.pid_of(s, "run") == os.getpid():
-        processes.forget(s, "run")  # done: keepers need not start it again
+    if processes.pid_of(s.folder, "run") == os.getpid():
+        processes.forget(s.folder, "run")  # done: the keeper need not start it again
     share, enough = diagnostics.heard_weight(lines), s.file.round.enough_weight
     if share < enough:
         say(f"fedstale: the last rounds heard {share:.0%} of the objective's weight, enough_weight is {enough:.0%}")
@@ -129,11 +129,11 @@ def status(folder: Folder, format: AsFormat = Format.text) -> None:
     if lines := read_metrics(s.state):
         diagnostics.write_trace(folder / "trace.csv", *diagnostics.trace(lines))
     now = diagnostics.read_status(folder / "status.json", len(lines))
-    now["processes"] = {name: processes.pid_of(s, name) for name in processes.names(s)}
+    now["processes"] = {name: processes.pid_of(s.folder, name) for name in processes.names(s.folder)}
     now["server"], now["mute"] = runner.alive(s), mute(lines)
     now["expires"] = expiries(s)
-    kept = [name for name in now["processes"] if name not in KEEPERS and processes.wanted(s, name)]
-    now["kept"] = not kept or any(now["processes"].get(name) for name in KEEPERS)
+    kept = [name for name in now["processes"] if name != KEEPER and processes.wanted(s.folder, name)]
+    now["kept"] = not kept or now["processes"].get(KEEPER) is not None
     if format == Format.json:
         print_json(now)
         return

@@ -49,7 +49,7 @@ def join(
 def leave(folder: Folder, clients: Annotated[list[int], typer.Argument(help="Client numbers.")]) -> None:
     """Stop clients on this machine; they stay in the roster and may join again."""
     s = settings.read(folder)
-    for name, there in processes.stop(s, *(f"client-{client}" for client in clients)).items():
+    for name, there in processes.stop(s.folder, *(f"client-{client}" for client in clients)).items():
         print(f"{name} {'stopped' if there else 'was not running here'}")
 
 
@@ -91,7 +91,7 @@ def rotate(
         require(s.file.link.tls, "a federation without TLS has no certificate")
         renew(folder / "keys")
         audit.note(folder, "rotated the certificate")
-        if processes.stop(s, "link").get("link"):  # state and orders are in its database
+        if processes.stop(s.folder, "link").get("link"):  # state and orders are in its database
             launcher.start_link(s)
         print(f"another server certificate, until {expiry(folder / 'keys' / 'server.pem'):%Y-%m-%d}")
 
@@ -99,13 +99,13 @@ def rotate(
 def _rekey(s: settings.Settings, client: int, public: Path | None) -> None:
     """Give a client another key; where it runs on this machine it is started again with it."""
     require(s.file.link.tls, "clients of a federation without TLS have no keys")
-    old, here = roster.read(s.roster), processes.pid_of(s, f"client-{client}") is not None
+    old, here = roster.read(s.roster), processes.pid_of(s.folder, f"client-{client}") is not None
     require(client in old.ids, f"there is no client {client} in the roster")
     key = new_key(s.folder, client, True, public, {m.key for m in old.members})
     _save(s, new := old.rekeyed(client, key))
     audit.note(s.folder, "rotated a key", {"client": client, "key": key, "roster": new.version})
     if here and public is None:
-        processes.stop(s, f"client-{client}")
+        processes.stop(s.folder, f"client-{client}")
         launcher.start_client(s, client)
     print(f"client {client} has another key (roster {new.version})")
 
@@ -113,7 +113,7 @@ def _rekey(s: settings.Settings, client: int, public: Path | None) -> None:
 def _save(s: settings.Settings, new: roster.Roster) -> None:
     """Write the roster, and tell the link its keys."""
     roster.save(s.roster, new)
-    if processes.pid_of(s, "link") is not None:
+    if processes.pid_of(s.folder, "link") is not None:
         control.register(s)
 
 
@@ -122,7 +122,7 @@ def remove(folder: Folder, client: Annotated[int, typer.Argument(help="Client nu
     s = settings.read(folder)
     new = roster.read(s.roster).left(client)
     roster.save(s.roster, new)
-    processes.stop(s, f"client-{client}")
+    processes.stop(s.folder, f"client-{client}")
     for file in (f"client-{client}", f"client-{client}.pub"):
         (folder / "keys" / file).unlink(missing_ok=True)
     audit.note(folder, "removed", {"client": client, "roster": new.version})
@@ -140,10 +140,10 @@ def _serve(s: settings.Settings, client: int) -> None:
     from fedstale.flower.federation.client.warm import serve
 
     name = f"client-{client}"
-    os.environ |= processes.environment(processes.home(s, name))
+    os.environ |= processes.environment(processes.home(s.folder, name))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
-    serve(s, client, processes.home(s, name), launcher.private_key(s, client))
+    serve(s, client, processes.home(s.folder, name), launcher.private_key(s, client))
 
 
 def new_key(folder: Path, client: int, tls: bool, public: Path | None = None, known: Set[str] = frozenset()) -> str:

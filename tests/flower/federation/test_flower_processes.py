@@ -34,8 +34,10 @@ def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls, isolated
         for event in runner.run(s):
             events.append(event.kind)
             if event == ("round", 1, ""):
-                processes.stop(s, "client-2")  # one goes, and the rounds go on
-                commands = [processes.command(pid) for pid in processes.family(s, "link" + processes.EXECUTOR)]
+                processes.stop(s.folder, "client-2")  # one goes, and the rounds go on
+                commands = [
+                    processes.command(pid) for pid in processes.family(s.folder, "link" + processes.EXECUTOR)
+                ]
                 assert any("--token-file" in command for command in commands)  # which others can read
                 assert not any("--token" in command.replace("--token-file", "") for command in commands)
         lines = read_metrics(s.state)
@@ -50,7 +52,7 @@ def test_a_federation_ends_with_the_bits_of_a_simulation(tmp_path, tls, isolated
             launcher.start_client(s, 0)
     finally:
         launcher.stop_all(s, patience=3.0)
-    assert not any(processes.pid_of(s, name) for name in ("link", "client-0", "client-1"))
+    assert not any(processes.pid_of(s.folder, name) for name in ("link", "client-0", "client-1"))
 
 
 def test_chaos_in_short(tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def federation(tmp_path_factory):
         assert control.register(s) == 2
         yield s
     finally:
-        processes.stop(s, "link", patience=3.0)
+        processes.stop(s.folder, "link", patience=3.0)
 
 
 class Signed:
@@ -260,7 +260,7 @@ def test_many_unfinished_requests_of_strangers_are_not_kept(federation):
 
 def largest(s):
     """The most memory that the link has used so far, in MB."""
-    text = Path(f"/proc/{processes.pid_of(s, 'link')}/status").read_text()
+    text = Path(f"/proc/{processes.pid_of(s.folder, 'link')}/status").read_text()
     return int(text.partition("VmHWM:")[2].split()[0]) / 1024
 
 

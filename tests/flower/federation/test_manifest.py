@@ -114,7 +114,7 @@ def test_run_and_status_say_so_before_anything_is_started(tmp_path):
     for command in ("run", "status"):
         with pytest.raises(BadInput, match=r"manifest.json is missing"):
             CliRunner().invoke(cli.app, [command, str(folder)], catch_exceptions=False)
-    assert not runner.processes.names(cli.settings.read(folder))
+    assert not runner.processes.names(folder)
 
 
 def test_only_the_owner_can_read_the_state(state):

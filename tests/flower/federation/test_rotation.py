@@ -142,7 +142,7 @@ def test_up_starts_what_has_ended_and_status_says_that_nobody_keeps_it(tmp_path,
     done("init", folder, "--insecure")
     s = settings.read(folder)
     monkeypatch.setattr(launcher, "ensure", asked.append)
-    pid = processes.spawn(s, "client-0", ["sleep", "60"])
+    pid = processes.spawn(s.folder, "client-0", ["sleep", "60"])
     try:
         assert launcher.revive_all(s) == []
         assert "no keeper is running, so that nothing is started again" in done("status", folder)
@@ -150,10 +150,10 @@ def test_up_starts_what_has_ended_and_status_says_that_nobody_keeps_it(tmp_path,
         os.waitpid(pid, 0)
         assert "client-0 has ended" in done("status", folder)
         assert launcher.revive_all(s) == ["client-0"]
-        assert processes.pid_of(s, "client-0") not in (None, pid)
+        assert processes.pid_of(s.folder, "client-0") not in (None, pid)
         assert len(asked) == 2
     finally:
-        processes.stop(s, "client-0", hard=True)
+        processes.stop(s.folder, "client-0", hard=True)
 
 
 def test_a_rekeyed_roster_names_the_client_by_its_new_key():

@@ -13,7 +13,7 @@ def s(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "LOOK", 0.0)
     made = settings.check(tmp_path, RAW)
     yield made
-    processes.stop(made, *processes.names(made), hard=True, patience=5.0)
+    processes.stop(tmp_path, *processes.names(tmp_path), hard=True, patience=5.0)
 
 
 def linked(monkeypatch, *answer):
@@ -37,7 +37,9 @@ def linked(monkeypatch, *answer):
     ],
 )
 def test_a_server_that_died_before_it_began_is_not_waited_for(s, monkeypatch, answer, app, why):
-    processes.spawn(s, "link-executor", ["sh", "-c", "sleep 3600; : flwr-serverapp" if app else "sleep 3600"])
+    processes.spawn(
+        s.folder, "link-executor", ["sh", "-c", "sleep 3600; : flwr-serverapp" if app else "sleep 3600"]
+    )
     linked(monkeypatch, *answer)
     assert runner._stillborn(s, 7, runner.GRACE + 1) == why
     assert runner._stillborn(s, 7, runner.GRACE) == ""

@@ -19,6 +19,7 @@ from flwr.clientapp import ClientApp
 from fedstale.flower.federation import adapter
 from fedstale.flower.federation.client.fleet import PAUSES, Ended, Fleet, Refused
 from fedstale.flower.federation.client.notes import Notes
+from fedstale.flower.federation.ops.keeper import keep_the_keeper
 from fedstale.flower.federation.settings import Settings
 
 log = logging.getLogger("fedstale.flower.federation")
@@ -77,6 +78,7 @@ def forget_modules(folder: Path) -> None:
 def serve(s: Settings, client: int, home: Path, key: Path) -> None:
     """Be client number `client` until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    keep_the_keeper()
     link, notes = s.file.link, Notes(home)
     authority = s.folder / "keys" / "ca.pem" if link.tls else None
     fleet = Fleet(f"{link.host}:{link.port}", authority, key, notes)

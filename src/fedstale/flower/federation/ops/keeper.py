@@ -1,53 +1,61 @@
-"""Keepers start again what has ended: the link, its executor, the clients, and each other. They rotate logs, too.
+"""The keeper of a folder starts again what has ended: link, executor, clients, training. It rotates logs, too.
 
-A folder has two keepers, so that after the death of either the other one starts it again. They need no word from
-the processes that they keep: DIR/pids says what is wanted. When nothing is left to keep, they end.
+It needs no word from the processes that it keeps: DIR/pids says what is wanted. When nothing is left to keep, it
+ends. Each of these processes looks after the keeper in turn, so that all must die at once for nothing to come back.
 
-    python -m fedstale.flower.federation.ops.keeper DIR NAME
+    python -m fedstale.flower.federation.ops.keeper DIR
 """
 
+import os
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from fedstale.core import BadInput
 from fedstale.flower.federation.ops import processes
-from fedstale.flower.federation.ops.processes import Here
 
-KEEPERS = ("keeper-a", "keeper-b")
+KEEPER = "keeper"
 LOOK = 1.0  # seconds between looks
 
 
-class Folder(NamedTuple):
-    """The federation in a folder; a keeper needs no settings."""
-
-    folder: Path
-
-
-def ensure(s: Here) -> None:
-    """Start the keepers of a folder that are not there."""
-    keeper = [sys.executable, "-m", "fedstale.flower.federation.ops.keeper", str(s.folder.resolve())]
-    for name in KEEPERS:
-        processes.revive(s, name, [*keeper, name])
+def ensure(folder: Path) -> None:
+    """Start the keeper of a folder, if it is not there."""
+    module = "fedstale.flower.federation.ops.keeper"
+    processes.revive(folder, KEEPER, [sys.executable, "-m", module, str(folder.resolve())])
 
 
-def keep(s: Here, name: str) -> None:
-    """Look after the processes of a folder, as the keeper of this name, until there is none."""
+def keep(folder: Path) -> None:
+    """Look after the processes of a folder until there is none."""
     troubles = set[str]()  # each is said once
-    while processes.wanted(s, name) and (kept := [n for n in processes.names(s) if n not in KEEPERS]):
-        for other in kept:
+    while processes.wanted(folder, KEEPER) and (kept := [n for n in processes.names(folder) if n != KEEPER]):
+        for name in kept:
             try:
-                if processes.revive(s, other):
-                    _say(f"{other} had ended and is started again")
-                processes.rotate(s, other)
+                if processes.revive(folder, name):
+                    _say(f"{name} had ended and is started again")
+                processes.rotate(folder, name)
             except (BadInput, OSError) as trouble:  # the others are kept all the same
                 if str(trouble) not in troubles:
                     _say(str(trouble))
                 troubles.add(str(trouble))
-        ensure(s)
         time.sleep(LOOK)
-    processes.forget(s, name)
+    processes.forget(folder, KEEPER)
+
+
+def keep_the_keeper() -> None:
+    """Look after the keeper, in a thread, if this process is one that it keeps."""
+    if own := os.environ.get(processes.KEPT):
+        threading.Thread(target=_watch, args=[Path(own)], daemon=True).start()
+
+
+def _watch(own: Path) -> None:
+    folder = own.parent.parent
+    while True:
+        time.sleep(LOOK)
+        with suppress(BadInput, OSError):  # what is wrong with a file is said by others
+            if processes.wanted(folder, own.name):
+                ensure(folder)
 
 
 def _say(what: str) -> None:
@@ -55,4 +63,4 @@ def _say(what: str) -> None:
 
 
 if __name__ == "__main__":
-    keep(Folder(Path(sys.argv[1])), sys.argv[2])
+    keep(Path(sys.argv[1]))

@@ -42,16 +42,16 @@ def start_link(s: Settings) -> int:
     else:
         command.append("--insecure")
     pid = _with_executor(s, "link", command, f"{link.host}:{link.port}", keys / "ca.pem" if link.tls else None)
-    ensure(s)
+    ensure(s.folder)
     wait_for_port(link.host, link.port, pid)
     return pid
 
 
 def revive_all(s: Settings) -> list[str]:
-    """Start again what is wanted and has ended, keepers too; returns the names."""
-    revived = [name for name in processes.names(s) if processes.revive(s, name)]
-    if processes.names(s):
-        ensure(s)
+    """Start again what is wanted and has ended, the keeper too; returns the names."""
+    revived = [name for name in processes.names(s.folder) if processes.revive(s.folder, name)]
+    if processes.names(s.folder):
+        ensure(s.folder)
     return revived
 
 
@@ -62,15 +62,16 @@ def start_client(s: Settings, client: int, isolated: bool = False) -> int:
         pid = _start_supernode(s, client, key)
     else:
         join: Command = ["federation", "join", s.folder.resolve(), str(client), "--foreground"]
-        pid = processes.spawn(s, name, [sys.executable, "-m", "fedstale", *join])
-    ensure(s)
+        pid = processes.spawn(s.folder, name, [sys.executable, "-m", "fedstale", *join])
+    ensure(s.folder)
     return pid
 
 
 def start_run(s: Settings) -> int:
-    """Start `fedstale federation run` in the background; keepers start it again until all rounds are committed."""
-    pid = processes.spawn(s, "run", [sys.executable, "-m", "fedstale", "federation", "run", s.folder.resolve()])
-    ensure(s)
+    """Start `fedstale federation run` in the background, again and again until all rounds are committed."""
+    command: Command = [sys.executable, "-m", "fedstale", "federation", "run", s.folder.resolve()]
+    pid = processes.spawn(s.folder, "run", command)
+    ensure(s.folder)
     return pid
 
 
@@ -91,16 +92,18 @@ def _start_supernode(s: Settings, client: int, key: Path) -> int:
 def _with_executor(s: Settings, name: str, command: Command, address: str, authority: Path | None) -> int:
     """Start a process of Flower and, as a process of its own that can be restarted, what it would start itself."""
     secret: Command = ["--superexec-auth-secret-file", _secret(s, name)]
-    pid = processes.spawn(s, name, [*command, "--isolation", "process", *secret])
+    pid = processes.spawn(s.folder, name, [*command, "--isolation", "process", *secret])
     trust: Command = ["--root-certificates", authority] if authority else ["--insecure"]
     executor: Command = [sys.executable, "-m", "fedstale.flower.federation.ops.superexec"]
-    processes.spawn(s, name + processes.EXECUTOR, [*executor, "--runtime-api-address", address, *trust, *secret])
+    processes.spawn(
+        s.folder, name + processes.EXECUTOR, [*executor, "--runtime-api-address", address, *trust, *secret]
+    )
     return pid
 
 
 def _secret(s: Settings, name: str) -> Path:
     """A file with a secret that only this process and its executor can read."""
-    file = processes.home(s, name) / "secret"
+    file = processes.home(s.folder, name) / "secret"
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         out.write(secrets.token_bytes(32))
@@ -116,7 +119,7 @@ def private_key(s: Settings, client: int) -> Path:
         require(key.exists(), f"there is no private key {key} for client {client}")
         keys.private_key(key)
         return key
-    key = processes.home(s, f"client-{client}") / "key"
+    key = processes.home(s.folder, f"client-{client}") / "key"
     if not key.exists():
         keys.make_node_key(key)
     return key
@@ -124,8 +127,8 @@ def private_key(s: Settings, client: int) -> Path:
 
 def stop_all(s: Settings, patience: float = 10.0, hard: bool = False) -> dict[str, bool]:
     """Stop everything that was started from this folder; the link last, so that clients can say good-bye."""
-    rest = [name for name in processes.names(s) if not name.startswith("link")]
-    stop = partial(processes.stop, s, patience=patience, hard=hard)
+    rest = [name for name in processes.names(s.folder) if not name.startswith("link")]
+    stop = partial(processes.stop, s.folder, patience=patience, hard=hard)
     return stop(*rest) | stop("link")
 
 
@@ -133,17 +136,17 @@ def stay(s: Settings, name: str) -> None:
     """Stay while a process is wanted, and stop it when this one is stopped with SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        while processes.wanted(s, name):
+        while processes.wanted(s.folder, name):
             time.sleep(1)
     finally:
-        processes.stop(s, name)
+        processes.stop(s.folder, name)
 
 
 def client_state(s: Settings, client: int) -> str:
     """What the process of a client on this machine says of itself: "online", or what is in the way."""
     name = f"client-{client}"
-    said = noted(processes.home(s, name))
-    return str(said["state"]) if said and said.get("pid") == processes.pid_of(s, name) else "starting"
+    said = noted(processes.home(s.folder, name))
+    return str(said["state"]) if said and said.get("pid") == processes.pid_of(s.folder, name) else "starting"
 
 
 def wait_for_clients(s: Settings, clients: Sequence[int], patience: float = 15.0) -> dict[int, str]:

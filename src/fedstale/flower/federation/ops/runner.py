@@ -41,6 +41,7 @@ def alive(s: Settings) -> bool:
 def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:
     """Train until the last round is committed. The pause after a crash doubles until a round is committed."""
     _check_state(s)
+    keeper.keep_the_keeper()
     failed, goal = 0, s.file.rounds
     while (t := committed_round(s.state)) < goal:
         try:
@@ -67,9 +68,9 @@ def _check_state(s: Settings) -> None:
 
 
 def _ensure_link(s: Settings) -> None:
-    """Wait for the link; if it was started from this folder, with keepers that start it again if it has ended."""
-    if processes.wanted(s, "link"):
-        keeper.ensure(s)
+    """Wait for the link; if it was started from this folder, with the keeper that starts it again."""
+    if processes.wanted(s.folder, "link"):
+        keeper.ensure(s.folder)
     control.wait_until_ready(s)
 
 
@@ -109,5 +110,5 @@ def _stillborn(s: Settings, number: int | None, waited: float) -> str:
 def _has_app(s: Settings) -> bool:
     """Whether the executor runs a server's app; an executor that is not ours may do so unseen."""
     executor = "link" + processes.EXECUTOR
-    apps = ("flwr-serverapp" in processes.command(pid) for pid in processes.family(s, executor))
-    return not processes.wanted(s, executor) or any(apps)
+    apps = ("flwr-serverapp" in processes.command(pid) for pid in processes.family(s.folder, executor))
+    return not processes.wanted(s.folder, executor) or any(apps)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fedstale.flower.federation import adapter
+from fedstale.flower.federation.ops.keeper import keep_the_keeper
 
 
 class Launcher:
@@ -41,6 +42,7 @@ class Launcher:
 
 def main() -> None:
     """Run the SuperExec until it is stopped."""
+    keep_the_keeper()
     launcher = Launcher(Path(os.environ["FLWR_HOME"]))
     adapter.subprocess_executor.subprocess = SimpleNamespace(Popen=launcher, DEVNULL=subprocess.DEVNULL)
     adapter.flower_superexec()

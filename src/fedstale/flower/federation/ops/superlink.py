@@ -21,6 +21,7 @@ from fedstale.flower.federation import adapter
 from fedstale.flower.federation.client.trouble import AHEAD, BEHIND
 from fedstale.flower.federation.ops.connections import hurry
 from fedstale.flower.federation.ops.gate import Gate, Headers, control_token, reply_limit
+from fedstale.flower.federation.ops.keeper import keep_the_keeper
 from fedstale.flower.federation.state import audit, roster
 
 SIGNED = ("public-key", "signature")
@@ -42,6 +43,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.getLogger("uvicorn.access").addFilter(lambda record: False)  # a line per poll of each client
     compact(folder / "link.sqlite")
+    keep_the_keeper()
     adapter.flower_superlink()
 
 
