@@ -49,11 +49,17 @@ def test_the_time_of_the_server_is_measured_for_every_rule(kind: str) -> None:
     assert server_ms(rule, Quadratic.random(12, 7), 11) > 0
 
 
-def test_operations_of_a_linear_model() -> None:
-    """Forward and the gradient of the weights: two products of 64 × 10 numbers, each multiplied and added."""
+@pytest.mark.parametrize("kind", ["fedavg", "ca-fed"])
+def test_operations_of_a_linear_model(kind: str) -> None:
+    """Forward and the gradient of the weights: two products of 64 × 10 numbers, each multiplied and added.
+
+    A client that CA-Fed leaves out has done the first product, once on one batch.
+    """
     raw = {"name": "x", "rounds": 1, "data": {"dataset": "digits", "clients": 2}, "local": {"lr": 0.1},
            "participation": {"kind": "bernoulli", "p": 1.0}, "algorithms": ["fedavg"]}  # fmt: skip
     whole = check(raw)
-    rule = algorithm("fedavg", "rule", local=LOCAL, estimator="known")
+    rule = algorithm(kind, "rule", local=LOCAL, estimator="known")
     assert Local(**LOCAL) == rule.local  # type: ignore[arg-type]
-    assert units(rule, make_task(whole.data, whole.model.model_dump()))["flops"] == 2 * 2 * 64 * 10 * 3 * 4
+    found = units(rule, make_task(whole.data, whole.model.model_dump()))
+    assert found["flops"] == 2 * 2 * 64 * 10 * 3 * 4
+    assert found["look"] == (2 * 64 * 10 * 4 if kind == "ca-fed" else 0)

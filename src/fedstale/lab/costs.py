@@ -24,16 +24,18 @@ def units(rule: Algorithm, task: Task) -> Table:
     """Bytes of state, bytes of the messages of a client, and arithmetic of a client in a round.
 
     A client that trains sends one vector and is sent one, two if the rule corrects local gradients (c of
-    SCAFFOLD). A rule that selects by losses sends the model to everybody who is available. `unheard`: all clients
-    train in every round, also those that are not there.
+    SCAFFOLD). A rule that selects by losses sends the model to everybody who is available, and those that it leaves
+    out have computed one loss (`look`; appendix H.A of the thesis). `unheard`: all clients train in every round,
+    also those that are not there.
     """
     strategy = placed(rule.strategy)
     n, d, hooks, state = task.n, task.d, hooks_of(strategy), strategy.init(task.n, task.d)
     at_clients = sum(_bytes(attrgetter(name)(state)) for name in hooks.at_clients)
+    training, look = _flops(rule, task)
     return {
         "server_bytes": _bytes(state) - at_clients, "client_bytes": at_clients // n, "up": FLOAT * d,
         "down": FLOAT * d * ((hooks.select is None) + (hooks.drift is not None)),
-        "asked": FLOAT * d if hooks.select else 0, "flops": _flops(rule, task),
+        "asked": FLOAT * d if hooks.select else 0, "flops": training, "look": look if hooks.select else 0,
         "unheard": hooks.unheard is not None,
     }  # fmt: skip
 
@@ -45,14 +47,16 @@ def _bytes(tree: Any) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-def _flops(rule: Algorithm, task: Task) -> float | None:
-    """Multiplications and additions of a client in a round, where the task has a torch model."""
+def _flops(rule: Algorithm, task: Task) -> tuple[float | None, float | None]:
+    """Multiplications and additions of a client that trains, and of a first loss alone, with a torch model."""
     if "torch" not in sys.modules:  # it takes a second to load, and no task without it has such a model
-        return None
-    from fedstale.tasks.flops import gradient_flops
+        return None, None
+    from fedstale.tasks.flops import sample_flops
 
-    per_sample, local = gradient_flops(task), rule.local
-    return None if per_sample is None or local.steps is None else per_sample * local.steps * local.batch
+    one, local = sample_flops(task), rule.local
+    if one is None or local.steps is None:
+        return None, None
+    return one.gradient * local.steps * local.batch, one.loss * local.batch
 
 
 def server_ms(rule: Algorithm, task: Task, participants: int) -> float:

@@ -1,23 +1,32 @@
 """How much arithmetic a training step takes, counted by torch."""
 
+from typing import NamedTuple
+
 import numpy as np
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedstale.core import Local, Task
 from fedstale.rng import stream
+from fedstale.tasks.checks import training_answer
 from fedstale.tasks.supervised import Supervised
 
 
-def gradient_flops(task: Task) -> float | None:
-    """Multiplications and additions of the gradient of one sample, in matrix products and convolutions.
+class Flops(NamedTuple):
+    """Multiplications and additions of one sample, in matrix products and convolutions."""
 
-    None for a task without a torch model.
-    """
+    gradient: float  # forward and backward
+    loss: float  # forward alone
+
+
+def sample_flops(task: Task) -> Flops | None:
+    """The arithmetic of one sample of the largest client; None for a task without a torch model."""
     if not isinstance(task, Supervised):
         return None
     client = int(np.argmax(task.samples))
     batch = next(iter(task.batches(client, Local(1.0, steps=1, batch=8), stream(0, "flops"))))
-    size = min(8, int(task.samples[client]))
-    with FlopCounterMode(display=False) as counter:
+    x, y = task.train.take(batch.rows)
+    with FlopCounterMode(display=False) as both:
         task.gradient(task.init(0), client, batch)
-    return float(counter.get_total_flops()) / size
+    with FlopCounterMode(display=False) as forward:
+        training_answer(task.module(), x, len(y), client)
+    return Flops(both.get_total_flops() / len(y), forward.get_total_flops() / len(y))

@@ -28,6 +28,19 @@ def test_scores_curves_and_costs_are_those_of_the_runs(tmp_path: Path) -> None:
     assert entry.curves["objective"].rounds[-1] == 20
 
 
+def test_clients_that_were_asked_and_left_out_cost_their_look(tmp_path: Path) -> None:
+    record = finished(tmp_path)
+    rule = record["cells"][1]["rules"]["stale"]
+    rule["units"] |= {"flops": 5e6, "look": 1e6}
+    (tmp_path / "arena.json").write_text(json.dumps(record))
+    for name in rule["runs"]:
+        path = tmp_path / "runs" / name / "metrics.jsonl"
+        lines = [json.loads(line) | {"available": 4, "participants": 1} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (path.parent / "checksums.json").unlink()
+    assert read(tmp_path).cells[0].entries["stale"].costs["mflop"] == pytest.approx(5 + 3 * 1)
+
+
 def test_a_run_that_diverged_has_no_score(tmp_path: Path) -> None:
     record = finished(tmp_path)
     run = tmp_path / "runs" / record["cells"][1]["rules"]["stale"]["runs"][1]

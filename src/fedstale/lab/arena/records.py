@@ -150,9 +150,9 @@ def _costs(
         float(np.mean([line[key] for run in lines for line in run])) if lines else np.nan
         for key in ("participants", "available")
     )
-    busy = cell["clients"] if units["unheard"] else heard
+    busy, look = cell["clients"] if units["unheard"] else heard, units.get("look") or 0
     return {
         "server_memory": units["server_bytes"] / model, "client_state": units["client_bytes"] / model,
         "up": units["up"] * heard / model, "down": (units["down"] * heard + units["asked"] * there) / model,
-        "mflop": np.nan if units["flops"] is None else units["flops"] * busy / 1e6,
+        "mflop": np.nan if units["flops"] is None else (units["flops"] * busy + look * (there - heard)) / 1e6,
     }  # fmt: skip
