@@ -69,6 +69,31 @@ def test_the_top_table_counts_the_verdicts_of_the_pages() -> None:
     assert counted == {page: counts for page, counts in due.items() if counts}
 
 
+def test_the_shares_of_the_verdicts_are_those_of_the_pages() -> None:
+    counts = Counter(row[1] for tables in ON_PAGES.values() for rows in tables.values() for row in rows)
+    here, elsewhere, failed, open_ = (counts[verdict] for verdict in SUPPORT)
+    n, good = sum(counts.values()), here + elsewhere
+    shares = [f"{100 * k / n:.0f} %" for k in (good, failed, open_)]
+    said = (
+        f"**Of the {n} claims {good} ({shares[0]}) are reproduced, {here} in the setting of their page and {elsewhere} "
+        f"in another one that is stated; {failed} ({shares[1]}) are not, and {open_} ({shares[2]}) cannot be decided at "
+        "this scale.**"
+    )
+    assert said in (PAGES / "README.md").read_text().replace("\n", " "), said
+
+
+def test_the_top_table_can_be_read_in_two_minutes() -> None:
+    """A picture in every row and short cells: at 200 words a minute."""
+    rows = [line for line in (PAGES / "README.md").read_text().splitlines() if re.match(r"\| \[.+?\]\(.+?\.md\)", line)]
+    words = 0
+    for row in rows:
+        _, picture, paper, here, *_ = row.strip("| ").split(" | ")
+        assert (PAGES / re.findall(r'src="(.+?)"', picture)[0]).is_file()
+        words += len(f"{paper} {here}".split())
+        assert max(len(paper), len(here)) <= 80, row
+    assert words <= 400
+
+
 def test_no_page_guesses() -> None:
     assert not [page.name for page in PAGES.glob("*.md") if re.search(r"\bguess", page.read_text(), re.I)]
 
