@@ -52,11 +52,11 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "lab": PARTS | PLAY | {"lab/runs", "theory"},
     "view/terminal": BASE | {"lab", "lab/runs", "view/plots", "view/trackers"},
     "lab/compare": BASE | PLAY | {"lab", "lab/runs", "view/terminal"},
-    "lab/arena": BASE | PLAY | {"lab", "lab/runs", "view/plots"},
+    "lab/arena": BASE | PLAY | {"lab", "lab/runs"},
     "lab/papers": BASE | {"lab", "simulate", "lab/runs", "view/plots", "engines"},
     "lab/advise": BASE
     | {"lab", "registry", "lab/runs", "participation", "theory", "engines", "memory", "lab/arena"},
-    "view/page": BASE | {"lab/runs", "view/plots"},
+    "view/page": BASE | {"lab/runs", "view/plots", "lab/arena"},
     "view/live": BASE | {"lab/runs", "view/plots", "view/page", "lab/arena"},
     # Flower
     "flower/federation": BASE | PLAY | {"memory", "lab", "lab/runs"},

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from fedstale.core import BadInput
 from fedstale.core.own_modules import import_from
 from fedstale.core.system import cores
 from fedstale.lab.advise import lessons
@@ -18,7 +19,6 @@ from fedstale.lab.advise.evidence import of_experiment
 from fedstale.lab.advise.measures import measure
 from fedstale.lab.arena import contest, suite, table
 from fedstale.lab.arena.estimate import estimate
-from fedstale.lab.arena.page import about, page
 from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import missing, standings
 from fedstale.lab.arena.summary import boards, verdict
@@ -129,8 +129,9 @@ def _publish(out: Path, folder: Path) -> None:
     """Copy the page and the numbers of a contest to a folder, with texts about it."""
     folder.mkdir(parents=True, exist_ok=True)
     held = read(out)
-    for name in ("page.html", "results.csv", contest.TIMES):
-        shutil.copyfile(out / name, folder / name)
+    for path in (out / name for name in ("page.html", "results.csv", contest.TIMES)):
+        if path.exists():  # there is no page without plotly
+            shutil.copyfile(path, folder / path.name)
     for name, text in (("take.md", verdict(held)), ("table.md", boards(held, out))):
         (folder / name).write_text(text, encoding="utf-8")
 
@@ -169,9 +170,9 @@ def _report(out: Path, label: str, format: console.Format) -> None:
     """Write page.html and table.md, and print the leaderboard."""
     held = read(out)
     found = standings(held.cells, held.full)
-    write(out / "page.html", lambda file: file.write(page(held).encode()))
+    pages = _write_page(held, out)
     write_csv(out / "results.csv", table.results(held))
-    write(out / "table.md", lambda file: file.write(table.markdown(found, about(held)).encode()))
+    write(out / "table.md", lambda file: file.write(table.markdown(found, table.about(held)).encode()))
     if format == console.Format.json:
         console.print_json([s._asdict() for s in found])
         return
@@ -183,4 +184,17 @@ def _report(out: Path, label: str, format: console.Format) -> None:
         place = [s.rule for s in found].index(label) + 1
         group = "in the leading group" if found[place - 1].leading else "behind the leading group"
         print(f"{label} is number {place} of {len(found)} by missing progress, {group}")
-    print(f"page: {out / 'page.html'}, table: {out / 'table.md'}")
+    print(f"{pages}table: {out / 'table.md'}")
+
+
+def _write_page(held: Contest, out: Path) -> str:
+    """Write page.html and say so; without plotly a sentence says what is missing, and the rest goes on."""
+    from fedstale.view.page.arena import page
+
+    try:
+        text = page(held)
+    except BadInput as error:
+        console.say(f"page.html is not written: {error}")
+        return ""
+    write(out / "page.html", lambda file: file.write(text.encode()))
+    return f"page: {out / 'page.html'}, "

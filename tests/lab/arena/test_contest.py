@@ -8,11 +8,11 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.lab.arena import contest, records
-from fedstale.lab.arena.page import page
 from fedstale.lab.arena.summary import boards
 from fedstale.lab.build import make_task
 from fedstale.lab.runs import store
 from fedstale.lab.schema import check
+from fedstale.view.page.arena import page
 from tests.lab.arena.small_suite import RAW, finished, hold
 
 

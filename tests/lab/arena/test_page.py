@@ -1,15 +1,16 @@
 """The page and the table of a contest."""
 
+import html
 import json
 import re
 from pathlib import Path
 
 import pytest
 
-from fedstale.lab.arena.page import about, page
 from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import standings
-from fedstale.lab.arena.table import HEAD, TIE, markdown, percent, rows
+from fedstale.lab.arena.table import HEAD, TIE, about, markdown, percent, rows
+from fedstale.view.page.arena import page
 from tests.lab.arena.small_suite import finished, hold
 
 
@@ -22,29 +23,33 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Contest:
 
 
 def test_the_page_is_one_file_that_needs_no_network(held: Contest) -> None:
-    text = page(held)
-    assert "http" not in text
+    text = page(held).split("<script>")[0]  # behind it comes plotly
+    assert "default-src 'none'" in text
     assert "src=" not in text
     assert "@@" not in text
     assert "<b>un</b>" not in text
     assert "&lt;b&gt;un&lt;/b&gt;" in text
 
 
-def test_a_board_for_every_filter_and_the_first_is_in_the_document(held: Contest) -> None:
+def test_a_board_for_every_filter_and_the_first_is_shown(held: Contest) -> None:
     text = page(held)
-    boards = json.loads(text.split('id="boards">')[1].split("</script>")[0])
+    boards = dict(re.findall(r'<div data-board="([^"]*)"( hidden)?>', text))
     assert {"||", "bowl||", "|halves|", "||estimated", "bowl|turns|estimated"} <= {*boards}
-    shown = [row["cells"][0] for row in boards["||"]["rows"]]
-    order = re.findall(r"<tr[^>]*><td class=text>([^<]*)", text.split('id="rows">')[1].split("</tbody>")[0])
-    assert [name.replace("&lt;", "<").replace("&gt;", ">") for name in order] == shown
+    assert [key for key, hidden in boards.items() if not hidden] == ["||"]
+    whole = text.split('data-board="||"')[1].split("</table>")[0]
+    order = re.findall(r'<th scope="row">([^<]*)', whole)
+    assert [html.unescape(name) for name in order] == [row[0] for row in rows(standings(held.cells, held.full))]
 
 
 def test_a_cell_has_its_table_its_curves_and_its_hash(held: Contest) -> None:
-    text = page(held)
-    cell = held.cells[0]
-    inside = text.split(f"<details><summary>{cell.name}")[1].split("</details>")[0]
+    text, cell = page(held), held.cells[0]
+    inside = text.split(f"<h2>{cell.name}</h2>")[1].split("</section>")[0]
     assert cell.hash in inside
-    assert inside.count("<polyline") == 5
+    (name,) = re.findall(r'class="plot" id="(p\d+)"', inside)
+    plot = json.loads(text.split('id="plots">')[1].split("</script>")[0])[name]
+    assert [trace["legendgroup"] for trace in plot["data"]] == [*cell.entries]
+    curve = cell.entries["fedawe"].curves["objective"]
+    assert (plot["data"][-1]["x"], plot["data"][-1]["y"]) == (curve.rounds, pytest.approx(curve.values, rel=1e-5))
     own = cell.entries["fedawe"].scores["own_objective"].mean()
     assert f"<td>{own:.4g}</td>" in inside, "the authors' point stands beside ours"
 

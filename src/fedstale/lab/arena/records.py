@@ -63,6 +63,11 @@ class Cell(NamedTuple):
         """Where curves end: the last round, or the last hour."""
         return self.rounds if self.hours is None else self.hours
 
+    @property
+    def unit(self) -> str:
+        """What curves are over."""
+        return "round" if self.hours is None else "hour"
+
 
 class Contest(NamedTuple):
     """A suite that was computed."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from fedstale.lab.arena.records import Cell, Contest
-from fedstale.lab.arena.scores import Interval, Standing
+from fedstale.lab.arena.scores import CHANCE, Interval, Standing, pairs
 
 HEAD = (
     "rule", "missing progress (90 %)", "worst cell", "missing there", "cells within 2 points", "mean rank (90 %)",
@@ -25,12 +25,28 @@ WORDS = (
     "cells it gets there. Memory and messages are in sizes of the model; messages and operations are "
     "those of an average round."
 )
-
-
 CLOCK_WORDS = (
     "With a clock devices take their time, and all rules have the same hours, not the same rounds. FedAvg and rules"
     " in rounds wait for the first replies to a question; the others wait for nobody."
 )
+PAIR_WORDS = (
+    "How much more of the best rule's progress the rule in the row misses than the rule in the column, on average "
+    "over all cells. Bold: beyond chance, by a t-test over the seeds with Holm's correction for all pairs."
+)
+
+
+def about(contest: Contest) -> str:
+    """What was computed, in a few sentences."""
+    a, cells = contest.about, contest.cells
+    runs = {e.tuning_runs for c in cells for e in c.entries.values()}
+    told = " or ".join(map(str, sorted(runs)))
+    return (
+        f"Suite {a['suite']} at size {a['size']}, hash {a['hash']}: {len(cells[0].entries)} rules in {len(cells)} "
+        f"cells with {len(a['seeds'])} evaluation seeds. In every cell the rates of the clients and of the server "
+        f"were chosen for every rule by the same number of tuning runs on other seeds ({told}). All rules "
+        "have the same data, participation, local steps and batches, and are evaluated "
+        "at the parameters of the server."
+    )
 
 
 def head(cells: Sequence[Cell]) -> list[str]:
@@ -73,6 +89,17 @@ def results(contest: Contest) -> list[dict[str, object]]:
         for rule, e in entries.items()
         for k, seed in enumerate(contest.about["seeds"])
     ]
+
+
+def pair_rows(cells: Sequence[Cell]) -> tuple[list[list[str]], set[tuple[int, int]]]:
+    """A row for each rule: its name, how much more it misses than every rule; and the cells beyond chance."""
+    rules, above, strong = list(cells[0].entries), {}, set[tuple[int, int]]()
+    for p in pairs(cells):
+        a, b = rules.index(p.first), rules.index(p.second)
+        above[a, b], above[b, a] = p.more, -p.more
+        strong |= {(a, b + 1), (b, a + 1)} if p.p < CHANCE else set()
+    each = range(len(rules))
+    return [[rules[a], *(percent(above.get((a, b), math.nan)) for b in each)] for a in each], strong
 
 
 def percent(value: float) -> str:

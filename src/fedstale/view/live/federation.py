@@ -15,7 +15,7 @@ from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder, read_json
 from fedstale.view.page import markup, page
 from fedstale.view.page.clients import heard_weight
-from fedstale.view.page.plots import Plot, Table, curves, layout, plain
+from fedstale.view.page.plots import Plot, Table, curves, interval, layout, plain
 from fedstale.view.page.raster import raster
 from fedstale.view.page.series import Lines
 from fedstale.view.plots.palette import look, looks
@@ -111,11 +111,7 @@ def _shares(clients: Sequence[dict[str, Any]]) -> Plot:
     trace = {
         "type": "scatter", "mode": "markers", "x": who, "y": plain(p),
         "marker": {"color": look(0).colour, "size": 8},
-        "error_y": {
-            "type": "data", "symmetric": False, "color": look(0).colour,
-            "array": plain([h - x for h, x in zip(high, p, strict=True)]),
-            "arrayminus": plain([x - least for x, least in zip(p, low, strict=True)]),
-        },
+        "error_y": interval(p, low, high),
         "hovertemplate": "client %{x}: heard in %{y:.1%} of its rounds<extra></extra>",
     }  # fmt: skip
     rows = [[str(i), f"{x:.1%}", f"{a:.1%}", f"{b:.1%}"] for i, x, a, b in zip(who, p, low, high, strict=True)]

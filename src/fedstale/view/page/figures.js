@@ -74,6 +74,15 @@ const Figures = (function () {
     const button = event.target.closest(".legend button");
     if (button) (button.dataset.x ? over : button.classList.contains("zoom") ? zoom : toggle)(button);
   });
+  // Of tables side by side the one that the filters above them choose; the last one says that there is none.
+  document.addEventListener("change", (event) => {
+    const filters = event.target.closest(".filters");
+    if (!filters) return;
+    const chosen = [...filters.querySelectorAll("select")].map((box) => box.value).join("|");
+    const boards = [...filters.parentElement.querySelectorAll("[data-board]")];
+    const found = boards.find((board) => board.dataset.board === chosen) || boards.at(-1);
+    boards.forEach((board) => (board.hidden = board !== found));
+  });
   const drawn = () => Object.keys(plots).filter((name) => (document.getElementById(name) || {}).data);
   let waiting;
   addEventListener("resize", () => {

@@ -11,7 +11,7 @@ from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.statistics import thinned
 from fedstale.lab.runs.targets import Target
 from fedstale.view.page.series import AXES, Lines, Series, scale, series
-from fedstale.view.plots.palette import Look
+from fedstale.view.plots.palette import Look, look
 
 BLUES = [[0.0, "#f7fbff"], [0.5, "#a6cee8"], [1.0, "#3f8fc5"]]  # black text is legible on all of it
 CLIENTS = 200  # of a raster or a table; of more, evenly many are shown
@@ -79,6 +79,13 @@ def level(y: float) -> dict[str, Any]:
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": dotted}
 
 
+def interval(values: Sequence[float], low: Sequence[float], high: Sequence[float]) -> dict[str, Any]:
+    """The bars of an interval around each value."""
+    up, down = np.subtract(high, values), np.subtract(values, low)
+    colour = look(0).colour
+    return {"type": "data", "symmetric": False, "color": colour, "array": plain(up), "arrayminus": plain(down)}
+
+
 def plain(values: Any) -> list[float | None]:
     """Six digits of each, which is more than a screen shows; null where there is none."""
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
@@ -101,18 +108,22 @@ def curves(
     found = [s for s in (series(group, m.name) for group in lines) if s]
     if not found or (m is BETA and all(np.ptp(s.values.mean) == 0 for s in found)):
         return None
-    data = [trace for s in found for trace in _curve(s, looks[s.label], m)]
-    ends = ", ".join(f"{s.label} {m.text(s.values.mean[-1])}" for s in found)
-    said = f"Curves of {m.label} over {found[0].rounds[-1]} rounds. At the end: {ends}."
-    keys = [Key(s.label, looks[s.label]) for s in found]
-    few = {"dtick": 1} if found[0].rounds[-1] < 10 else {}  # no round 1.5
-    axes = layout("round", m.label, xaxis=few, yaxis=_axis(found, m))
-    title = "β in each round, as the rule chose it" if m is BETA else m.label.capitalize()
-    note = _note(lines, found)
+    plot, note = mean_curves(found, m, looks), _note(lines, found)
     if target and target.metric.name == m.name:
-        axes["shapes"], note = [level(target.value)], f"{note} Dotted: the target, {target.text}."
-    over = {x: xs for x in AXES if (xs := _over(data, lines, x))}
-    return Plot(title, data, axes, said, _table(found, m), keys, note, zoom=m is not BETA, over=over)
+        plot.layout["shapes"], note = [level(target.value)], f"{note} Dotted: the target, {target.text}."
+    return plot._replace(note=note, over={x: xs for x in AXES if (xs := _over(plot.data, lines, x))})
+
+
+def mean_curves(found: Sequence[Series], m: Metric, looks: Mapping[str, Look], unit: str = "round") -> Plot:
+    """Curves of one number over rounds, or hours."""
+    data = [trace for s in found for trace in _curve(s, looks[s.label], m, unit)]
+    ends = ", ".join(f"{s.label} {m.text(s.values.mean[-1])}" for s in found)
+    said = f"Curves of {m.label} over {found[0].rounds[-1]:.6g} {unit}s. At the end: {ends}."
+    keys = [Key(s.label, looks[s.label]) for s in found]
+    few = {"dtick": 1} if found[0].rounds[-1] < 10 and unit == "round" else {}  # no round 1.5
+    axes = layout(unit, m.label, xaxis=few, yaxis=_axis(found, m))
+    title = "β in each round, as the rule chose it" if m is BETA else m.label.capitalize()
+    return Plot(title, data, axes, said, _table(found, m, unit), keys, zoom=m is not BETA)
 
 
 def _over(data: Sequence[dict[str, Any]], lines: Sequence[Lines], x: str) -> list[list[float | None]]:
@@ -130,7 +141,7 @@ def _note(lines: Sequence[Lines], found: Sequence[Series]) -> str:
     return band + f" {drawn} of {longest.whole} rounds are drawn." * (longest.whole > drawn)
 
 
-def _curve(s: Series, look: Look, m: Metric) -> list[dict[str, Any]]:
+def _curve(s: Series, look: Look, m: Metric, unit: str) -> list[dict[str, Any]]:
     label, band, (mean, std, seeds) = escape(s.label), [], s.values
     if seeds > 1:
         low, high = mean - std, mean + std
@@ -142,7 +153,7 @@ def _curve(s: Series, look: Look, m: Metric) -> list[dict[str, Any]]:
     line = {
         "type": "scatter", "mode": "lines+markers", "name": label, "legendgroup": s.label,
         "x": s.rounds, "y": plain(mean), "text": _texts(s, m), "line": stroke(look, 2.2),
-        "hovertemplate": f"{label}<br>round %{{x}}: %{{text}}<extra></extra>",
+        "hovertemplate": f"{label}<br>{unit} %{{x}}: %{{text}}<extra></extra>",
         "marker": {"symbol": look.symbol, "size": 8, "maxdisplayed": 9, "color": look.colour},
     }  # fmt: skip
     return [*band, line]
@@ -164,12 +175,12 @@ def _decades(low: float, high: float) -> list[float]:
     return [float(f"{m}e{k}") for k in powers for m in ((1, 2, 5) if len(powers) <= 4 else (1,))]
 
 
-def _table(found: Sequence[Series], m: Metric) -> Table:
+def _table(found: Sequence[Series], m: Metric, unit: str) -> Table:
     texts = [dict(zip(s.rounds, _texts(s, m), strict=True)) for s in found]
     rounds = sorted({t for s in found for t in s.rounds})
     kept = [rounds[k] for k in thinned(len(rounds), ROWS)]
-    rows = [[str(t), *(of.get(t, "–") for of in texts)] for t in kept]
-    return Table(["round", *(s.label for s in found)], rows)
+    rows = [[f"{t:.6g}", *(of.get(t, "–") for of in texts)] for t in kept]
+    return Table([unit, *(s.label for s in found)], rows)
 
 
 def _texts(s: Series, m: Metric) -> list[str]:

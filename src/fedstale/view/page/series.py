@@ -25,10 +25,10 @@ class Lines(NamedTuple):
 
 
 class Series(NamedTuple):
-    """One number of a group over the rounds, thinned."""
+    """One number of a group over the rounds, or hours, thinned."""
 
     label: str
-    rounds: list[int]
+    rounds: Sequence[float]
     values: Spread  # over the seeds, of each round
     whole: int  # how many rounds there were before thinning
 
