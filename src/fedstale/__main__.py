@@ -1,11 +1,15 @@
 """`python -m fedstale`, and the command `fedstale`."""
 
+import signal
 import sys
 
 
 def main() -> None:
-    """The command line; an interrupt while it is still loading ends it without a traceback."""
+    """The command line; an interrupt ends it with code 130, also while it is still loading."""
     try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
+                signal.signal(number, signal.default_int_handler)  # as Ctrl-C
         from fedstale.cli.app import main as run
     except KeyboardInterrupt:
         sys.exit(130)

@@ -76,7 +76,7 @@ def test_the_difference_is_paired_over_the_seeds(runs: Path) -> None:
     ]
     difference = np.array([by_seed[1][s] - by_seed[0][s] for s in (1, 2, 3)])
     assert found["difference"] == pytest.approx(difference.mean())
-    half = 2.920 * difference.std(ddof=1) / math.sqrt(3)  # Student, 95 %, 2 degrees of freedom
+    half = 2.919986 * difference.std(ddof=1) / math.sqrt(3)  # Student, 95 %, 2 degrees of freedom
     assert found["interval"] == pytest.approx([difference.mean() - half, difference.mean() + half])
 
 

@@ -13,7 +13,7 @@ from fedstale.lab import build as catalogue
 from fedstale.lab.plan import algorithm, plan
 from fedstale.lab.schema import check, read
 from fedstale.lab.spec import algorithm as parts_of
-from fedstale.lab.spec import build, describe, describe_local, make
+from fedstale.lab.spec import build, describe, describe_local, make, settings_in
 from fedstale.schedules import Cosine, UniformSteps
 
 BASE: dict[str, Any] = {
@@ -42,6 +42,12 @@ def test_arrays_are_named_by_content() -> None:
     first, second, again = (describe(fs.Bernoulli(p), recipes.PARTICIPATION) for p in (a, b, a.copy()))
     assert first == again != second
     assert "sha256" in first["p"]
+
+
+def test_a_list_that_came_later_is_described_where_it_is_given() -> None:
+    given, left_out = (fs.strategies.Amplified(2, 3.0, q=q) for q in ([0.5, 0.25], None))
+    assert describe(given, recipes.STRATEGIES) == describe(left_out, recipes.STRATEGIES) | {"q": [0.5, 0.25]}
+    assert [*settings_in(given)] == ["period", "factor", "q"]
 
 
 def test_the_entry_wins_over_the_recipe_and_the_recipe_over_the_file() -> None:
@@ -125,6 +131,7 @@ REFUSED = [
         {"data": {"dataset": "quadratic", "clients": 1, "centers": [[1.0]], "spread": 2.0}},
         "data.spread .* with data.c",
     ),
+    ({"data": TABLE | {"clients": 0}}, "data.clients should be greater than or equal to 1, got 0"),
     ({"data": TABLE | {"clients": 4}}, "data.clients is read from patients.csv, which has 3: leave it out, got 4"),
     ({"data": TABLE | {"dataset": "digits"}}, "data.dataset is read from patients.csv"),
     ({"data": TABLE | {"sha256": "word"}}, "data.sha256 is read from patients.csv"),

@@ -1,6 +1,5 @@
 """`fedstale ui [FOLDER…]`: a live page over runs, for this machine alone."""
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +35,6 @@ def ui(
     federations = [folder for folder in named if is_federation(folder)]
     places = [store_of(folder) for folder in named if folder not in federations]
     sock, allowed = loopback.listen(port), Control() if control else None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # ends as by Ctrl-C
     token = f"/#token={allowed.token}" if allowed else ""
     print(f"http://127.0.0.1:{sock.getsockname()[1]}{token}  (Ctrl-C ends it)", flush=True)
     server.serve(server.Page(Index(places, federations), ", ".join(map(str, named)), allowed), sock)

@@ -196,7 +196,7 @@ def counted(data: Table) -> Table:
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     found = {"dataset": path.name, "sha256": content, "clients": len(names) - away}
     for key, value in found.items():
-        ok = data[key] in ("", 0, value)
+        ok = data[key] in ("", None, value)
         require(ok, f"data.{key} is read from {path.name}, which has {value}: leave it out, got {shown(data[key])}")
     return data | found
 

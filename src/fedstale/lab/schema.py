@@ -100,7 +100,7 @@ class Tabular(Section):
     label: str  # the column that is to be predicted
     leave_out: list[str] = []  # columns that are no inputs
     dataset: str = ""  # the file's name, filled in
-    clients: int = 0  # counted in the file
+    clients: Annotated[int, Field(ge=1)] | None = None  # counted in the file
     sha256: str = ""  # of the file's content
     seed: int = 0  # seed of the split into training and test rows
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of the rows that is used

@@ -196,7 +196,7 @@ def described_clock(clock: Clock | None) -> Table:
 
 def settings_in(part: Any) -> Table:
     """The settings of a part that are not the default, as a table in a file has them."""
-    told = [f for f in dataclasses.fields(part) if getattr(part, f.name) != f.default]
+    told = [f for f in dataclasses.fields(part) if not _has_default(part, f)]
     return {f.name: list(x) if isinstance(x := getattr(part, f.name), tuple) else x for f in told}
 
 
@@ -210,8 +210,14 @@ def describe(part: Any, names: registry.Names) -> Table:
 
 def _settings(part: Any) -> Table:
     told = [f for f in dataclasses.fields(part) if f.init]
-    told = [f for f in told if not ("later" in f.metadata and getattr(part, f.name) == f.default)]
+    told = [f for f in told if not ("later" in f.metadata and _has_default(part, f))]
     return {f.name: _plain(getattr(part, f.name)) for f in told}
+
+
+def _has_default(part: Any, field: dataclasses.Field[Any]) -> bool:
+    """Whether a setting has its default; an array is compared as a whole."""
+    value = getattr(part, field.name)
+    return np.array_equal(value, field.default) if isinstance(value, np.ndarray) else bool(value == field.default)
 
 
 def _plain(value: Any) -> Any:

@@ -212,10 +212,15 @@ def test_ahead_is_of_the_best_rival_not_of_the_first() -> None:
     assert verdict(found, check="not_worse", first="a", rivals=["weak", "strong"]).verdict == claims.FAILS
 
 
-def test_half_of_the_cases_are_enough_where_none_fails() -> None:
-    found = rows({(1, "a"): FAR, (1, "b"): NEAR, (2, "a"): [0.5, 0.9, 0.1], (2, "b"): NEAR})
-    told = verdict(found, check="above", first="a", second="b")
-    assert (told.holds, told.noise, told.fails, told.verdict) == (1, 1, 0, claims.HOLDS)
+@pytest.mark.parametrize(
+    ("cells", "holds", "told"),
+    [(1, 1, claims.HOLDS), (2, 1, claims.NOISE), (2, 2, claims.HOLDS), (4, 2, claims.HOLDS), (5, 2, claims.NOISE)],
+)
+def test_half_of_the_cases_are_enough_where_none_fails_but_of_two_both(cells: int, holds: int, told: str) -> None:
+    found = {(x, "b"): NEAR for x in range(cells)}
+    found |= {(x, "a"): FAR if x < holds else [0.5, 0.9, 0.1] for x in range(cells)}
+    told_of = verdict(rows(found), check="above", first="a", second="b")
+    assert (told_of.holds, told_of.noise, told_of.fails, told_of.verdict) == (holds, cells - holds, 0, told)
 
 
 def test_who_diverged_is_worse_also_where_good_values_are_negative() -> None:

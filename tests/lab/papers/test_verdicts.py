@@ -3,10 +3,17 @@
 import csv
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
+
+from fedstale.lab.papers import claims
+from fedstale.lab.papers.figure import read as reproduced
+from fedstale.lab.papers.rates import Row
+from fedstale.lab.runs.store import RunFolder
 
 PAGES = Path(__file__).parents[3] / "docs" / "reproduction"
 NOT, UNDECIDED = "not reproduced", "cannot be decided at this scale"
@@ -17,7 +24,8 @@ SUPPORT = {  # what the claims file may say where the page has this verdict
     UNDECIDED: {"within noise", "not tested"},
 }
 FIGURES = [f.name.removesuffix("-claims.csv") for f in sorted(PAGES.glob("*-claims.csv"))]
-FIGURES = [name for name in FIGURES if not name.startswith("auto-")]  # docs/auto.md: no paper's claims
+JUDGED = FIGURES
+FIGURES = [name for name in JUDGED if not name.startswith("auto-")]  # docs/auto.md: no paper's claims
 
 
 def verdicts(page: Path) -> dict[str, list[list[str]]]:
@@ -47,6 +55,36 @@ def test_every_claim_has_exactly_one_verdict_and_its_file_supports_it(figure: st
     for claim, verdict, measured in tables[0]:
         assert judged[claim] in SUPPORT[verdict], f"{claim}: {verdict}, but the file says {judged[claim]}"
         assert measured, f"{claim}: the page must say what was measured"
+
+
+def number(text: str) -> Any:
+    """A field of a CSV file as it was before it was written."""
+    try:
+        return {"True": True, "False": False, "": None}[text] if text in ("True", "False", "") else float(text)
+    except ValueError:
+        return text
+
+
+def read(path: Path) -> Iterator[Row]:
+    """The rows of a figure: where, the algorithm, its settings, seed and rounds, then what was measured."""
+    with path.open() as f:
+        for line in csv.DictReader(f):
+            found = [(key, number(text)) for key, text in line.items() if text]
+            keys = [key for key, _ in found]
+            a, s, d = (keys.index(key) for key in ("algorithm", "seed", "diverged"))
+            about = dict(found[a + 1 : s]), dict[str, Any](), int(line["seed"]), int(line["rounds"])
+            place, values = dict(found[:a]), dict(found[d + 1 : -1])
+            yield Row(place, line["algorithm"], *about, line["diverged"] == "True", values, RunFolder(Path()))
+
+
+@pytest.mark.parametrize("figure", JUDGED)
+def test_the_stored_verdicts_are_those_that_the_stored_rows_give_today(figure: str) -> None:
+    """A change of how claims are judged, or of a claim, must judge the published figures again."""
+    name, _, scale = figure.rpartition("-")
+    with (PAGES / f"{figure}-claims.csv").open() as f:
+        stored = [(row["claim"], row["verdict"], row["detail"]) for row in csv.DictReader(f)]
+    judged = claims.judge(reproduced(name, scale).about["claims"], [*read(PAGES / f"{figure}.csv")])
+    assert [(v.claim, v.verdict, v.detail) for v in judged] == stored
 
 
 def test_every_table_of_verdicts_has_its_files_and_its_picture() -> None:

@@ -29,13 +29,23 @@ def test_a_curve_has_a_mean_and_a_deviation_for_each_round() -> None:
 def test_the_paired_test_is_students() -> None:
     values = np.array([0.1, 0.3, 0.2])
     half = 2.920 * 0.1 / math.sqrt(3)  # t table, 95 % one-sided, 2 degrees of freedom
-    assert uncertainty(values) == pytest.approx(half)
+    assert uncertainty(values) == pytest.approx(half, rel=1e-4)
     assert paired_test(values) == 1
     assert paired_test(-values) == -1
     assert paired_test(values - 0.2 + half * 0.99) == 0
     assert paired_test(values - 0.2 + half * 1.01) == 1
     assert paired_test(-values, margin=0.2 - half * 0.99) == 0
     assert paired_test(-values, margin=0.2 + half * 1.01) == 1
+
+
+@pytest.mark.parametrize(
+    ("seeds", "quantile"), [(2, 6.3138), (11, 1.8125), (12, 1.7959), (31, 1.6973), (101, 1.6602)]
+)
+def test_the_interval_has_students_quantile_for_any_number_of_seeds(seeds: int, quantile: float) -> None:
+    values = np.arange(float(seeds))
+    error = standard.stdev(values) / math.sqrt(seeds)
+    assert uncertainty(values) / error == pytest.approx(quantile, abs=6e-5)
+    assert p_value(values - values.mean() + uncertainty(values)) == pytest.approx(0.05, rel=1e-9)
 
 
 def test_one_seed_and_two_diverged_runs_prove_nothing() -> None:

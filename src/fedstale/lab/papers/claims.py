@@ -3,9 +3,9 @@
 A check looks at cases (cells, or pairs of neighbouring cells) and says of each whether the statement
 holds, does not, or cannot be told from seed-to-seed chance: a difference counts if a one-sided t-test over
 the seeds, paired because every algorithm sees the same draws, gives it at 5 %. A statement holds if at
-least half of the cases do and at most a tenth do not; it does not hold if more than a tenth do not;
-otherwise it is within noise. One seed alone proves nothing. The checks of `pooled` test all cells at once. A claim
-about `columns` of the rows compares those as others do algorithms, whose name is then in the column `of`.
+least half of the cases do (both of two) and at most a tenth do not; it does not hold if more than a tenth do
+not; otherwise it is within noise. One seed alone proves nothing. The checks of `pooled` test all cells at once.
+A claim about `columns` of the rows compares those as others do algorithms, whose name is then in the column `of`.
 """
 
 import itertools
@@ -18,10 +18,9 @@ import numpy as np
 from fedstale.core import Floats, known, require
 from fedstale.lab.papers.pooled import OF_FIGURES, SCALES, Compared, lines
 from fedstale.lab.papers.rates import Row
-from fedstale.lab.runs.statistics import difference, holm, p_value, paired_test, uncertainty
+from fedstale.lab.runs.statistics import LEVEL, difference, holm, p_value, paired_test, uncertainty
 
 Claim = Mapping[str, Any]
-LEVEL = 0.05  # chance of error of a figure's pooled tests together
 HOLDS, NOISE, FAILS = OUTCOMES = "holds", "within noise", "does not hold"
 UNTESTED = "not tested"  # these rows have no cell that the claim is about
 KEYS = ("text", "check", "metric", "lower", "where", "first", "second", "margin", "along", "up", "order", "of",
@@ -100,7 +99,8 @@ def _overall(holds: int, noise: int, fails: int, share: float | None) -> str:
         return UNTESTED
     if share is not None:
         return HOLDS if holds >= share * n else NOISE if holds + noise >= share * n else FAILS
-    return FAILS if fails > n / 10 else HOLDS if holds >= n / 2 else NOISE
+    enough = n if n == 2 else n / 2  # one of two would hold by luck in 9 % of all figures
+    return FAILS if fails > n / 10 else HOLDS if holds >= enough else NOISE
 
 
 class Case(NamedTuple):
