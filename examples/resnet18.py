@@ -38,7 +38,7 @@ def resnet18():
 
 def flipped(x, generator):
     """Half of the images of a batch (b, 3, 32, 32), mirrored."""
-    half = torch.rand(len(x), 1, 1, 1, generator=generator) < 0.5
+    half = torch.rand(len(x), 1, 1, 1, generator=generator, device=generator.device) < 0.5
     return torch.where(half, x.flip(3), x)
 
 

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedstale.core import Array, BadInput, Local, imported, require
 
@@ -13,10 +13,13 @@ KINDS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.
 
 
 class Optimizer:
-    """A fresh optimizer that moves the vector `w` (d,) in place, one parameter of the model after the other."""
+    """A fresh optimizer that moves the vector `w` (d,) in place, one parameter of the model after the other.
 
-    def __init__(self, w: Array, slots: Sequence[Any], local: Local, t: int) -> None:
-        flat = torch.from_numpy(w)
+    `w` and the gradients are arrays, or tensors on one device.
+    """
+
+    def __init__(self, w: Array | Tensor, slots: Sequence[Any], local: Local, t: int) -> None:
+        flat = torch.as_tensor(w)
         self.places = [(slot.where, slot.shape) for slot in slots] or [(slice(None), w.shape)]
         self.params = [nn.Parameter(flat[where].view(shape)) for where, shape in self.places]
         self.clip, self.rates = local.clip_norm, (local.rate(t, k) for k in count()) if local.by_step else None
@@ -26,9 +29,9 @@ class Optimizer:
         except (TypeError, ValueError) as error:
             raise BadInput(f"optimizer {local.optimizer!r} does not take these settings: {error}") from error
 
-    def step(self, gradient: Array) -> None:
+    def step(self, gradient: Array | Tensor) -> None:
         """One step along a gradient (d,), which may be clipped in place."""
-        flat = torch.from_numpy(gradient)
+        flat = torch.as_tensor(gradient)
         for p, (where, shape) in zip(self.params, self.places, strict=True):
             p.grad = flat[where].view(shape)
         if self.clip:

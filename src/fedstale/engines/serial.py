@@ -1,13 +1,13 @@
 """The obvious loop, one client after the other: the reference that every faster engine must match."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedstale.core.abilities import HasBuffers, HasSlots, KeepsOwn, buffered, keeps_own, runs_loops
+from fedstale.core.abilities import HasBuffers, HasDevice, HasSlots, KeepsOwn, buffered, keeps_own, runs_loops
 from fedstale.core.local import Local
 from fedstale.core.parts import part, require
 from fedstale.core.protocols import Task
@@ -50,6 +50,7 @@ class Serial:
     """The local steps of one client after the other, on the batches of each client's own named stream.
 
     Plain SGD is computed in numpy; every other setting of `Local` by an optimizer of torch, fresh in every round.
+    On a GPU torch computes both, and the model travels once each way for a client and a round.
     """
 
     task: Task
@@ -68,6 +69,15 @@ class Serial:
     @cached_property
     def _keeps_own(self) -> KeepsOwn | None:
         return keeps_own(self.task)
+
+    @cached_property
+    def _on_device(self) -> Callable[..., tuple[Array, float]] | None:
+        """The steps of a client whose model stays on a GPU, if the task is on one."""
+        if not isinstance(self.task, HasDevice) or self.task.device.type == "cpu":
+            return None
+        from fedstale.engines.device import steps_of  # torch is slow to load
+
+        return steps_of(self.task)
 
     def _train(self, job: Job) -> Reply:
         m, keeper = len(job.clients), self._buffered
@@ -101,6 +111,8 @@ class Serial:
     def _steps(self, job: Job, k: int, w: Array, lr: np.float32, prox: np.float32) -> tuple[Array, float]:
         """Parameters after the last batch, and loss of the first, of the k-th client of a job, from `w`."""
         local, client, first = job.local, int(job.clients[k]), float("nan")
+        if self._on_device:
+            return self._on_device(job, k, w, self._batches(job, client))
         optimizer = None if local.plain else self._optimizer(w, job)
         for step, batch in enumerate(self._batches(job, client)):
             loss, gradient = self.task.gradient(w, client, batch)

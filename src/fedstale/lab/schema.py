@@ -152,13 +152,14 @@ class Model(Section):
     """The model, its loss and its metrics."""
 
     model_config = ConfigDict(extra="allow", strict=True)  # the rest are the model's own settings
-    later = ("loss", "metrics", "buffers", "personal")
+    later = ("loss", "metrics", "buffers", "personal", "precision")
     kind: str = "linear"  # name of a model; its settings stand beside it
     ridge: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0  # adds ridge · ‖w‖² / 2 to the loss
     loss: Spec | None = None  # a loss such as "torch.nn:MSELoss", or of your own; cross entropy if left out
     metrics: dict[str, str] = {}  # more scores of the test samples: name = "module:function"
     buffers: Literal["average", "local", "frozen"] = "average"  # of BatchNorm: what becomes of running statistics
     personal: list[str] = []  # layers or parameters that stay with each client, such as "head"
+    precision: Literal["float32", "bfloat16"] = "float32"  # of the products in training; parameters are float32
 
     @model_validator(mode="before")
     @classmethod

@@ -32,7 +32,7 @@ def check_transform(transform: Any, train: Split | Lazy) -> None:
     with seeded(0):
         x, _ = train.span(0, 1)
         try:
-            changed = transform(x, torch.Generator().manual_seed(0))
+            changed = transform(x, torch.Generator(leaves(x)[0].device).manual_seed(0))
         except (TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise BadInput(f"{sentence}: {str(error).splitlines()[0]}") from error
     ok = isinstance(changed, type(x)) and rows_of(changed) == 1

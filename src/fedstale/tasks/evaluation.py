@@ -55,7 +55,7 @@ def client_scores(
     def watched() -> Iterator[tuple[Tensor, Tensor]]:
         for said, y in answers:
             for name, values in per_sample.items():
-                columns[name].append(values(said, y).cpu())
+                columns[name].append(values(said, y))  # left on the device until the end
             yield outputs_of(said), y
 
     if not metrics:
@@ -63,7 +63,9 @@ def client_scores(
     for client, outputs, y in by_client(watched(), offsets) if metrics else ():
         for name, metric in metrics.items():
             found[name][client] = _mean(name, metric(outputs, y), len(y))
-    return {name: means(torch.cat(values).double().numpy(), offsets) for name, values in columns.items()} | found
+    return {
+        name: means(torch.cat(values).cpu().double().numpy(), offsets) for name, values in columns.items()
+    } | found
 
 
 def _mean(name: str, value: Any, size: int) -> Any:
@@ -97,6 +99,7 @@ def by_client(batches: Iterable[tuple[Tensor, Tensor]], offsets: Ids) -> Iterato
 
 
 EVALUATION_BATCH = 256  # measured on CPU: larger batches fall out of the cache, smaller ones pay per call
+DEVICE_BATCH = 4096  # on GPUs, which have no such cache and pay more per call
 Vectors = Array | Callable[[int], Array]  # the parameters of all clients, or a function of the client
 Outputs = Callable[[Array, Array], Array]  # parameters (d,), inputs (M, …) -> (M, classes)
 
@@ -116,17 +119,17 @@ def answers(
         together = [split.offsets[i : i + 2] for i in range(len(split.sizes))]
     for client, offsets in enumerate(together):
         flat.load(params(client) if callable(params) else params)
-        for start, stop in spans(offsets, across):
+        for start, stop in spans(offsets, across, EVALUATION_BATCH if flat.on_cpu else DEVICE_BATCH):
             x, y = split.span(start, stop)
             yield answer(flat.module, x), y
 
 
-def spans(offsets: Ids, across: bool) -> Iterator[tuple[int, int]]:
+def spans(offsets: Ids, across: bool, batch: int = EVALUATION_BATCH) -> Iterator[tuple[int, int]]:
     """Rows of the batches of an evaluation, from and to; unless `across`, none has samples of two clients."""
     ends = offsets[[0, -1]] if across else offsets
     for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        for low in range(start, stop, EVALUATION_BATCH):
-            yield low, min(low + EVALUATION_BATCH, stop)
+        for low in range(start, stop, batch):
+            yield low, min(low + batch, stop)
 
 
 def compiled_outputs(sizes: tuple[int, ...] | None, stages: Sequence[Stage] | None) -> Outputs | None:

@@ -62,10 +62,15 @@ class Flat:
             params[slot.name].data = self.params[slot.where].view(slot.shape)
             params[slot.name].grad = self.grad[slot.where].view(slot.shape)
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the module computes in the memory of this process."""
+        return self.params.device == CPU
+
     def load(self, params: Array) -> None:
         """Set all trained parameters."""
         np.copyto(self._host, params)
-        if self.params.device != CPU:
+        if not self.on_cpu:
             self.params.copy_(torch.from_numpy(self._host))
 
 
@@ -75,19 +80,22 @@ class Buffers:
     def __init__(self, module: nn.Module, names: Sequence[str]) -> None:
         owners = [name.rpartition(".") for name in names]
         self.places = [(module.get_submodule(owner), name) for owner, _, name in owners]
+        device = next((b.device for b in module.buffers()), CPU)
+        self.kind = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
 
     @torch.no_grad()
     def load(self, values: Floats) -> None:
         """Set all of them; a counter is rounded, for the mean of several is seldom whole."""
         buffers = [owner.get_buffer(name) for owner, name in self.places]
-        parts = torch.split(torch.tensor(values), [buffer.numel() for buffer in buffers])
+        whole = torch.tensor(values, dtype=self.kind).to(buffers[0].device if buffers else CPU)  # in one transfer
+        parts = torch.split(whole, [buffer.numel() for buffer in buffers])
         for buffer, part in zip(buffers, parts, strict=True):
             buffer.copy_((part if buffer.is_floating_point() else part.round()).view(buffer.shape))
 
     def read(self) -> Floats:
         """(b,) a copy of all of them."""
-        buffers = [owner.get_buffer(name).detach().double().flatten().cpu() for owner, name in self.places]
-        values: Floats = torch.cat(buffers).numpy() if buffers else np.zeros(0)
+        buffers = [owner.get_buffer(name).detach().to(self.kind).flatten() for owner, name in self.places]
+        values: Floats = torch.cat(buffers).cpu().double().numpy() if buffers else np.zeros(0)
         return values
 
 

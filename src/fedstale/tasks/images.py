@@ -14,7 +14,7 @@ from fedstale.tasks.evaluation import Metric
 from fedstale.tasks.losses import Loss, cross_entropy
 from fedstale.tasks.models import Model
 from fedstale.tasks.split import Split, Weighting, even
-from fedstale.tasks.supervised import Supervised, Transform, Treatment
+from fedstale.tasks.supervised import Precision, Supervised, Transform, Treatment
 
 
 def image_task(
@@ -29,6 +29,7 @@ def image_task(
     personal: Sequence[str] = (),
     ridge: float = 0.0,
     device: str = "cpu",
+    precision: Precision = "float32",
 ) -> Supervised:
     """The model trained on these clients' images, scaled to mean 0 and deviation 1 per channel, or on other inputs.
 
@@ -59,6 +60,7 @@ def image_task(
         personal=personal,
         ridge=ridge,
         device=device,
+        precision=precision,
         names=federated.names,
         note=federated.note,
     )

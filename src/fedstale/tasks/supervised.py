@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -24,6 +24,7 @@ from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighti
 
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
 Treatment = Literal["average", "local", "frozen"]  # of the buffers that training changes
+Precision = Literal["float32", "bfloat16"]  # of the products in training
 NO_STRANGERS = (
     "personal parts are scored on the samples of their own clients: give test, got central_test or held_out"
 )
@@ -73,6 +74,9 @@ class Supervised:
     `held_out` are those of clients that never train. Their scores are `validation_loss`,
     `held_out_accuracy`, …. `names` are the clients' own, for tables and pages, and a recorded participation with
     names is matched by them.
+
+    On a `device` such as "cuda" samples and model stay there. With `precision="bfloat16"` torch's autocast computes
+    the products of training in that type, which is faster on most GPUs; parameters and scores are float32.
     """
 
     scores_training = True  # whether an evaluation has the objective; set only in a copy that is narrowed
@@ -83,6 +87,7 @@ class Supervised:
     personal: tuple[str, ...] = ()  # parameters that do
     names: tuple[str, ...] = ()  # of the clients; like those above, set only where there are any
     note = ""  # how the samples were prepared, in words
+    precision: Precision = "float32"
 
     def __init__(
         self,
@@ -101,11 +106,15 @@ class Supervised:
         personal: Sequence[str] = (),
         ridge: float = 0.0,
         device: str = "cpu",
+        precision: Precision = "float32",
         names: Sequence[str] = (),
         note: str = "",
     ) -> None:
-        treatments = get_args(Treatment)
-        require(buffers in treatments, f"buffers must be {' or '.join(map(repr, treatments))}, got {buffers!r}")
+        for what, asked, allowed in (("buffers", buffers, Treatment), ("precision", precision, Precision)):
+            choices = " or ".join(map(repr, get_args(allowed)))
+            require(asked in get_args(allowed), f"{what} must be {choices}, got {asked!r}")
+        if precision != "float32":
+            self.precision = precision
         ok = isinstance(ridge, int | float) and ridge >= 0
         require(ok, f"ridge must be at least 0, got {shown(ridge)}")
         metrics, weights = metrics or {}, samples.weighting(weights)
@@ -210,12 +219,12 @@ class Supervised:
     def enter(self, params: Array, state: State | None) -> Array:
         """The parameters, and those of a client behind them; its own buffers are loaded."""
         own = self.initial_state(0) if state is None else self._own_part(state)
-        self._working.own.load(own["buffers"])
+        self.working.own.load(own["buffers"])
         return flat.joined(params, own)
 
     def leave(self, whole: Array) -> dict[str, Any]:
         """The personal parameters and buffers of the client that was trained last."""
-        return {"personal": whole[self.d :].copy(), "buffers": self._working.own.read()}
+        return {"personal": whole[self.d :].copy(), "buffers": self.working.own.read()}
 
     def _own_part(self, state: State | None) -> State:
         return flat.own_part(state, (*self.personal, *self.own_buffers))
@@ -223,31 +232,48 @@ class Supervised:
     def batches(self, client: int, local: Local, rng: np.random.Generator) -> Iterator[Batch]:
         start, stop = self.train.offsets[client : client + 2].tolist()
         order, sizes = batches_of(stop - start, local, rng)
-        rows = torch.from_numpy(start + order).to(self.device)
+        rows = torch.from_numpy(start + order)  # datasets fetch samples by number, on the CPU
+        rows = rows.to(self.device) if isinstance(self.train, Split) else rows
         return map(Batch, torch.split(rows, sizes), [flat.draw(rng) if self.stochastic else None for _ in sizes])
 
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
-        working = self._working.flat
+        working = self.working.flat
+        working.load(params)
+        value = self.backward(client, batch).item()
+        if self.ridge:
+            value += self.ridge / 2 * working.params.dot(working.params).item()
+        return value, working.grad.cpu().numpy()
+
+    def backward(self, client: int, batch: Batch) -> Tensor:
+        """() the loss of a batch at the parameters of the working copy, whose gradient has that of the ridge, too.
+
+        Nothing is copied from the device.
+        """
+        working = self.working.flat
         if not working.module.training:
             flat.in_training(working.module, self.frozen)
-        working.load(params)
         working.grad.zero_()
         with nullcontext() if batch.seed is None else flat.seeded(batch.seed, self.device):
             x, y = self._samples(batch)
             x = x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
-            loss = self.batch_loss(checks.training_answer(working.module, x, len(y), client), y)
+            with self.autocast():
+                loss = self.batch_loss(checks.training_answer(working.module, x, len(y), client), y)
             loss.backward()  # type: ignore[no-untyped-call]
-        value = self.reported(loss, len(y)).item()
         if self.ridge:
             working.grad.add_(working.params, alpha=self.ridge)
-            value += self.ridge / 2 * working.params.dot(working.params).item()
-        return value, working.grad.cpu().numpy()
+        return self.reported(loss.detach(), len(y))
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """torch's mixed precision, if it is asked for."""
+        kind = torch.bfloat16
+        return nullcontext() if self.precision == "float32" else torch.autocast(self.device.type, kind)
 
     def _samples(self, batch: Batch) -> tuple[Any, Tensor]:
         """Inputs, transformed, and targets of a batch."""
         x, y = self.train.take(batch.rows)
         if self.transform is not None and batch.seed is not None:
-            x = self.transform(x, torch.Generator().manual_seed(flat.draw(stream(batch.seed, "transform"))))
+            seed = flat.draw(stream(batch.seed, "transform"))
+            x = self.transform(x, torch.Generator(self.device).manual_seed(seed))
         return x, y
 
     def run_loop(self, params: Array, client: int, local: Local, context: Context) -> tuple[Array, float | None]:
@@ -259,11 +285,11 @@ class Supervised:
                     torch.manual_seed(batch.seed)  # what the model draws is as in `gradient`
                 yield self._samples(batch)
 
-        module = self._filled(params, self.read_buffers(), self._working.own.read()).to(self.device)
-        with flat.seeded(flat.draw(context.rng), self.device):
+        module = self._filled(params, self.read_buffers(), self.working.own.read()).to(self.device)
+        with flat.seeded(flat.draw(context.rng), self.device), self.autocast():
             loss = local.loop()(module, ClientData(self.train, client, batches), context)
         self.load_buffers(flat.Buffers(module, self.averaged).read())
-        self._working.own.load(flat.Buffers(module, self.own_buffers).read())
+        self.working.own.load(flat.Buffers(module, self.own_buffers).read())
         return read(module, self.slots), started(loss)
 
     def batch_loss(self, said: Any, y: Tensor) -> Tensor:
@@ -334,11 +360,11 @@ class Supervised:
 
     def load_buffers(self, buffers: Floats) -> None:
         """Set the buffers that the next gradient begins with."""
-        self._working.averaged.load(buffers)
+        self.working.averaged.load(buffers)
 
     def read_buffers(self) -> Floats:
         """(b,) the buffers as the last gradient left them."""
-        return self._working.averaged.read()
+        return self.working.averaged.read()
 
     def evaluate(
         self, params: Array, buffers: Floats | None = None, states: Clients | None = None
@@ -389,8 +415,8 @@ class Supervised:
     ) -> Iterator[tuple[Any, Tensor]]:
         """What the model says of all samples in their order, and their targets, batch by batch."""
         self.load_buffers(self._given(buffers))
-        self._working.flat.module.eval()
-        return evaluation.answers(self._working.flat, params, split, not self.computes_loss, self._compiled)
+        self.working.flat.module.eval()
+        return evaluation.answers(self.working.flat, params, split, not self.computes_loss, self._compiled)
 
     def _probe(self, treatment: Treatment) -> bool:
         """Whether the model draws random numbers, and which buffers it changes; refuses what cannot be trained."""
@@ -421,7 +447,7 @@ class Supervised:
         return least_objectives(self.module, self.train, loss, self.ridge)
 
     @cached_property
-    def _working(self) -> flat.WorkingCopy:
+    def working(self) -> flat.WorkingCopy:
         return flat.WorkingCopy(
             self.module(), self.slots, self.device, averaged=self.averaged, own=self.own_buffers
         )
@@ -434,5 +460,5 @@ class Supervised:
         return evaluation.compiled_outputs(self.dense, self.stages) if self.device.type == "cpu" else None
 
     def __getstate__(self) -> dict[str, Any]:
-        working = ("_working", "_compiled", "initial_buffers")  # made anew where needed
+        working = ("working", "_compiled", "initial_buffers")  # made anew where needed
         return {name: value for name, value in self.__dict__.items() if name not in working}

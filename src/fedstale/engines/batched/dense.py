@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedstale.engines.batched.chunks import Chunk, filled
-from fedstale.engines.batched.rows import Rows
+from fedstale.engines.batched.rows import Rows, portion
 from fedstale.tasks.supervised import Supervised
 
 TALL, TINY = 16, 400  # rows of a matrix, and multiplications of a product, that take the usual path
@@ -64,13 +64,14 @@ class Dense:
         self.sizes = sizes
         self.where = [slot.where for slot in task.slots]  # weights, bias, weights, bias, …
         self.x, self.y = task.train.x.flatten(1), task.train.y
+        self.bytes = portion(task.device, CACHE)
         self._kept: dict[str, Tensor] = {}
 
     def room(self, b: int, sharers: int) -> int:
-        """Draws whose matrices fit the cache."""
+        """Draws whose matrices fit the cache, or the GPU."""
         weights = sum(i * o for i, o in pairwise(self.sizes))
         floats = b * self.sizes[0] + sharers * (weights + 2 * b * sum(self.sizes[1:]))
-        return max(1, CACHE // (4 * floats))
+        return max(1, self.bytes // (4 * floats))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
         """Train the rows of a chunk, or only compute their losses; repeated rows are written twice alike."""

@@ -83,6 +83,8 @@ class Batched:
         require(not task.keeps_own, f"engine 'batched' cannot train parts of a client's own; {ADVICE}")
         told = ", ".join(task.averaged[:2])
         require(not task.averaged, f"engine 'batched' cannot keep buffers that training changes ({told}); {ADVICE}")
+        kind = task.precision
+        require(kind == "float32", f"engine 'batched' computes in float32, got precision {kind!r}; {ADVICE}")
         require(not task.stochastic, f"engine 'batched' cannot repeat what a model draws (dropout); {ADVICE}")
         self._try()
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedstale.engines.batched.chunks import Chunk
-from fedstale.engines.batched.rows import Rows
+from fedstale.engines.batched.rows import Rows, portion
 from fedstale.tasks.split import Inputs, leaves, mapped
 from fedstale.tasks.supervised import Supervised
 
@@ -25,7 +25,7 @@ class Functional:
 
     def __init__(self, task: Supervised) -> None:
         self.train, self.slots, self.reported = task.train, task.slots, task.reported
-        module = task.module().to(task.device)
+        module, self.bytes = task.module().to(task.device), portion(task.device, MEMORY)
 
         def loss(w: Tensor, x: Inputs, y: Tensor) -> Tensor:
             params = {slot.name: w[slot.where].view(slot.shape) for slot in task.slots}
@@ -39,11 +39,11 @@ class Functional:
         return size
 
     def room(self, b: int, sharers: int) -> int:
-        """Draws whose rows fit MEMORY."""
+        """Draws whose rows fit the memory that is meant for a chunk."""
         floats: int = sharers * (
             4 * self.slots[-1].where.stop + 16 * b * sum(v[0].numel() for v in leaves(self.train.x))
         )
-        return max(1, MEMORY // (4 * floats))
+        return max(1, self.bytes // (4 * floats))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
         """Train the rows of a chunk, or only compute their losses."""

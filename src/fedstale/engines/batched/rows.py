@@ -11,6 +11,16 @@ from fedstale.core import Job
 from fedstale.tasks.supervised import Supervised
 
 
+def portion(device: torch.device, cached: int) -> int:
+    """Bytes of a chunk: `cached` where a CPU's caches are the limit, a sixteenth of the memory of a GPU.
+
+    What else uses the GPU does not count, so that the same chunks, and bits, come out in every run.
+    """
+    if device.type != "cuda":
+        return cached
+    return max(cached, torch.cuda.get_device_properties(device).total_memory // 16)
+
+
 class Rows(NamedTuple):
     """R rows, those of the first job first, on the task's device."""
 
