@@ -79,7 +79,7 @@ def read(path: Path) -> Iterator[Row]:
 
 @pytest.mark.parametrize("figure", JUDGED)
 def test_the_stored_verdicts_are_those_that_the_stored_rows_give_today(figure: str) -> None:
-    """A change of how claims are judged must judge the published figures again; new claims may wait for their runs."""
+    """A change of how claims are judged judges the published figures again; new claims may wait for their runs."""
     name, _, scale = figure.rpartition("-")
     with (PAGES / f"{figure}-claims.csv").open() as f:
         stored = {row["claim"]: (row["verdict"], row["detail"]) for row in csv.DictReader(f)}
@@ -114,16 +114,18 @@ def test_the_shares_of_the_verdicts_are_those_of_the_pages() -> None:
     n, good = sum(counts.values()), here + elsewhere
     shares = [f"{100 * k / n:.0f} %" for k in (good, failed, open_)]
     said = (
-        f"**Of the {n} claims {good} ({shares[0]}) are reproduced, {here} in the setting of their page and {elsewhere} "
-        f"in another one that is stated; {failed} ({shares[1]}) are not, and {open_} ({shares[2]}) cannot be decided at "
-        "this scale.**"
+        f"**Of the {n} claims {good} ({shares[0]}) are reproduced, {here} in the setting of their page and "
+        f"{elsewhere} in another one that is stated; {failed} ({shares[1]}) are not, and {open_} ({shares[2]}) "
+        "cannot be decided at this scale.**"
     )
     assert said in (PAGES / "README.md").read_text().replace("\n", " "), said
 
 
 def test_the_top_table_can_be_read_in_two_minutes() -> None:
     """A picture in every row and short cells: at 200 words a minute."""
-    rows = [line for line in (PAGES / "README.md").read_text().splitlines() if re.match(r"\| \[.+?\]\(.+?\.md\)", line)]
+    rows = [
+        line for line in (PAGES / "README.md").read_text().splitlines() if re.match(r"\| \[.+?\]\(.+?\.md\)", line)
+    ]
     words = 0
     for row in rows:
         _, picture, paper, here, *_ = row.strip("| ").split(" | ")
