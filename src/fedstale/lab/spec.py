@@ -6,7 +6,7 @@ import hashlib
 import tomllib
 import typing
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -216,8 +216,8 @@ def _settings(part: Any) -> Table:
 
 def _has_default(part: Any, field: dataclasses.Field[Any]) -> bool:
     """Whether a setting has its default; an array is compared as a whole."""
-    value = getattr(part, field.name)
-    return np.array_equal(value, field.default) if isinstance(value, np.ndarray) else bool(value == field.default)
+    value, default = getattr(part, field.name), cast(Any, field.default)
+    return np.array_equal(value, default) if isinstance(value, np.ndarray) else bool(value == default)
 
 
 def _plain(value: Any) -> Any:
