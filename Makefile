@@ -20,7 +20,9 @@ RAY := .venv-ray
 # An environment is made again when the text of its lock changes, whatever the dates of the files.
 LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
 EVERY := -m 'not wheel'  # the slow tests, too
-INSTALL = pip install --quiet --constraint constraints.txt --editable
+# Bytecode is made of what is imported, when it is: of all files, pip would take half a minute for each environment.
+INSTALL = pip install --quiet --no-compile --constraint constraints.txt --editable
+ADD = $(BIN)/$(INSTALL:--editable=--no-build-isolation --editable)  # to an environment that has setuptools
 
 .PHONY: setup demo test check format bench docs federation test-flower test-flower-newest test-ray test-browser test-trackers test-wheel \
         dist test-slow coverage test-examples test-pythons test-others test-all chromium clean
@@ -32,13 +34,14 @@ $(VENV)/.ready-$(LOCK):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/$(INSTALL) '.[dev,report,pandas,safetensors]'
 	$(BIN)/python -m tests.engines.kernels.compiled
+	$(BIN)/pytest -n 0 --collect-only -qq >/dev/null || true  # bytecode of the tests: every worker would make all of it
 	rm -f $(VENV)/.ready-* $(VENV)/.docs-* $(VENV)/.browser-* $(VENV)/.trackers-* $(VENV)/.examples-* $(VENV)/.coverage-* && touch $@
 
 demo: setup
 	$(BIN)/fedstale run experiments/demo.toml $(DEMO)
 
 test: setup
-	$(BIN)/pytest --durations=15 $(TESTS)
+	$(BIN)/pytest --durations=15 --ignore tests/browser --ignore tests/flower $(TESTS)  # see test-browser, test-flower
 
 test-slow: setup
 	$(BIN)/pytest -m slow --durations=15 --ignore tests/test_examples.py $(TESTS)  # see test-examples
@@ -47,7 +50,7 @@ coverage: $(VENV)/.coverage-$(LOCK)
 	$(BIN)/pytest --cov=fedstale --cov-report=term:skip-covered $(TESTS)
 
 $(VENV)/.coverage-$(LOCK): $(VENV)/.ready-$(LOCK)
-	$(BIN)/$(INSTALL) '.[coverage]'
+	$(ADD) '.[coverage]'
 	touch $@
 
 check: setup
@@ -67,7 +70,7 @@ docs: $(VENV)/.docs-$(LOCK)
 	@echo build/docs/index.html
 
 $(VENV)/.docs-$(LOCK): $(VENV)/.ready-$(LOCK)
-	$(BIN)/$(INSTALL) '.[docs]'
+	$(ADD) '.[docs]'
 	touch $@
 
 $(FLOWER)/.ready-$(LOCK):
@@ -84,7 +87,7 @@ test-flower: $(FLOWER)/.ready-$(LOCK)
 $(NEWEST)/.ready-$(LOCK):
 	test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
 	grep -vE '^(flwr|certifi|uv)==' constraints.txt > $(NEWEST)/constraints.txt
-	$(NEWEST)/bin/pip install --quiet --constraint $(NEWEST)/constraints.txt --editable '.[dev,flower,simulation]' 'flwr==1.42.*'
+	$(NEWEST)/bin/pip install --quiet --no-compile --constraint $(NEWEST)/constraints.txt --editable '.[dev,flower,simulation]' 'flwr==1.42.*'
 	rm -f $(NEWEST)/.ready-* && touch $@
 
 test-flower-newest: $(NEWEST)/.ready-$(LOCK)
@@ -100,7 +103,7 @@ test-ray: $(RAY)/.ready-$(LOCK)
 	$(RAY)/bin/pytest tests/engines/ray $(EVERY) -rs $(TESTS)
 
 $(VENV)/.browser-$(LOCK): $(VENV)/.ready-$(LOCK)
-	$(BIN)/$(INSTALL) '.[browser,ui]'
+	$(ADD) '.[browser,ui]'
 	touch $@
 
 chromium:  # Debian's; without it, and without the right to install it, tests/browser are skipped and say why
@@ -112,7 +115,7 @@ test-browser: $(VENV)/.browser-$(LOCK) chromium
 	$(BIN)/pytest tests/browser tests/view/live $(EVERY) -rs $(TESTS)
 
 $(VENV)/.trackers-$(LOCK): $(VENV)/.ready-$(LOCK)
-	$(BIN)/$(INSTALL) '.[tensorboard,wandb,mlflow,parquet]'
+	$(ADD) '.[tensorboard,wandb,mlflow,parquet]'
 	touch $@
 
 test-trackers: $(VENV)/.trackers-$(LOCK)
@@ -122,7 +125,7 @@ test-wheel: setup
 	$(BIN)/pytest -m wheel tests/packaging -rs $(TESTS)
 
 $(VENV)/.examples-$(LOCK): $(VENV)/.ready-$(LOCK)
-	$(BIN)/$(INSTALL) '.[examples,hf]'
+	$(ADD) '.[examples,hf]'
 	touch $@
 
 dist: setup  # wheel and sdist, as they would be published

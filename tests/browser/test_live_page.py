@@ -18,7 +18,6 @@ from tests.view.live.stores import computed
 
 pytest.importorskip("plotly", reason="the page needs the extra `ui`")
 pytest.importorskip("starlette", reason="the page needs the extra `ui`")
-pytestmark = pytest.mark.xdist_group("browser")
 RUN = """
 rounds = 100000
 seeds = [1, 2]

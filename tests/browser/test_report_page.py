@@ -15,7 +15,6 @@ from fedstale.lab.runs import query, store
 from fedstale.view.page import page
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")
-pytestmark = pytest.mark.xdist_group("browser")
 EXPERIMENT: dict[str, Any] = {
     "name": "try",
     "rounds": 20,

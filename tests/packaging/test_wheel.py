@@ -25,7 +25,7 @@ LEFT_OUT = (
     "contenders",
     "__pycache__",
 )
-pytestmark = [pytest.mark.wheel, pytest.mark.xdist_group("wheel")]
+pytestmark = pytest.mark.wheel
 
 
 def pip(*words: object) -> None:

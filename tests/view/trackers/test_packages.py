@@ -10,7 +10,7 @@ from fedstale.lab.runs.store import RunFolder
 from fedstale.view.trackers.follow import log_runs
 from tests.view.live.stores import computed
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("trackers")]  # warnings of theirs
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of theirs
 
 
 @pytest.fixture(scope="module")
