@@ -164,3 +164,20 @@ def test_the_leads_in_the_last_round_are_those_of_the_runs(figure: str, setting:
             ]
             told += "| " + " → ".join(f"{a - b:.2f}".replace("-", "−") for a, b in pairs) + " "
         assert f"{told}|" in page
+
+
+def test_the_last_round_of_figure_1_and_the_best_beta_of_figure_2_are_those_of_the_runs() -> None:
+    ends: dict[str, list[float]] = defaultdict(list)
+    with (PAGES / "fedstale-fig1-paper.csv").open() as f:
+        for row in csv.DictReader(f):
+            ends[row["algorithm"]].append(float(row["distance_final"]) - float(row["distance_last10"]))
+    most = max(abs(fmean(apart)) for apart in ends.values())
+    assert f"by at most {most:.2f} on average over the runs" in (PAGES / "fedstale-fig1.md").read_text()
+    values: dict[tuple[str, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with (PAGES / "fedstale-fig2-laptop.csv").open() as f:
+        for row in csv.DictReader(f):
+            for metric in ("accuracy_last10", "accuracy_final"):
+                values[metric, row["p_min"], row["swap.fraction"]][row["beta"]].append(float(row[metric]))
+    best = Counter((at[0], max(cell, key=lambda b: fmean(cell[b]))) for at, cell in values.items())
+    assert [best["accuracy_last10", b] for b in ("0.2", "0.5", "0.0")] == [7, 1, 1]
+    assert [best["accuracy_final", b] for b in ("0.2", "0.5", "0.0")] == [5, 2, 2]
