@@ -87,7 +87,9 @@ test-flower: $(FLOWER)/.ready-$(LOCK)
 $(NEWEST)/.ready-$(LOCK):
 	test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
 	grep -vE '^(flwr|certifi|uv)==' constraints.txt > $(NEWEST)/constraints.txt
-	$(NEWEST)/bin/pip install --quiet --no-compile --constraint $(NEWEST)/constraints.txt --editable '.[dev,flower,simulation]' 'flwr==1.42.*'
+	$(NEWEST)/bin/pip install --quiet --no-compile --constraint $(NEWEST)/constraints.txt --editable '.[dev,flower,simulation]' 'flwr==1.42.*' || { \
+	echo 'this index has not all that flwr 1.42 asks for: it is installed beside the packages of 1.41'; \
+	$(NEWEST)/bin/$(INSTALL) '.[dev,flower,simulation]' && $(NEWEST)/bin/pip install --quiet --no-compile --no-deps 'flwr==1.42.*'; }
 	rm -f $(NEWEST)/.ready-* && touch $@
 
 test-flower-newest: $(NEWEST)/.ready-$(LOCK)

@@ -22,7 +22,8 @@ import numpy as np
 
 from fedstale.core import require
 from fedstale.flower.federation import settings
-from fedstale.flower.federation.protocol.link import Arrival, Body, Fault, Order, Packed
+from fedstale.flower.federation.protocol.arrays import Slot, decoded, packed
+from fedstale.flower.federation.protocol.link import Arrival, Body, Fault, Order
 from fedstale.flower.federation.server.rounds import Server
 from fedstale.flower.federation.state.resize import arrays_of
 from fedstale.tasks.quadratic import Quadratic
@@ -62,10 +63,19 @@ def _one(rng: np.random.Generator, *choices: Any) -> Any:
 
 
 def _floats(body: Body, change: Callable[[np.ndarray[Any, Any]], Any]) -> Body:
-    values = np.frombuffer(body.data, "<f4").copy()
+    values = _values(body)
     with np.errstate(over="ignore"):
         change(values)
-    return body._replace(data=values.tobytes())
+    return body._replace(update=packed(values))
+
+
+def _values(body: Body) -> np.ndarray[Any, Any]:
+    return decoded(body.update, Slot("update", "float32", (D,), True)).copy()
+
+
+def _field(name: str, make: Callable[[Any, np.random.Generator], Any]) -> Lie:
+    """A lie about one field of the update; it is made from the honest one."""
+    return lambda b, rng: b._replace(update=b.update._replace(**{name: make(getattr(b.update, name), rng)}))
 
 
 def _put(value: float) -> Lie:
@@ -73,7 +83,7 @@ def _put(value: float) -> Lie:
 
 
 def _sized(dtype: str) -> Lie:
-    return lambda b, rng: b._replace(data=np.frombuffer(b.data, "<f4").astype(dtype).tobytes())
+    return lambda b, rng: b._replace(update=b.update._replace(data=packed(_values(b).astype(dtype)).data))
 
 
 LIES: dict[str, Lie] = {
@@ -82,18 +92,19 @@ LIES: dict[str, Lie] = {
     "minus infinity": _put(-math.inf),
     "huge norm": lambda b, rng: _floats(b, lambda v: v.__imul__(np.float32(10.0 ** rng.uniform(3, 30)))),
     "largest floats": lambda b, rng: _floats(b, lambda v: v.fill(np.finfo(np.float32).max)),
-    "too short": lambda b, rng: b._replace(data=b.data[: int(rng.integers(len(b.data)))]),
-    "too long": lambda b, rng: b._replace(data=b.data + bytes(int(rng.integers(1, 9999)))),
+    "too short": _field("data", lambda data, rng: data[: int(rng.integers(len(data)))]),
+    "too long": _field("data", lambda data, rng: data + bytes(int(rng.integers(1, 9999)))),
     "double": _sized("<f8"),
     "half": _sized("<f2"),
-    "dtype": lambda b, rng: b._replace(dtype=_one(rng, "float64", "object", "O", "<f4", ">f4", _any(rng))),
-    "stype": lambda b, rng: b._replace(stype=_one(rng, "numpy.ndarray", "torch", _any(rng))),
-    "shape": lambda b, rng: b._replace(shape=_one(rng, (), (D, 1), (D + 1,), (-D,), (float(D),), _any(rng))),
-    "data": lambda b, rng: b._replace(data=_any(rng)),
-    "bytearray": lambda b, rng: b._replace(data=bytearray(b.data)),
-    "zip bomb": lambda b, rng: b._replace(data=ZIP),
-    "pickle": lambda b, rng: b._replace(data=PICKLE),
-    "npy of objects": lambda b, rng: b._replace(data=b"\x93NUMPY\x01\x00" + PICKLE),
+    "dtype": _field("dtype", lambda _, rng: _one(rng, "float64", "object", "O", "<f4", ">f4", _any(rng))),
+    "stype": _field("stype", lambda _, rng: _one(rng, "fedstale/f4", "torch", _any(rng))),
+    "shape": _field("shape", lambda _, rng: _one(rng, (), (D, 1), (D + 1,), (-D,), (float(D),), _any(rng))),
+    "data": _field("data", lambda _, rng: _any(rng)),
+    "bytearray": _field("data", lambda data, rng: bytearray(data)),
+    "zip bomb": _field("data", lambda _, rng: ZIP),
+    "pickle": _field("data", lambda _, rng: PICKLE),
+    "npy of objects": _field("data", lambda _, rng: b"\x93NUMPY\x01\x00" + PICKLE),
+    "no array": lambda b, rng: b._replace(update=_any(rng)),
     "foreign number": lambda b, rng: b._replace(client=int(rng.integers(HONEST))),
     "unknown number": lambda b, rng: b._replace(client=int(rng.integers(100, 10**6))),
     "number's type": lambda b, rng: b._replace(client=_one(rng, float(b.client), np.int64(b.client))),
@@ -103,10 +114,10 @@ LIES: dict[str, Lie] = {
     "token": lambda b, rng: b._replace(token=_one(rng, secrets.token_hex(16), _any(rng))),
     "run": lambda b, rng: b._replace(run=_one(rng, "another", _any(rng))),
     "loss": lambda b, rng: b._replace(loss=_one(rng, math.nan, math.inf, -math.inf, 1e300, "0", None, 3)),
-    "buffers": lambda b, rng: b._replace(buffers=_one(rng, Packed("float64", (1,), "fedstale/f8", bytes(8)), 3)),
+    "buffers": lambda b, rng: b._replace(buffers=_one(rng, packed(np.zeros(1)), 3)),
     "everything": lambda b, rng: Body._make(_any(rng) for _ in b),
-    "nothing": lambda b, rng: Body._make([None] * 10),
-    "swapped fields": lambda b, rng: Body._make(b[k] for k in np.roll(np.arange(len(b)), rng.integers(1, 9))),
+    "nothing": lambda b, rng: Body._make([None] * 7),
+    "swapped fields": lambda b, rng: Body._make(b[k] for k in np.roll(np.arange(len(b)), rng.integers(1, 6))),
 }  # fmt: skip
 SHOUTS = ("huge norm", "largest floats")  # sound but for their norm
 
@@ -129,7 +140,7 @@ class Liars:
             flood = [LIES[_one(self.rng, *lies)](body, self.rng) for _ in range(4)]
             return [Arrival("" if k % 2 else f"stray {k}", order.node, lie) for k, lie in enumerate(flood)]
         if name == "replay":
-            return [Arrival("", order.node, self.old[0] if len(self.old) > 1 else Body._make([None] * 10))]
+            return [Arrival("", order.node, self.old[0] if len(self.old) > 1 else Body._make([None] * 7))]
         if name == "wrong sender":
             return [Arrival("", NODES + int(self.rng.integers(HONEST)), body)]
         if name in ("no body", "error"):

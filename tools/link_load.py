@@ -4,23 +4,38 @@ One process has the keys of all clients of a federation, signs them in, and send
 is a process of its own, with TLS and signatures; its CPU time is read before and after. Printed for each number of
 clients: milliseconds for the first poll of a client, for one of its later polls, and for a heartbeat; and the share
 of a core that all clients need while there is nothing to do.
+
+`python -m tools.link_load --together 1000` lets so many clients be there at once, each with a connection, a
+heartbeat and the pauses of a real one, in threads of this process. Printed: the share of a core that the link uses
+for a minute in which nothing happens, and the seconds and the link's CPU of rounds of tiny updates.
 """
 
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from flwr.app import Context, RecordDict
+
 from fedstale.cli import federation as cli
+from fedstale.core import require
+from fedstale.flower import task_app
 from fedstale.flower.federation import adapter, settings
-from fedstale.flower.federation.client.fleet import BEAT, INTERVAL, LESS, Crowd
+from fedstale.flower.federation.client import warm
+from fedstale.flower.federation.client.fleet import BEAT, INTERVAL, LESS, Crowd, Fleet
+from fedstale.flower.federation.client.notes import Notes
 from fedstale.flower.federation.client.warm import LOOKS
-from fedstale.flower.federation.ops import control, keys, launcher, processes
+from fedstale.flower.federation.ops import control, keys, launcher, processes, runner
+from fedstale.flower.federation.state.manifest import read_metrics
+from fedstale.tasks.quadratic import Quadratic
+from tools.federation_chaos import online, write_app
 
 REQUESTS = 300  # of each kind
+QUIET, ROUNDS = 60.0, 2  # with --together: seconds without orders, and rounds after them
 
 
 class Everybody:
@@ -95,7 +110,70 @@ def measured(folder: Path, clients: int) -> dict[str, float]:
         link.wait()
 
 
+class Loaded:
+    """The app of one client, which is the same in every run."""
+
+    def __init__(self, task: Quadratic, client: int) -> None:
+        context = Context(1, 1, {"client": client}, RecordDict(), {})
+        self.app = warm.Loaded(1, Path(), task_app(lambda _: (task, client)), context)
+
+    def of(self, number: int) -> warm.Loaded:
+        return self.app
+
+
+def live(s: settings.Settings, client: int, task: Quadratic) -> None:
+    """Be a client to the end of this process."""
+    link, notes = s.file.link, Notes(s.folder / "many" / str(client))
+    own = s.folder / "keys"
+    fleet = Fleet(f"{link.host}:{link.port}", own / "ca.pem", own / f"client-{client}", notes)
+    fleet.crowd.clients = task.n  # otherwise all begin as in a small federation
+    warm.stay(fleet, Loaded(task, client), notes)  # type: ignore[arg-type]  # as far as it is used
+
+
+def together(folder: Path, clients: int) -> dict[str, float]:
+    """The share of a core that the link uses while nothing happens, and what rounds take."""
+    write_app(folder / "app")
+    app = folder / "app" / "chaos" / "apps.py"
+    app.write_text(app.read_text().replace("random(3,", f"random({clients},"))
+    cli.init(
+        folder, clients=clients, rounds=ROUNDS, deadline=1800.0, port=launcher.free_port(), app=folder / "app",
+        strategy="fedavg",
+    )  # fmt: skip
+    s, task = settings.read(folder), Quadratic.random(clients, 40, seed=3, noise=0.2)
+    try:
+        pid, began = launcher.start_link(s), time.monotonic()
+        control.wait_until_ready(s)
+        control.register(s)
+        for k in range(clients):
+            threading.Thread(target=live, args=(s, k, task), daemon=True).start()
+        while (there := online(s)) < clients:
+            require(time.monotonic() - began < 1800, f"{there} of {clients} clients are online")
+            time.sleep(1.0)
+        found = {"seconds until all are online": time.monotonic() - began}
+        time.sleep(QUIET)  # their first polls are over
+        before, began = cpu(pid), time.monotonic()
+        time.sleep(QUIET)
+        found["cores while idle"] = (cpu(pid) - before) / (time.monotonic() - began)
+        found["online"] = online(s)
+        before, began = cpu(pid), time.monotonic()
+        for event in runner.run(s):
+            print(f"{time.monotonic() - began:.0f} s: {event.kind} {event.t} {event.text}", flush=True)
+        lines = read_metrics(s.state)
+        found |= {f"seconds of round {line['round']}": line["seconds"] for line in lines}
+        found |= {f"heard in round {line['round']}": len(line["heard"]) for line in lines}
+        return found | {"the link's CPU seconds per round": (cpu(pid) - before) / len(lines)}
+    finally:
+        threading.excepthook = lambda _: None  # clients whose link and folder are gone
+        launcher.stop_all(s, patience=2.0, hard=True)
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--together"]:
+        threading.stack_size(512 << 10)  # two threads for each client
+        with tempfile.TemporaryDirectory() as folder:
+            for name, value in together(Path(folder) / "f", int(sys.argv[2])).items():
+                print(f"{name}: {value:.2f}", flush=True)
+        return
     for clients in map(int, sys.argv[1:] or ["50"]):
         with tempfile.TemporaryDirectory() as folder:
             began, found = time.monotonic(), measured(Path(folder) / "f", clients)

@@ -9,7 +9,8 @@ from flwr.serverapp.strategy import FedAvg
 import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.flower import FedStale, Uneven
-from fedstale.flower.arrays import BUFFERS, Layout, Slot, narrow, wide
+from fedstale.flower.arrays import BUFFERS, Layout, narrow, wide
+from fedstale.flower.federation.protocol.arrays import Slot
 from fedstale.simulate import Diverged
 from tests.flower.direct import Direct, reply
 

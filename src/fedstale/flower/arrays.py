@@ -8,36 +8,18 @@ they never go through 1/p or the memory.
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from io import BytesIO
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
 from fedstale import core
 from fedstale.core import require
+from fedstale.flower.federation.protocol.arrays import Slot, Values, decoded, packed
 from fedstale.simulate import Diverged
 
 BUFFERS = ("*running_mean", "*running_var", "*num_batches_tracked")  # torch's normalisation layers
 FLOATS = ("float16", "float32", "float64", "bfloat16")
-NUMPY = "numpy.ndarray"  # how Flower serialises arrays: as .npy files, never pickled
-HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-Values = npt.NDArray[Any]
-
-
-class Slot(NamedTuple):
-    """One array of the model."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    trained: bool  # whether it is a parameter, which the rule sees
-
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """The dtype in the .npy file: NumPy has no bfloat16 and stores its bytes as they are."""
-        return np.dtype("V2" if self.dtype == "bfloat16" else self.dtype)
 
 
 class Layout(NamedTuple):
@@ -98,30 +80,7 @@ class Layout(NamedTuple):
 
     def record(self, values: Mapping[str, Values]) -> ArrayRecord:
         """All arrays as Flower sends them."""
-        return ArrayRecord({s.name: _array(values[s.name], s) for s in self.slots})
-
-
-def decoded(array: Array, slot: Slot) -> Values:
-    """The values of an array that anybody may have written; raises ValueError, with the reason.
-
-    Nothing is allocated for a shape that is not the slot's, and nothing is unpickled.
-    """
-    name = slot.name
-    if array.stype != NUMPY or type(array.data) is not bytes:
-        raise ValueError(f"array {name!r} is not serialised as a NumPy array")
-    if array.dtype != slot.dtype:
-        raise ValueError(f"array {name!r} must be {slot.dtype}, got {str(array.dtype)[:40]}")
-    if tuple(array.shape) != slot.shape:
-        raise ValueError(f"array {name!r} must have the shape {slot.shape}, got {str(tuple(array.shape))[:80]}")
-    file = BytesIO(array.data)
-    try:
-        shape, fortran, dtype = HEADERS[np.lib.format.read_magic(file)](file)
-    except Exception:  # whatever a hostile header makes the parser do
-        raise ValueError(f"array {name!r} is not a .npy file") from None
-    body = memoryview(array.data)[file.tell() :]
-    if (shape, dtype) != (slot.shape, slot.stored) or len(body) != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"array {name!r} is not what its header says")
-    return np.frombuffer(body, dtype).reshape(shape, order="F" if fortran else "C")
+        return ArrayRecord({s.name: Array(*packed(values[s.name])._replace(dtype=s.dtype)) for s in self.slots})
 
 
 def averaged(slot: Slot, replies: Sequence[Values], weights: Sequence[float]) -> Values:
@@ -154,9 +113,3 @@ def narrow(values: Values, slot: Slot) -> Values:
         why = f"array {slot.name!r} does not fit into {slot.dtype} any more"
         raise Diverged(f"{why}; a smaller learning rate may help")
     return values.view(slot.stored)
-
-
-def _array(values: Values, slot: Slot) -> Array:
-    made = Array(np.asarray(values))
-    made.dtype = slot.dtype
-    return made

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from flwr.app import Message, RecordDict
 
 from fedstale.core import Array, Ids
-from fedstale.flower.arrays import Layout, Values, narrow, wide
+from fedstale.flower.arrays import Layout, narrow, wide
+from fedstale.flower.federation.protocol.arrays import Values
 from fedstale.simulate import Diverged
 
 log = logging.getLogger("flwr")  # what Flower prints

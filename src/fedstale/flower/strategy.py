@@ -24,7 +24,8 @@ from flwr.serverapp.strategy import FedAvg, Result
 from fedstale.clock import Pace
 from fedstale.core import BadInput, Estimator, Mask, Server, Strategy, require
 from fedstale.defence import Defence
-from fedstale.flower.arrays import BUFFERS, Layout, Values
+from fedstale.flower.arrays import BUFFERS, Layout
+from fedstale.flower.federation.protocol.arrays import Values
 from fedstale.flower.federation.server.close import count
 from fedstale.flower.federation.server.diagnostics import status, write_trace
 from fedstale.flower.flights import Flights, Work

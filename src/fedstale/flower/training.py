@@ -11,7 +11,8 @@ from flwr.app import ArrayRecord
 from fedstale import core
 from fedstale.core import BadInput, Ids, Round, Work, require
 from fedstale.defence import Defence
-from fedstale.flower.arrays import Layout, Slot, Values, averaged
+from fedstale.flower.arrays import Layout, averaged
+from fedstale.flower.federation.protocol.arrays import Slot, Values
 from fedstale.flower.federation.server.close import play_out
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.population import Clients, Population, enter

@@ -1,10 +1,14 @@
 """A federation without a network, for tests and trials: clients in this process, and a simulated clock."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import BytesIO
 from itertools import zip_longest
+
+import numpy as np
 
 from fedstale.core import Task
 from fedstale.flower.federation.client.training import OneClient, score_on_order, train_on_order
+from fedstale.flower.federation.protocol.arrays import packed
 from fedstale.flower.federation.protocol.link import Arrival, Body, Order
 from fedstale.flower.federation.state.roster import Member, Roster, key_of
 
@@ -17,6 +21,11 @@ def roster_of(clients: Iterable[int], version: int = 1, weights: Iterable[float]
     pairs = zip_longest(sorted(clients), weights, fillvalue=1.0)
     members = tuple(Member(int(i), key_of(int(i)), weight=weight) for i, weight in pairs)
     return Roster(version, members[-1].id + 1, members)
+
+
+def scaled(body: Body, factor: float) -> Body:
+    """A reply whose update is a multiple of the honest one."""
+    return body._replace(update=packed(np.load(BytesIO(body.update.data)) * np.float32(factor)))
 
 
 class InProcess:

@@ -9,7 +9,7 @@ from fedstale.engines import Serial
 from fedstale.flower.federation.protocol.link import Arrival
 from fedstale.flower.federation.server.diagnostics import trace
 from fedstale.flower.federation.state.resize import memories
-from tests.flower.federation.inprocess import InProcess
+from tests.flower.federation.inprocess import InProcess, scaled
 from tests.flower.federation.parts import LOCAL, TASK, N, made, played, server, table
 
 LIARS = fs.Liars((0,), factor=-1.0)
@@ -19,8 +19,7 @@ def lying(order, body):
     """The reply of client 0 has its sign flipped."""
     if order.client not in LIARS.clients:
         return None
-    data = (np.frombuffer(body.data, "<f4") * np.float32(LIARS.factor)).tobytes()
-    return [Arrival("", order.node, body._replace(data=data))]
+    return [Arrival("", order.node, scaled(body, LIARS.factor))]
 
 
 def simulated(rules, rows, liars=LIARS):

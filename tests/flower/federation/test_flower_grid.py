@@ -21,8 +21,9 @@ from fedstale.flower.federation import settings
 from fedstale.flower.federation.client.app import client_app, task_app
 from fedstale.flower.federation.client.training import OneClient, train_on_order
 from fedstale.flower.federation.protocol import grid, messages
+from fedstale.flower.federation.protocol.arrays import NUMPY
 from fedstale.flower.federation.protocol.link import Body, Fault, LinkDown, Order
-from fedstale.flower.federation.protocol.validation import STYPE, check
+from fedstale.flower.federation.protocol.validation import check
 from fedstale.flower.federation.server import app as server_app
 from fedstale.flower.federation.server.rounds import Server
 from fedstale.flower.federation.state import roster
@@ -124,7 +125,8 @@ def test_an_order_survives_its_message():
 def test_a_reply_arrives_as_it_was_given():
     arrival = one(FakeGrid(range(N)))
     assert arrival.node == 1001
-    assert arrival.body == train_on_order(OneClient(TASK, 1), ORDER)
+    given = train_on_order(OneClient(TASK, 1), ORDER)
+    assert arrival.body == given._replace(update=Array(*given.update))
 
 
 def test_the_link_is_told_to_delete_every_reply_and_the_order_of_a_refused_one():
@@ -212,7 +214,7 @@ def content_of(reply, content):
 
 
 def test_a_reply_that_is_too_large_is_not_even_fetched_whole():
-    big = RecordDict({"arrays": ArrayRecord({"update": Array("float32", (1,), STYPE, bytes(1 << 25))})})
+    big = RecordDict({"arrays": ArrayRecord({"update": Array("float32", (1,), NUMPY, bytes(1 << 25))})})
     arrival = one(FakeGrid(range(N), lambda reply: content_of(reply, big)))
     assert (arrival.fault, arrival.reason) == (Fault.rejected, "too large")
 
@@ -285,7 +287,7 @@ def test_a_module_and_a_loader_make_a_client_with_the_bits_of_a_simulation():
     link = grid.GridLink(fake, proven=True, size=4 * task.d)
     (arrival,) = link.pull(link.send([ORDER._replace(params=start)], 60.0))
     reply = Serial(task, ORDER.local).train([Job(start, np.array([1]), 1, 4, ORDER.local)])[0]
-    assert arrival.body.data == reply.updates[0].tobytes()
+    assert arrival.body.update.numpy().tobytes() == reply.updates[0].tobytes()
     assert arrival.body.loss == float(reply.losses[0])
 
 

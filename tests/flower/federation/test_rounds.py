@@ -18,7 +18,7 @@ from fedstale.participation import Trace
 from fedstale.registry import RECIPES
 from fedstale.tasks.supervised import Supervised
 from fedstale.theory import plain_weights
-from tests.flower.federation.inprocess import NODES, InProcess, roster_of
+from tests.flower.federation.inprocess import NODES, InProcess, roster_of, scaled
 from tests.flower.federation.parts import LOCAL, TASK, N, made, played, server, simulated, simulated_task, table
 
 
@@ -213,8 +213,7 @@ def test_without_a_quorum_online_the_round_does_not_begin(tmp_path):
 
 def test_a_huge_update_is_rejected_even_in_the_first_round(tmp_path):
     def answer(order, body):
-        big = (np.frombuffer(body.data, "<f4") * np.float32(1e20)).tobytes()
-        return [Arrival("", order.node, body._replace(data=big))] if order.client == 3 else None
+        return [Arrival("", order.node, scaled(body, 1e20))] if order.client == 3 else None
 
     (closed,) = server(tmp_path, InProcess(TASK, range(N), answer), rounds=1).play()
     assert closed.line["rejected"]["3"].startswith("its norm is out of proportion")

@@ -14,8 +14,8 @@ from fedstale.core.parts import require
 from fedstale.core.protocols import Task
 from fedstale.core.records import Array, Clients, Floats, Job, State
 from fedstale.engines.serial import answer
-from fedstale.flower.federation.protocol.link import Body, Order, Packed
-from fedstale.flower.federation.protocol.validation import STYPE, WIDE
+from fedstale.flower.federation.protocol.arrays import packed
+from fedstale.flower.federation.protocol.link import Body, Order
 from fedstale.lab.runs.store import read_tree, write_tree
 from fedstale.tasks.local import drawn
 
@@ -129,7 +129,7 @@ def train_on_order(
 
 
 def _body(order: Order, loss: float, update: Array, buffers: Floats | None = None) -> Body:
-    data, wide = update.astype("<f4").tobytes(), None if buffers is None else buffers.astype("<f8").tobytes()
-    packed = None if wide is None else Packed("float64", (len(wide) // 8,), WIDE, wide)
     about = (order.t, order.client, order.token, order.run)
-    return Body(*about, loss, "float32", update.shape, STYPE, data, packed)
+    return Body(
+        *about, loss, packed(update.astype("<f4")), None if buffers is None else packed(buffers.astype("<f8"))
+    )

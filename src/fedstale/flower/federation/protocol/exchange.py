@@ -8,7 +8,7 @@ import numpy as np
 from fedstale.clock import Pace
 from fedstale.core import Array
 from fedstale.flower.federation.protocol.link import Arrival, Fault, Link, Order, Void
-from fedstale.flower.federation.protocol.validation import Accepted, Rejected, check
+from fedstale.flower.federation.protocol.validation import Accepted, check
 from fedstale.flower.federation.settings import RoundSection
 
 SHORTEST, SHARE = 0.2, 0.1  # between two pulls: seconds at least, and the share of the time since the orders
@@ -105,7 +105,7 @@ class Exchange:
         if a.fault is not Fault.absent:
             try:
                 out.accepted[order.client] = _accepted(a, order, row(order.client))
-            except Rejected as reason:
+            except ValueError as reason:
                 out.rejected[order.client] = str(reason)
         return 1
 
@@ -173,11 +173,11 @@ class Exchange:
 
 
 def _accepted(a: Arrival, order: Order, row: Array) -> Accepted:
-    """The checked reply in an arrival; raises Rejected."""
+    """The checked reply in an arrival; raises ValueError, with the reason, if there is none."""
     if a.fault is Fault.rejected:
-        raise Rejected(a.reason or "the client failed")
+        raise ValueError(a.reason or "the client failed")
     if a.node != order.node:
-        raise Rejected("wrong sender")
+        raise ValueError("wrong sender")
     if a.body is None:
-        raise Rejected("malformed")
+        raise ValueError("malformed")
     return check(a.body, order, row)

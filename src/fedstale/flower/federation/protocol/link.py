@@ -41,14 +41,8 @@ class Order(NamedTuple):
     evaluate: bool = False  # asks for the scores of the parameters on the client's test samples; not with `train`
 
 
-class Packed(namedtuple("Packed", "dtype shape stype data")):
-    """An array as it arrived: any of its fields may have any type."""
-
-    __slots__ = ()
-
-
-class Body(namedtuple("Body", "t client token run loss dtype shape stype data buffers", defaults=[None])):
-    """The fields of a reply as they arrived: any of them may have any type; `buffers` are None or Packed."""
+class Body(namedtuple("Body", "t client token run loss update buffers", defaults=[None])):
+    """The fields of a reply as they arrived: any of them may have any type; an honest one has arrays at its end."""
 
     __slots__ = ()
 
