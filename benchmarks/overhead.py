@@ -13,9 +13,11 @@ import numpy as np
 from fedstale.core import Array, Job, Local, Reply
 from fedstale.estimators import Intervals, Known
 from fedstale.participation.bernoulli import Bernoulli
+from fedstale.participation.sampling import Sampling
 from fedstale.simulate import simulate
 from fedstale.strategies.fedavg import FedAvg
 from fedstale.strategies.fedstale import FedStale
+from fedstale.strategies.self_tuning import SelfTuning
 from fedstale.strategies.unbiased import Unbiased
 
 
@@ -46,9 +48,13 @@ class Nothing:
         return {}
 
 
-def milliseconds(n: int, heard: int, d: int, strategy: object, estimator: object, rounds: int) -> float:
+def milliseconds(
+    n: int, heard: int, d: int, strategy: object, estimator: object, rounds: int, sampled: bool = False
+) -> float:
+    """`heard` of n clients in the mean, each by a coin; `sampled` draws so many, and nobody looks at the others."""
+    who = Sampling(Bernoulli(1.0), heard) if sampled else Bernoulli(heard / n)
     run = simulate(
-        Nothing(n, d), strategy, Bernoulli(heard / n), rounds=6 * rounds, estimator=estimator  # type: ignore[arg-type]
+        Nothing(n, d), strategy, who, rounds=6 * rounds, estimator=estimator  # type: ignore[arg-type]
     )  # fmt: skip
     for _ in itertools.islice(run, rounds):
         pass
@@ -71,6 +77,10 @@ def main() -> None:
         ms = milliseconds(n, heard, d, *rule, rounds)
         told = ", ".join(type(part).__name__ for part in rule)
         print(f"{n:>9} {heard:>5} {d:>7} {ms:>11.3f}  {told}", flush=True)
+    print("100 clients sampled, d = 1000: a million clients beside a thousand")
+    for rule in (FedAvg(), FedStale(0.5), SelfTuning()):
+        few, many = (milliseconds(n, 100, 1000, rule, Known(), 40, sampled=True) for n in (10**3, 10**6))
+        print(f"{few:>11.3f} {many:>11.3f} ms, {many / few:.2f} times  {type(rule).__name__}", flush=True)
 
 
 if __name__ == "__main__":

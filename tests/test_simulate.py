@@ -661,6 +661,30 @@ def test_what_a_part_of_ones_own_returns_is_checked(part, sentence):
         list(simulate(engine, part, part, rounds=2))
 
 
+class Lists(Careless):
+    """One that lists who is there."""
+
+    def present_clients(self, n, rng):
+        yield from self.given
+
+
+@pytest.mark.parametrize(
+    ("listed", "sentence"),
+    [
+        ([np.array([0, 2])], "participation must give a row for every round, got 1 of them"),
+        ([np.array([2, 0])], r"must list clients below 3 in ascending order, got array\(\[2, 0\]\) in round 1"),
+        ([np.array([1, 3])], "must list clients below 3"),
+        ([np.array([-1, 2])], "must list clients below 3"),
+        ([ALL], "must list clients below 3"),
+        ([[0, 1]], "must list clients below 3"),
+    ],
+)
+def test_clients_that_a_participation_lists_are_checked(listed, sentence):
+    engine, who = Serial(Quadratic.random(n=3, d=2), Local(lr=0.1)), Lists(rows=listed)
+    with pytest.raises(ValueError, match=sentence):
+        list(simulate(engine, FedAvg(), who, rounds=2))
+
+
 def test_a_run_starts_from_a_checkpoint_only():
     engine = Serial(Quadratic.random(n=3, d=2), Local(lr=0.1))
     with pytest.raises(ValueError, match=r"start must be like s\.checkpoint, got 3"):

@@ -210,3 +210,25 @@ def test_where_just_enough_are_there_nothing_is_drawn() -> None:
     fewer = [next(other).tolist() for _ in range(6)]
     assert seen[0::2] == [[True, True, False]] * 3
     assert seen[1::2] == fewer[1::2], "the draws of the other rounds are the same whoever is there in between"
+
+
+@pytest.mark.parametrize("base", [*BASES, Bernoulli(1.0)], ids=lambda base: type(base).__name__)
+def test_clients_are_listed_as_the_rows_have_them_with_the_draws_of_a_choice_among_the_available(base):
+    """Where everybody is always available nobody looks at them all, and the draws stay what they were."""
+    sampling, draws = Sampling(base, 2), stream(3, "participation")
+    own = np.random.Generator(draws.bit_generator.jumped(1))
+    rows, lists = (
+        sampling.rows(6, stream(3, "participation")),
+        sampling.present_clients(6, stream(3, "participation")),
+    )
+    for row, listed, available in islice(zip(rows, lists, base.rows(6, draws), strict=False), 20):
+        there = np.flatnonzero(available)
+        due = there if len(there) <= 2 else np.sort(own.choice(there, 2, replace=False, shuffle=False))
+        assert listed.tolist() == due.tolist() == np.flatnonzero(row).tolist()
+
+
+def test_a_round_among_many_clients_draws_only_those_it_takes(monkeypatch):
+    monkeypatch.setattr(Bernoulli, "rows", None)  # it would draw a number for each of them
+    listed = next(Sampling(Bernoulli(1.0), 100).present_clients(10**7, stream(0, "participation")))
+    assert len(listed) == 100
+    assert (np.diff(listed) > 0).all()

@@ -14,8 +14,8 @@ from fedstale.core.records import Array, Belief, Checkpoint, Clients, Floats, Id
 __all__ = [
     "Closes", "CountsSamples", "DescribesModel", "DrawsByRound", "EstimatesMixing", "ExplainsItself", "HasBeta",
     "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasInner", "HasOptima", "HasSlots", "KeepsOwn",
-    "Mixes", "NarrowsEvaluation", "RunsLoops", "SavesItself", "ScoresClients", "StepsTogether", "WarmsUp",
-    "WithTruth", "buffered", "evaluate", "keeps_own", "runs_loops", "scores_of_clients",
+    "ListsPresent", "Mixes", "NarrowsEvaluation", "RunsLoops", "SavesItself", "ScoresClients", "StepsTogether",
+    "WarmsUp", "WithTruth", "buffered", "evaluate", "keeps_own", "runs_loops", "scores_of_clients",
 ]  # fmt: skip
 
 
@@ -82,6 +82,16 @@ class HasOptima(Protocol):
 
     @property
     def optima(self) -> npt.NDArray[Any]: ...
+
+
+@runtime_checkable
+class ListsPresent(Protocol):
+    """A participation that lists who is there, in ascending order: its rows are the masks of these lists.
+
+    A round among a million clients then costs as much as its participants.
+    """
+
+    def present_clients(self, n: int, rng: np.random.Generator) -> Iterator[Ids]: ...
 
 
 @runtime_checkable

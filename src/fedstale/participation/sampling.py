@@ -1,7 +1,7 @@
 """Some of the available: uniformly at random, or in turns, on top of any participation."""
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import islice, repeat
 from typing import Any, cast
 
 import numpy as np
@@ -41,13 +41,18 @@ class Sampling:
         return _average(chances, n, self.draws)
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
-        own = _own(rng, self.base)
-        for row in self.base.rows(n, rng):
-            available = np.flatnonzero(row)
-            if len(available) <= self.size:
-                yield row
+        return (_mask(n, clients) for clients in self.present_clients(n, rng))
+
+    def present_clients(self, n: int, rng: np.random.Generator) -> Iterator[Ids]:
+        """Who is there, without a look at all clients where all of them are always available."""
+        own, always = _own(rng, self.base), isinstance(self.base, Bernoulli) and bool(np.all(self.base.p == 1.0))
+        everybody: Iterable[Ids | int] = repeat(n) if always else map(np.flatnonzero, self.base.rows(n, rng))
+        for available in everybody:  # a number stands for all the numbers below it
+            m = available if isinstance(available, int) else len(available)
+            if m <= self.size:
+                yield np.arange(n) if isinstance(available, int) else available
             else:
-                yield _mask(n, own.choice(available, self.size, replace=False, shuffle=False))
+                yield np.sort(own.choice(available, self.size, replace=False, shuffle=False))
 
 
 @part

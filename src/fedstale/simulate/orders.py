@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedstale.clock import Load, Row
+from fedstale.core.abilities import ListsPresent
 from fedstale.core.parts import BadInput, require, shown
 from fedstale.core.protocols import Strategy
 from fedstale.core.records import NOBODY, Availability, Checkpoint, Ids, Job, Mask, Reply
@@ -23,19 +24,38 @@ def present(run: Run, load: Load, after: int) -> Iterator[tuple[int, Ids, Row | 
         for t, line in enumerate(islice(timeline_of(run, load), after, run.rounds), after + 1):
             yield t, line.clients, line
         return
-    rows = islice(run.participation.rows(n, stream(run.seed, "participation")), after, None)
+    who, draws = run.participation, stream(run.seed, "participation")
+    read = _listed if isinstance(who, ListsPresent) else _there
+    every: Iterator[Any] = who.present_clients(n, draws) if isinstance(who, ListsPresent) else who.rows(n, draws)
+    rows = islice(every, after, None)
     for t in range(after + 1, run.rounds + 1):
         row = next(rows, None)
         require(row is not None, f"participation must give a row for every round, got {t - 1} of them")
-        ok = isinstance(row, np.ndarray) and row.shape == (n,) and row.dtype.kind in "bui"
-        if not ok:  # the sentence is made only then: to print arrays takes longer than a round
-            raise BadInput(f"participation must give rows of {n} booleans, got {shown(row)} in round {t}")
-        yield t, np.flatnonzero(cast(Mask, row)), None
+        yield t, read(row, n, t), None
+
+
+def _there(row: Any, n: int, t: int) -> Ids:
+    """The clients of a row of booleans, which is checked."""
+    ok = isinstance(row, np.ndarray) and row.shape == (n,) and row.dtype.kind in "bui"
+    if not ok:  # the sentence is made only then: to print arrays takes longer than a round
+        raise BadInput(f"participation must give rows of {n} booleans, got {shown(row)} in round {t}")
+    return np.flatnonzero(cast(Mask, row))
+
+
+def _listed(clients: Any, n: int, t: int) -> Ids:
+    """The clients that a participation lists, checked."""
+    ok = isinstance(clients, np.ndarray) and clients.ndim == 1 and clients.dtype.kind in "iu"
+    ok = ok and (len(clients) == 0 or bool(clients[0] >= 0 and clients[-1] < n and (np.diff(clients) > 0).all()))
+    if not ok:
+        what = f"participation must list clients below {n} in ascending order"
+        raise BadInput(f"{what}, got {shown(clients)} in round {t}")
+    return cast(Ids, clients)
 
 
 def choose(run: Run, fixed: Fixed, now: Checkpoint, t: int, available: Ids) -> tuple[Asked, Checkpoint]:
     """All who are there and may be asked, or those that the strategy selects by the losses that they report."""
-    probs, chosen, state = run.estimator.probs(now.belief) * fixed.share, available, now.state
+    probs, chosen, state = run.estimator.probs(now.belief), available, now.state
+    probs = probs if fixed.share is None else probs * fixed.share
     admit, select = fixed.hooks.admit, fixed.hooks.select
     if admit is None and select is None:
         return Asked(t, available, available, NOBODY, probs), now

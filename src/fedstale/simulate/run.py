@@ -52,7 +52,7 @@ class Fixed(NamedTuple):
     n: int
     d: int
     weights: Array  # (n,) a_i
-    share: Array  # (n,) chance that a coordinate is there, given that anything is
+    share: Array | None  # (n,) chance that a coordinate is there, given that anything is; None if it always is
     local: Local
     hooks: Hooks
     mixing: Callable[[Belief], Array]  # (n,) belief about λ_i
@@ -63,7 +63,9 @@ class Fixed(NamedTuple):
         task, none = run.engine.task, np.zeros(run.engine.task.n, np.float32)
         mixing = run.estimator.mixing if isinstance(run.estimator, EstimatesMixing) else lambda _: none
         n, d, local = task.n, task.d, run.local or run.engine.local
-        return cls(n, d, task.weights, run.channel.share(n, d), local, hooks_of(run.strategy), mixing)
+        share = run.channel.share(n, d)
+        whole = None if (share == 1).all() else share  # to multiply by ones costs more than a round of few clients
+        return cls(n, d, task.weights, whole, local, hooks_of(run.strategy), mixing)
 
 
 def first(run: Run) -> Checkpoint:
