@@ -10,7 +10,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.flower import FedStale, SecAgg, SecureMod
-from fedstale.flower.secure_mod import OWN, SECURE
+from fedstale.flower.own_memory import Held, read_memory, write_memory
+from fedstale.flower.secure_mod import SECURE
 from tests.flower.direct import D, Direct, N, away, quadratic, reply, start
 
 STAGES = ("train", "keys", "sum", "unmask")
@@ -66,13 +67,10 @@ def memories(strategy: FedStale, grid: Direct) -> Any:
     places = {name: k for k, name in enumerate(strategy._training.population.names)}
     total = np.zeros(D)
     for node, name in strategy._identities.names.items():
-        kept, counted = grid.contexts[node - 1000].state, int(state.counted[places[name]])
-        own = kept.config_records.get(OWN)
-        if own is None or not counted or own["epoch"] != state.epoch:
-            continue
-        which = ("next", own["next-weight"]) if own["next-round"] == counted else ("now", own["weight"])
-        assert counted in (own["next-round"], own["round"])
-        total += which[1] * kept.array_records[f"{OWN}.{which[0]}"]["h"].numpy().astype(np.float64)
+        held, counted = read_memory(grid.contexts[node - 1000]), int(state.counted[places[name]])
+        if counted and held.epoch == state.epoch:
+            held = held.counted(counted, state.epoch)
+            total += held.weight * held.h.astype(np.float64)
     return total
 
 
@@ -153,6 +151,44 @@ def test_a_client_that_lost_its_memory_lets_all_begin_anew() -> None:
     assert state.epoch == 1
     assert len(strategy.report.heard) == N
     assert np.abs(state.total - memories(strategy, grid)).max() <= N * SecAgg().ring.step
+
+
+def test_a_memory_in_a_folder_survives_the_loss_of_the_nodes_state(tmp_path: Any) -> None:
+    """As after a SIGKILL of a SuperNode, which keeps its state in RAM; a damaged file is a lost memory."""
+    federation = Federation(fs.FedStale(1.0))
+    grid = Direct(N, federation)
+    for k, context in grid.contexts.items():
+        context.node_config["own"] = str(tmp_path / str(k))
+    strategy = FedStale(fs.FedStale(1.0), secure=SecAgg(), stop_after=None, fraction_evaluate=0.0)
+    strategy.start(grid, start(), num_rounds=3)
+    for context in grid.contexts.values():
+        context.state = RecordDict()
+    strategy.start(grid, strategy.arrays, num_rounds=2)
+    state = strategy._training.population.checkpoint.state
+    assert state.epoch == 0
+    assert np.abs(state.total - memories(strategy, grid)).max() <= N * SecAgg().ring.step
+    file = tmp_path / "1" / "memory.npz"
+    file.write_bytes(file.read_bytes()[:-40])
+    strategy.start(grid, strategy.arrays, num_rounds=1)
+    assert strategy._training.population.checkpoint.state.epoch == 1
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_memory_is_replaced_when_its_round_was_counted(folder: bool, tmp_path: Any) -> None:
+    context = Direct(1, quadratic()).contexts[0]
+    if folder:
+        context.node_config["own"] = str(tmp_path)
+    first, second = np.ones(2, np.float32), np.full(2, 2, np.float32)
+    write_memory(context, Held().counted(0, 0).waiting(1, 0.5, first))
+    write_memory(context, read_memory(context).counted(1, 0).waiting(2, 0.25, second))
+    held = read_memory(context)
+    assert [held.has(t, 0) for t in (0, 1, 2, 3)] == [True, True, True, False]
+    assert (held.counted(1, 0).weight, held.counted(2, 0).weight) == (0.5, 0.25)
+    np.testing.assert_array_equal(held.counted(1, 0).h, first)
+    np.testing.assert_array_equal(held.counted(2, 0).h, second)
+    assert held.counted(2, 1) == Held(1)
+    with pytest.raises(ValueError, match="the memory of round 3 is not here"):
+        held.counted(3, 0)
 
 
 def test_two_clients_are_too_few() -> None:

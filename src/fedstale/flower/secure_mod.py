@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from fedstale import core
 from fedstale.core import Floats, Order, Splits, Strategy, require
 from fedstale.flower.arrays import BUFFERS, Layout
 from fedstale.flower.federation import adapter
+from fedstale.flower.own_memory import read_memory, write_memory
 from fedstale.flower.secure_masks import Keys, agreed, locked, mask, pairwise
 from fedstale.privacy.ring import Ring
 from fedstale.privacy.sums import FEWEST
 from fedstale.registry import recipe
 
-SECURE, OWN, ROUND = "fedstale.secure", "fedstale.own", "fedstale.round"  # names of records
+SECURE, ROUND = "fedstale.secure", "fedstale.round"  # names of records
 NONE: Floats = np.zeros(0)
 Next = Callable[[Message, Context], Message]
 
@@ -76,9 +76,9 @@ class SecureMod:
         secrets = {"sk1": one.private, "sk2": two.private, "pk1": one.public, "pk2": two.public}
         context.state[ROUND] = ConfigRecord({"round": int(asked["round"]), "metrics": values, **secrets})
         context.state[f"{ROUND}.update"] = ArrayRecord({"update": Array(update)})
-        own = _own(context)
+        own = read_memory(context)
         public = {"pk1": one.public, "pk2": two.public, "weight": weight, "names": names}
-        return ConfigRecord(public | {key: own[key] for key in ("epoch", "round", "next-round")})
+        return ConfigRecord(public | {"epoch": own.epoch, "round": own.round, "next-round": own.next_round})
 
     def _mask(self, me: int, context: Context, asked: Any, centre: Any) -> ArrayRecord:
         """What this client adds to the sums, masked; its next memory waits until the server has counted it."""
@@ -90,13 +90,12 @@ class SecureMod:
             float(asked["weight"]), float(asked["inverse"]), float(asked["beta"]), int(asked["visits"]),
             None if centre is None else centre["centre"].numpy(),
         )  # fmt: skip
-        h, old = _memory(context, asked, len(update))
+        own = read_memory(context).counted(int(asked["counted"]), int(asked["epoch"]))
+        h, before, after = own.h if len(own.h) else np.zeros_like(update), NONE, NONE
         said = self.rule.message(h, update, order)
-        own, before, after = _own(context), NONE, NONE
         if said.memory is not None:
-            before, after = old * h.astype(np.float64), order.weight * said.memory.astype(np.float64)
-            context.state[f"{OWN}.next"] = ArrayRecord({"h": Array(np.asarray(said.memory, np.float32))})
-        own["next-round"], own["next-weight"] = int(now["round"]), order.weight
+            before, after = own.weight * h.astype(np.float64), order.weight * said.memory.astype(np.float64)
+        write_memory(context, own.waiting(int(now["round"]), order.weight, said.memory))
         numbers = np.concatenate([said.numbers, order.weight * np.array(now["metrics"], np.float64)])
         codes = Ring(float(asked["range"]), int(asked["most"])).encode(said.sums, before, after, numbers)
         others = [(node, key) for node, key in zip(nodes, _keys_of(now, nodes), strict=True) if node != me]
@@ -112,34 +111,6 @@ def _metrics(content: RecordDict, key: str) -> tuple[float, list[str], list[floa
     if not isinstance(weight, int | float) or not 0 < weight < 2.0**53:
         raise ValueError(f"{key!r} must be a number above 0, got {str(weight)[:40]}")
     return float(weight), [*found], [*found.values()]
-
-
-def _own(context: Context) -> Any:
-    """What this client knows of its memory: of which round it is, and what waits to be counted."""
-    if OWN not in context.state.config_records:
-        empty = {"epoch": 0, "round": 0, "weight": 0.0, "next-round": 0, "next-weight": 0.0}
-        context.state[OWN] = ConfigRecord(empty)
-    return context.state.config_records[OWN]
-
-
-def _memory(context: Context, asked: Any, d: int) -> tuple[core.Array, float]:
-    """The memory h of the last round that the server has counted, and the weight that it had there.
-
-    What the server has not counted is not remembered: else the sum of all memories would be wrong for ever.
-    """
-    own, counted, epoch = _own(context), int(asked["counted"]), int(asked["epoch"])
-    if counted and own["epoch"] == epoch and own["next-round"] == counted:
-        own["round"], own["weight"] = counted, own["next-weight"]
-        if f"{OWN}.next" in context.state.array_records:
-            context.state[f"{OWN}.now"] = context.state.array_records.pop(f"{OWN}.next")
-    elif not counted or own["epoch"] != epoch:
-        own["round"], own["weight"] = 0, 0.0
-        context.state.array_records.pop(f"{OWN}.now", None)
-    if own["round"] != counted:
-        raise ValueError(f"the memory of round {counted} is not here, only that of round {own['round']}")
-    own["epoch"], own["next-round"] = epoch, 0
-    kept = context.state.array_records.get(f"{OWN}.now")
-    return np.zeros(d, np.float32) if kept is None else kept["h"].numpy(), float(own["weight"])
 
 
 def _share(me: int, context: Context, asked: Any) -> ConfigRecord:
