@@ -103,7 +103,7 @@ class Processes(Grid):
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
         self.folder, self.rule, self.kills, self.received = folder, rule, kills, list[bytes]()
         self.fork, self.sent, self.dead, self.t, self.stage = mp.get_context("forkserver"), 0, Counter[int](), 0, ""
-        self.fork.set_forkserver_preload(["fedstale.flower"])  # clients start quickly
+        self.fork.set_forkserver_preload(["fedstale.flower.strategy", "fedstale.flower.secure_mod"])
         self.clients: dict[int, tuple[Any, Any]] = {k: self._started(k) for k in range(N)}
 
     def _started(self, k: int) -> tuple[Any, Any]:
