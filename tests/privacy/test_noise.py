@@ -25,7 +25,7 @@ def test_the_noise_has_the_stated_deviation_and_is_not_that_of_another_seed() ->
     assert not np.array_equal(plain[0].step, noised[0].step)
     rule = Noised(RULE, fs.Privacy(noise=0.5), 3)
     draws = np.concatenate(
-        [rule.privacy.noised(np.zeros(4000, np.float32), fs.stream(3, "privacy", t)) for t in range(20)]
+        [rule.privacy.noised(np.zeros(4000, np.float32), rule._normal(t, 4000)) for t in range(20)]
     )
     assert draws.std() == pytest.approx(0.5, rel=0.01)
     assert not np.array_equal(noised[0].step - plain[0].step, other[0].step)

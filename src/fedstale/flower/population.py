@@ -14,8 +14,9 @@ from fedstale.core.records import Array, Checkpoint, Floats, Ids, Mask
 from fedstale.defence import Defence
 from fedstale.estimators import Intervals
 from fedstale.flower.federation.state.resize import resize
-from fedstale.flower.federation.state.server_state import Cohorts, Rules, ServerState, require_asynchronous
+from fedstale.flower.federation.state.server_state import Cohorts, Rules, ServerState, private, require_asynchronous
 from fedstale.memory.memory import KeepsMemory
+from fedstale.privacy.ledger import Privacy
 from fedstale.registry import ESTIMATORS, recipe
 from fedstale.simulate import require_kind
 
@@ -91,7 +92,7 @@ def forget(rules: Rules, known: Population, rounds: int) -> Population:
 
 def rules(
     rule: str | Strategy, estimator: str | Estimator | None, server: Server, defence: Defence | bool | None = None,
-    pace: Pace | None = None,
+    pace: Pace | None = None, privacy: Privacy | None = None,
 ) -> Rules:  # fmt: skip
     """The rules that a user has chosen by name or as objects; refuses what clients of Flower cannot do."""
     if isinstance(rule, str):
@@ -114,4 +115,7 @@ def rules(
     judge = Defence() if defence is True else defence or None
     if judge is not None:
         require_kind("defence", judge)
+    if privacy is not None:
+        require_kind("privacy", privacy)
+        rule = private(rule, privacy, judge, pace)
     return Rules(rule, Cohorts(belief), server, judge)

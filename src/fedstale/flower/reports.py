@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, HasBeta, Ids, Mask
+from fedstale.core import Array, Floats, HasBeta, Ids, Mask
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.population import Population
+from fedstale.privacy.noise import ledger_of
 from fedstale.privacy.sums import Sums
 
 
@@ -27,6 +28,7 @@ class Report(NamedTuple):
     unusable: bool = False  # replies came, and none was well-formed; those of clients that failed do not count
     seconds: float = 0.0  # since training was started
     ages: Mapping[str, int] = {}  # with a pace: client that was heard → steps since the model that it was sent
+    epsilons: Floats | None = None  # with privacy: ε_i of all rounds so far
 
     @property
     def heard_weight(self) -> float:
@@ -41,6 +43,7 @@ class Report(NamedTuple):
         found = counts | {"heard-weight": self.heard_weight}
         found |= {"p-least": float(self.probs[seen].min()), "staleness": float(np.median(self.staleness[seen]))}
         found |= {} if self.beta is None else {"beta": self.beta}
+        found |= {} if self.epsilons is None else {"epsilon": float(self.epsilons.max())}
         found |= {"age": float(np.mean([*self.ages.values()]))} if self.ages else {}
         return {f"fedstale-{name}": value for name, value in found.items()}
 
@@ -52,11 +55,12 @@ def report_of(
     """The report of the round that has just closed; clients are given by their positions."""
     names, now, last = population.names, population.checkpoint, population.state.counts.last
     state = now.state.inner if isinstance(now.state, Sums) else now.state
-    beta = float(state.beta) if isinstance(state, HasBeta) else None
+    beta, ledger = float(state.beta) if isinstance(state, HasBeta) else None, ledger_of(now.state)
     return Report(
         now.t, names, tuple(names[k] for k in heard), refused, tuple(names[k] for k in silent),
         tuple(names[k] for k in lies), population.weights, rules.estimator.probs(now.belief),
         np.where(last > 0, now.t - last, -1), beta, unusable,
+        epsilons=None if ledger is None else ledger.epsilons(),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from fedstale.flower.population import Population
 from fedstale.flower.replies import Asked
 from fedstale.flower.secure import Exchange, Orders, Outcome, SecAgg, Told
 from fedstale.flower.training import Training
-from fedstale.privacy.sums import Added, Summed, Sums
+from fedstale.privacy.sums import Added, Summed, Sums, at_clients
 
 
 @part
@@ -58,6 +58,8 @@ class SecureGrid:
 def secured(rules: Rules, secure: SecAgg | None) -> Rules:
     """The rules, whose strategy has its memory at the clients if aggregation is secure."""
     if secure is None:
+        need = 'memory = "clients" needs secure=SecAgg(), and SecureMod in the ClientApp'
+        require(not at_clients(rules.strategy), f"{need}, got {rules.strategy} without them")
         return rules
     hidden = "a defence judges single updates, which secure aggregation hides: leave it out"
     require(rules.defence is None, hidden)

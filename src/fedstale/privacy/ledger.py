@@ -9,7 +9,7 @@ Individual Privacy Accounting with Gaussian Differential Privacy, ICLR 2023; Fel
 client whose budget its next round would pass is not asked any more and is forgotten: it costs nothing then.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import NamedTuple
 
@@ -94,21 +94,23 @@ class Privacy:
         return available[~ledger.retired[available]], state, ledger
 
     def check(self, ledger: Ledger) -> None:
-        """Refuse to go on where every client has spent its budget."""
-        left = bool((ledger.spent < self.budget).any())
-        least = float(ledger.epsilons().min()) if not left else 0.0
-        require(
-            left, f"epsilon must be above {least:.4g}, which every client has spent already, got {self.epsilon}"
+        """Refuse to go on where no client has budget left: every further step would be noise alone."""
+        if not (ledger.spent < self.budget).any():
+            spent = f"{ledger.epsilons().min():.4g}, which every client has spent already"
+            raise BadInput(f"epsilon must be above {spent}, got {self.epsilon}")
+        over = (
+            f"the next round of any client would pass its budget of epsilon = {self.epsilon}, got no other clients"
         )
+        require(not ledger.retired.all(), over)
 
     def told(self, ledger: Ledger, sensitivity: Floats) -> Ledger:
         """The ledger after a step with this sensitivity (n,)."""
         return ledger._replace(spent=ledger.spent + sensitivity**2 / self._variance)
 
-    def noised(self, step: Array, rng: np.random.Generator) -> Array:
-        """The step with noise."""
+    def noised(self, step: Array, normal: Floats) -> Array:
+        """The step with noise, made of normal numbers (d,)."""
         assert self.noise is not None
-        return (step + self.noise * rng.standard_normal(len(step))).astype(np.float32)
+        return (step + self.noise * normal).astype(np.float32)
 
     @property
     def _variance(self) -> float:
@@ -119,12 +121,17 @@ class Privacy:
 
 def sensitivity_of(strategy: Strategy, state: State, clients: Ids, weights: Array, probs: Array) -> Floats:
     """(n,) how far each client can move the step, by a strategy that says so; another one is refused."""
-    sensitivity = hooks_of(strategy).sensitivity
-    if sensitivity is None:
-        way = 'take PrivateFedStale (kind "private-fedstale") or PrivateFedAvg (kind "private-fedavg")'
-        raise BadInput(f"{strategy} bounds no client's influence on a step, which privacy needs; {way}")
+    sensitivity = bounded(strategy)
     with np.errstate(divide="ignore"):  # a client that never comes has p = 0, and is not heard
         return np.nan_to_num(sensitivity(state, clients, weights, probs), posinf=0.0)
+
+
+def bounded(strategy: Strategy) -> Callable[[State, Ids, Array, Array], Floats]:
+    """How a strategy says how far a client can move a step; one that does not say so is refused."""
+    if (sensitivity := hooks_of(strategy).sensitivity) is None:
+        way = 'take PrivateFedStale (kind "private-fedstale") or PrivateFedAvg (kind "private-fedavg")'
+        raise BadInput(f"{strategy} bounds no client's influence on a step, which privacy needs; {way}")
+    return sensitivity
 
 
 def costs(strategy: Strategy, presence: Iterable[Mask], weights: Array, probs: Array) -> Floats:

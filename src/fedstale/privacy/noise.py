@@ -1,9 +1,12 @@
 """A rule with noise on its steps and a ledger: any rule that states its sensitivity."""
 
-from typing import NamedTuple
+import os
+from typing import Any, NamedTuple
 
-from fedstale.core import Array, Hooks, Ids, Round, State, Strategy, hooks_of, part
-from fedstale.privacy.ledger import Ledger, Privacy, sensitivity_of
+import numpy as np
+
+from fedstale.core import Array, Floats, Hooks, Ids, Round, State, Strategy, hooks_of, part, require
+from fedstale.privacy.ledger import Ledger, Privacy, bounded, sensitivity_of
 from fedstale.rng import stream
 
 
@@ -16,11 +19,14 @@ class Accounted(NamedTuple):
 
 @part
 class Noised:
-    """A rule of bounded sensitivity with the noise and the budgets of `privacy`, drawn from `seed`."""
+    """A rule of bounded sensitivity with the noise and the budgets of `privacy`, drawn from `seed`.
+
+    Without a seed the noise is drawn from the operating system, as real clients need it: nobody can draw it again.
+    """
 
     strategy: Strategy
     privacy: Privacy
-    seed: int = 0
+    seed: int | None = 0
 
     def __repr__(self) -> str:
         return repr(self.strategy)
@@ -39,7 +45,36 @@ class Noised:
         return found, Accounted(inner, ledger)
 
     def aggregate(self, state: Accounted, r: Round) -> tuple[Array, Accounted]:
+        """The step with noise; clients whose weight, told with the update, would pass their budget are left out."""
+        clients, state = self.admit(state, r.clients, r.weights, r.probs)
+        r = r if len(clients) == len(r.clients) else r.of(np.isin(r.clients, clients))
         rows = sensitivity_of(self.strategy, state.inner, r.clients, r.weights, r.probs)
         step, inner = self.strategy.aggregate(state.inner, r)
-        noised = self.privacy.noised(step, stream(self.seed, "privacy", r.t))
-        return noised, Accounted(inner, self.privacy.told(state.ledger, rows))
+        normal = self._normal(r.t, len(step))
+        return self.privacy.noised(step, normal), Accounted(inner, self.privacy.told(state.ledger, rows))
+
+    def _normal(self, t: int, d: int) -> Floats:
+        """(d,) normal numbers for round t."""
+        return secret_normal(d) if self.seed is None else stream(self.seed, "privacy", t).standard_normal(d)
+
+
+def deployed(rule: Strategy, privacy: Privacy) -> Noised:
+    """The rule with noise, for real clients, of whom nobody knows before when they will come."""
+    way = "give noise, to which `fedstale privacy` turns an epsilon, and epsilon as the budget"
+    require(not privacy.secure, "secure = true is for simulations: real clients have secure=SecAgg() in Flower")
+    require(privacy.noise is not None, f"who will take part in a federation is not known before: {way}")
+    bounded(rule)
+    return Noised(rule, privacy, seed=None)
+
+
+def ledger_of(state: Any) -> Ledger | None:
+    """The ledger of a rule with noise; None if it has none."""
+    return state.ledger if isinstance(state, Accounted) else None
+
+
+def secret_normal(d: int) -> Floats:
+    """(d,) normal numbers from the random bits of the operating system (Box and Muller)."""
+    bits = np.frombuffer(os.urandom(16 * d), np.uint64).reshape(2, d) >> np.uint64(11)
+    u, v = (bits + 0.5) / 2.0**53  # above 0 and below 1
+    normal: Floats = np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
+    return normal

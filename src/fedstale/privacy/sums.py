@@ -142,7 +142,11 @@ class Summed:
 
 def placed(rule: Strategy, ring: Ring | None = None) -> Strategy:
     """The rule with its memory at the clients, if its settings say so; with a ring, what is added is rounded."""
-    asked = any(isinstance(layer, KeepsMemory) and isinstance(layer.memory, AtClients) for layer in layers(rule))
-    if ring is None and not asked:
+    if ring is None and not at_clients(rule):
         return rule
     return rebuilt(rule, lambda layer: layer if isinstance(layer, Observes | Summed) else Summed(layer, ring))
+
+
+def at_clients(rule: Strategy) -> bool:
+    """Whether the settings of a rule say that clients keep their memories."""
+    return any(isinstance(layer, KeepsMemory) and isinstance(layer.memory, AtClients) for layer in layers(rule))

@@ -11,7 +11,7 @@ from pydantic import Field
 from fedstale.clock import Pace
 from fedstale.core import BadInput, Local, WithTruth, hooks_of, require
 from fedstale.core.own_modules import import_from
-from fedstale.flower.federation.state.server_state import Rules, require_asynchronous
+from fedstale.flower.federation.state.server_state import Rules, private, require_asynchronous
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_section
@@ -62,6 +62,7 @@ class Federation(Section):
     server: Spec = "sgd"
     pace: Spec | None = None  # buffer or ticks: the server waits for nobody; rounds if left out
     defence: bool | Table = True  # false, or a table of settings: how updates are judged before they count
+    privacy: Table | None = None  # noise, and perhaps epsilon and delta: no defence then
     local: Training
     round: RoundSection = RoundSection()
     link: LinkSection = LinkSection()
@@ -90,6 +91,8 @@ class Settings(NamedTuple):
         own = sources(parts)
         parts |= {"sources": own} if own else {}
         parts |= {} if self.file.defence is True else {"defence": self.file.defence}
+        privacy = self.rules.privacy  # noise and budget may change: the ledger adds up what was told with each
+        parts |= {} if privacy is None else {"privacy": {"delta": privacy.delta}}
         return hashlib.sha256(canonical(parts).encode()).hexdigest()[:16]
 
     @property
@@ -151,8 +154,19 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
         require_asynchronous(pace, a.strategy, file.defence is not False)
         target = file.round.target
         require(target == 0, f"round.target is for rounds: it must be 0 with a pace, got {target}")
-    rules = Rules(a.strategy, a.estimator, a.server, make_section("defence", file.defence))
+    asked = file.defence if file.privacy is None or "defence" in file.model_fields_set else False
+    rules = Rules(a.strategy, a.estimator, a.server, make_section("defence", asked))
+    if file.privacy is not None:
+        rules = _private(rules, file, pace)
     return Settings(folder, file, rules, a, pace)
+
+
+def _private(rules: Rules, file: Federation, pace: Pace | None) -> Rules:
+    """The rules with noise on every step."""
+    rule = private(rules.strategy, make_section("privacy", file.privacy), rules.defence, pace)
+    every = file.round.evaluate
+    require(every == 0, f"no noise covers scores of clients: round.evaluate must be 0 with privacy, got {every}")
+    return rules._replace(strategy=rule)
 
 
 def _check_target(how: RoundSection, a: Algorithm) -> None:

@@ -11,6 +11,7 @@ from fedstale.flower.federation.protocol.link import Order
 from fedstale.flower.federation.state.server_state import Rules, ServerState
 from fedstale.lab.runs.store import fingerprint
 from fedstale.lab.tracer import Traced
+from fedstale.privacy.noise import Accounted, ledger_of
 from fedstale.simulate import close_round, screen
 
 
@@ -111,13 +112,17 @@ def count(state: ServerState, weights: Array, asked: Ids, heard: Ids, rejected: 
     counts.rejected[rejected] += 1
     counts.last[heard] = now.t
     counts.target[:] += weights
-    if isinstance(now.state, Traced):
-        counts.realised[:] += now.state.weights
+    rule = now.state.inner if isinstance(now.state, Accounted) else now.state
+    if isinstance(rule, Traced):
+        counts.realised[:] += rule.weights
 
 
 def _line(state: ServerState, replies: RoundReplies, r: Round, step: Array) -> dict[str, Any]:
     asked, outcome = state.ids[replies.asked].tolist(), replies.outcome
-    a = r.weights[r.clients].astype(np.float64)
+    a, ledger = r.weights[r.clients].astype(np.float64), ledger_of(state.checkpoint.state)
+    told = {} if ledger is None else {"epsilon": round(float(ledger.epsilons().max()), 6)}
+    loss = float(a @ r.losses / a.sum()) if len(a) and ledger is None else None  # no noise covers losses
+    more = told | ({} if r.ages is None else {"ages": r.ages.tolist()})
     return {
         "round": r.t,
         "roster": state.roster,
@@ -132,8 +137,8 @@ def _line(state: ServerState, replies: RoundReplies, r: Round, step: Array) -> d
         "missing": np.delete(state.ids, r.clients).tolist(),
         "heard_weight": round(float(a.sum()), 6),
         "voids": state.voids,
-        "train_loss": float(a @ r.losses / a.sum()) if len(a) else None,
+        "train_loss": loss,
         "step_norm": float(np.linalg.norm(step.astype(np.float64))),
         "seconds": round(replies.seconds, 3),
         "fingerprint": fingerprint(state.checkpoint.params),
-    } | ({} if r.ages is None else {"ages": r.ages.tolist()})
+    } | more

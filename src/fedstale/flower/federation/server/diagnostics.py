@@ -12,6 +12,7 @@ from fedstale.flower.federation.protocol.exchange import Outcome
 from fedstale.flower.federation.state.manifest import read_sealed
 from fedstale.flower.federation.state.server_state import ServerState
 from fedstale.lab.runs.store import fingerprint, write_csv
+from fedstale.privacy.noise import ledger_of
 
 Z = 1.959963984540054  # 95 %
 
@@ -44,9 +45,12 @@ def _columns(state: ServerState, estimator: Estimator) -> dict[str, list[Any]]:
 
     `p` is the share of its rounds in which a client was heard, with a 95 % interval; `p_used` is the estimator's
     belief, which a strategy divides by when the client is heard, and which is 1 for a client that never was.
+    `epsilon` is what the steps so far have told about the client, if they have noise.
     """
     now, counts, rounds = state.checkpoint, state.counts, np.maximum(state.counts.rounds, 1)
     low, high = wilson(counts.heard, counts.rounds)
+    ledger = ledger_of(now.state)
+    told = {} if ledger is None else {"epsilon": _finite(ledger.epsilons())}
     return {
         "client": state.ids.tolist(),
         "rounds": counts.rounds.tolist(),
@@ -60,7 +64,7 @@ def _columns(state: ServerState, estimator: Estimator) -> dict[str, list[Any]]:
         "p_used": _finite(estimator.probs(now.belief)),
         "weight_target": _finite(counts.target / rounds),
         "weight_realised": _finite(counts.realised / rounds),
-    }
+    } | told
 
 
 LAST = 10  # rounds over which the weight that was heard is judged

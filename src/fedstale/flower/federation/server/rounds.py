@@ -69,7 +69,9 @@ class Server:
         run, committed = f"{settings.run}-{size}", read_manifest(settings.state)
         traced = str(committed["run"]).endswith("t") if committed else len(roster().members) <= TRACED
         if traced:  # the state holds realised weights; a federation that grows keeps its choice
-            rules, run = rules._replace(strategy=Tracer(rules.strategy)), run + "t"
+            rules, run = rules.inside(Tracer), run + "t"
+        ok = rules.privacy is None or buffers is None
+        require(ok, 'privacy does not cover averaged buffers: use buffers = "frozen" or "local"')
         self.rules: Rules = rules
         self.exchange = Exchange(link, self.how)
         self.ledger = Ledger(settings.state, run, lambda n: self.rules.initial(n, params, buffers))
@@ -176,8 +178,9 @@ class Server:
         """
         now, here = state.checkpoint, state.positions(nodes)
         if hooks_of(self.rules.strategy).select is None:
-            asked = self._drawn(here, now.t + 1)
-            return asked, asked, now.state, {}
+            asked, unknown = self._drawn(here, now.t + 1), np.zeros(0, np.float32)
+            chosen, remembered = self.rules.select(now, asked, unknown, roster.weights)
+            return asked, chosen, remembered, {}
         replies = self.exchange(self._orders(state, nodes, here, train=False))
         available = state.positions(replies.accepted)
         losses = np.array([replies.accepted[i].loss for i in state.ids[available].tolist()], np.float32)

@@ -1,7 +1,7 @@
 """Everything that the next round depends on, of a federation and of a Flower strategy alike."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ from fedstale.core.records import Array, Availability, Checkpoint, Floats, Ids, 
 from fedstale.defence import Defence
 from fedstale.flower.federation.state.resize import resize
 from fedstale.lab.runs.codec import children, rebuilt
+from fedstale.privacy.ledger import Privacy
+from fedstale.privacy.noise import Noised, deployed
 
 Counts = npt.NDArray[np.int64]
 
@@ -161,14 +163,32 @@ class Rules(NamedTuple):
         return state._replace(checkpoint=now, ids=ids, roster=version)
 
     def select(self, now: Checkpoint, available: Ids, losses: Array, weights: Array) -> tuple[Ids, State]:
-        """Which of the available clients train, and the strategy's state after choosing: all, unless it selects."""
-        select = hooks_of(self.strategy).select
-        if select is None:
+        """Which of the available clients train, and the strategy's state after choosing.
+
+        All of them, unless it selects by their losses, or some have no budget of privacy left.
+        """
+        hooks, estimator, none = hooks_of(self.strategy), self.estimator, np.zeros(len(weights), np.float32)
+        if hooks.admit is not None:
+            found, state = hooks.admit(now.state, available, weights, estimator.probs(now.belief))
+            if self.privacy is not None:  # without clients that may be asked every step would be noise alone
+                self.privacy.check(state.ledger)
+            return found, state
+        if hooks.select is None:
             return available, now.state
-        estimator, none = self.estimator, np.zeros(len(weights), np.float32)
         mixing = estimator.mixing(now.belief) if isinstance(estimator, EstimatesMixing) else none
         a = Availability(now.t + 1, available, losses, weights, estimator.probs(now.belief), mixing)
-        return select(now.state, a)
+        return hooks.select(now.state, a)
+
+    def inside(self, around: Callable[[Strategy], Strategy]) -> "Rules":
+        """The rules with something around the strategy, inside of its noise if it has any."""
+        rule = self.strategy
+        made = replace(rule, strategy=around(rule.strategy)) if isinstance(rule, Noised) else around(rule)
+        return self._replace(strategy=made)
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """The noise and the budgets, if there are any."""
+        return self.strategy.privacy if isinstance(self.strategy, Noised) else None
 
 
 def require_asynchronous(pace: Pace, rule: Strategy, judged: bool) -> None:
@@ -180,3 +200,12 @@ def require_asynchronous(pace: Pace, rule: Strategy, judged: bool) -> None:
     require(ok, f"{rule} changes local gradients by what the server knows now, not without rounds")
     same = "a defence compares updates from the same parameters, which differ with a pace: turn it off"
     require(not judged, same)
+
+
+def private(rule: Strategy, privacy: Privacy, defence: Defence | None, pace: Pace | None) -> Noised:
+    """The rule with noise and budgets for real clients; refuses what would break the guarantee."""
+    require(defence is None, "privacy and a defence do not go together: what is refused tells about a client")
+    require(
+        pace is None, "privacy needs rounds, in which clients are admitted by their budgets: leave out the pace"
+    )
+    return deployed(rule, privacy)
