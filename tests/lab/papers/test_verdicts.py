@@ -181,3 +181,54 @@ def test_the_last_round_of_figure_1_and_the_best_beta_of_figure_2_are_those_of_t
     best = Counter((at[0], max(cell, key=lambda b: fmean(cell[b]))) for at, cell in values.items())
     assert [best["accuracy_last10", b] for b in ("0.2", "0.5", "0.0")] == [7, 1, 1]
     assert [best["accuracy_final", b] for b in ("0.2", "0.5", "0.0")] == [5, 2, 2]
+
+
+RULES = ("FedAvg (β = 0)", "FedStale (β = 0.5)", "FedVARP (β = 1)")
+LOSSY = ("FedAvg, lossless", "UPGA-PL", "DMA-PL", "UDMA-PL")
+
+
+def accuracies(figure: str, *, at: str) -> dict[tuple[str, str, str], float]:
+    """By panel, a setting and the algorithm: the mean accuracy of the last ten rounds over all runs, in %."""
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    with (PAGES / f"{figure}-laptop.csv").open() as f:
+        for row in csv.DictReader(f):
+            values[row["panel"], row.get(at, ""), row["algorithm"]].append(100 * float(row["accuracy_last10"]))
+    return {key: fmean(of) for key, of in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("figure", "at", "first"),
+    [
+        ("fedstale-fig3", "swap.fraction", {"MNIST": "FedAvg"}),
+        ("fedstale-fig4", "p_min", {"MNIST": "hidden layer: FedAvg", "MNIST, small CNN": "small CNN: FedAvg"}),
+    ],
+)
+def test_the_accuracies_of_fedstale_are_those_of_the_runs(figure: str, at: str, first: dict[str, str]) -> None:
+    found, page = accuracies(figure, at=at), (PAGES / f"{figure}.md").read_text()
+    for panel, name in first.items():
+        for label, rule in zip((name, "β = 0.5", "FedVARP"), RULES, strict=True):
+            cells = [f"{value:.1f}" for key, value in found.items() if (key[0], key[2]) == (panel, rule)]
+            assert f"| {label} | {' | '.join(cells)} |" in page
+
+
+def test_the_accuracies_over_lossy_links_are_those_of_the_runs() -> None:
+    found, page = accuracies("thesis-fig4.1", at=""), (PAGES / "thesis-fig4.1.md").read_text()
+    for panel in {key[0] for key in found}:
+        cells = " | ".join(f"{found[panel, '', rule]:.1f}" for rule in LOSSY)
+        assert f"| here, {panel} | {cells} |" in page
+
+
+def test_the_published_runs_are_those_that_the_program_printed() -> None:
+    page = (PAGES / "published-runs.md").read_text()
+    names = {"fedavg": "FedAvg", "fedstale": "FedStale (β = 0.5)", "fedvarp": "FedVARP"}
+    printed = [
+        (PAGES / f"published-runs-{batches}.txt").read_text().splitlines()[1:] for batches in ("torch", "own")
+    ]
+    for theirs, ours in zip(*printed, strict=True):
+        budget, rule = re.match(r"uniform-(\w+)-budget, (\w+):", theirs).groups()  # type: ignore[union-attr]
+        row = f"| {budget} budget, {names[rule]} "
+        for line, was in ((theirs, True), (ours, False)):
+            published, here, gap = line.split(": ")[1].split(", ")
+            row += f"| {100 * float(published):.2f} " * was + f"| {100 * float(here):.2f} | "
+            row += gap.replace("-", "−").replace("+0.00", "0.00") + " "
+        assert f"{row}|" in page.replace("**", "")
