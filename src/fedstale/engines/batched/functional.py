@@ -27,12 +27,12 @@ class Functional:
         self.train, self.slots, self.reported = task.train, task.slots, task.reported
         module, self.bytes = task.module().to(task.device), portion(task.device, MEMORY)
 
-        def loss(w: Tensor, x: Inputs, y: Tensor) -> Tensor:
-            params = {slot.name: w[slot.where].view(slot.shape) for slot in task.slots}
+        def loss(params: dict[str, Tensor], x: Inputs, y: Tensor) -> Tensor:
             said = functional_call(module, params, *((), x) if isinstance(x, dict) else (x,))
             return task.batch_loss(said, y)
 
-        self.gradients = vmap(grad_and_value(loss))  # (R, d), (R, b, …), (R, b, …) -> (R, d), (R,)
+        # by parameter: a gradient by the flat vector would add up as many vectors (d,) as there are parameters
+        self.gradients = vmap(grad_and_value(loss))  # {(R, …)}, (R, b, …), (R, b, …) -> {(R, …)}, (R,)
 
     def wide(self, size: int, batch: int) -> int:
         """The batch as it is."""
@@ -60,9 +60,11 @@ class Functional:
         sent = rows.params[rows.job[index]]
         w, momentum = sent.clone(), None if rows.momentum is None else rows.momentum[index, None]
         speed = torch.zeros_like(w)
+        params = {slot.name: w[:, slot.where].view(-1, *slot.shape) for slot in self.slots}  # they change with w
         for step, batch in enumerate(samples if training else samples[:1]):
             x = mapped(lambda v: v[batch], self.train.x)  # noqa: B023
-            grad, loss = self.gradients(w, x, self.train.y[batch])
+            grads, loss = self.gradients(params, x, self.train.y[batch])
+            grad = torch.cat([grads[slot.name].flatten(1) for slot in self.slots], 1)
             if step == 0:
                 rows.losses[index] = self.reported(loss, batch.shape[-1]) + rows.penalty[index]
             change = grad.mul_(-rate)
