@@ -115,8 +115,8 @@ class Commands(Mapping[str, Any]):
 
 def _plain_flags(command: Any) -> None:
     """Leave out the type of flags, which newer versions of typer print as `<bool>`."""
-    for param in command.params:
-        if isinstance(param, typer.core.TyperOption) and param.is_flag:
+    for param in command.get_params(typer.Context(command)):  # with --help, which is none of `params`
+        if getattr(param, "is_flag", False):
             param.metavar = ""
     for inner in command.commands.values() if isinstance(command, typer.core.TyperGroup) else ():
         _plain_flags(inner)
@@ -125,6 +125,7 @@ def _plain_flags(command: Any) -> None:
 def command() -> Any:
     """The whole command line as a click command."""
     group: Any = typer.main.get_command(app)
+    _plain_flags(group)
     group.commands = Commands()
     return group
 

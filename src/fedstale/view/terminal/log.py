@@ -12,7 +12,9 @@ from fedstale.view.trackers.follow import Tracker, following
 
 Log = Annotated[
     list[Tracker] | None,
-    typer.Option("--log", help="Also log to a tracker, below the folder `logs` of the output; may be repeated."),
+    typer.Option(
+        "--log", metavar="TRACKER", help="Also log to tensorboard, wandb or mlflow, in OUT/logs; may be repeated."
+    ),
 ]
 
 
