@@ -25,6 +25,14 @@ def test_the_beginning_of_several_runs_is_not_called_unknown(tmp_path: Path) -> 
         show.find("fedavg", tmp_path)
 
 
+def test_an_empty_store_is_named(tmp_path: Path) -> None:
+    (tmp_path / "fedstale-store.json").write_text("{}")
+    with pytest.raises(
+        BadInput, match=f"there is no run 'fedavg': {tmp_path} has no runs; --out names another folder"
+    ):
+        show.find("fedavg", tmp_path)
+
+
 def test_a_folder_of_runs_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "fedstale-store.json").write_text("{}")
     with pytest.raises(

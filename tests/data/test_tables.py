@@ -50,6 +50,14 @@ def test_a_csv_file_gives_what_the_frame_gives(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.x, from_frame(TABLE, client="hospital", label="disease").x)
 
 
+def test_a_table_of_a_european_spreadsheet_is_read(tmp_path: Path) -> None:
+    rows = [f"{'Köln' if k % 2 else 'Bonn'};{k},5;{'ja' if k % 3 else 'nein'}" for k in range(20)]
+    (tmp_path / "a.csv").write_bytes("\r\n".join(["Klinik;Alter;Befund", *rows]).encode("utf-16"))
+    made = from_frame(tmp_path / "a.csv", client="Klinik", label="Befund")
+    assert made.names == ("Bonn", "Köln")
+    assert "scaled to mean 0 and deviation 1: Alter" in made.note
+
+
 def test_a_label_of_many_numbers_is_predicted_as_a_number() -> None:
     made = from_frame({"c": [1, 1, 2, 2], "x": [1, 2, 3, 4], "y": [0.5, 1.5, 2.5, 3.25]}, client="c", label="y")
     assert made.y.dtype == np.float32

@@ -96,6 +96,7 @@ def test_it_is_stored_printed_and_not_computed_twice(
     assert "mine: Quadratic, 4 clients, bernoulli(p=0.5), 2 seeds" in capsys.readouterr().out
     before = [run.path.joinpath("result.json").stat().st_mtime_ns for run in found.runs]
     again = fs.compare(task, ["fedavg", fs.FedStale(0.3)], {"kind": "bernoulli", "p": 0.5}, **settings)
+    assert "4 of 4 runs were stored already (again=True computes them again)" in capsys.readouterr().err
     assert fingerprints(again) == fingerprints(found)
     assert before == [run.path.joinpath("result.json").stat().st_mtime_ns for run in again.runs]
     fs.compare(task, ["fedavg"], fs.Bernoulli(0.5), **settings | {"again": True})

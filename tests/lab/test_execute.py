@@ -1,5 +1,6 @@
 """Computing planned runs: what is reused, recomputed, resumed, refused, and what a finished run leaves."""
 
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from fedstale.lab.plan import Planned, plan
 from fedstale.lab.runs import status
 from fedstale.lab.runs.store import open_store
 from fedstale.lab.schema import Experiment, check
-from fedstale.simulate import Interrupted
+from fedstale.simulate import Diverged, Interrupted
 from fedstale.tasks.supervised import Supervised
 
 RAW: dict[str, Any] = {
@@ -72,6 +73,25 @@ def test_an_interrupted_recomputation_goes_on_where_it_stopped(
     rounds = list(execute(experiment, planned, again=True, resume=True))
     assert [p.reused for p in rounds if p.result] == [True, False]
     assert [p.t for p in rounds if not p.reused] == [3, 4, 5, 6]
+
+
+def test_a_full_disk_is_told_with_the_folder(
+    experiment: Experiment, planned: list[Planned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("fedstale.lab.recorder.Recorder.record", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        list(execute(experiment, planned))
+    assert caught.value.filename == str(planned[0].folder.path)
+
+
+@pytest.mark.parametrize("engine", ["serial", "batched"])
+def test_a_rate_that_is_far_too_large_ends_without_warnings_of_numpy(engine: str, tmp_path: Path) -> None:
+    experiment = check(RAW | {"rounds": 20, "engine": engine, "local": {"lr": 1e3}, "algorithms": ["fedavg"]})
+    with pytest.raises(Diverged, match="a smaller learning rate may help"):
+        list(execute(experiment, plan(experiment, open_store(tmp_path / "runs"))))
 
 
 def _asked_in_round(k: int, experiment: Experiment, planned: list[Planned]) -> None:

@@ -65,6 +65,7 @@ def test_rounds_of_a_day_begin_at_midnight_and_those_of_six_hours_at_six() -> No
         ("client,date,count\na,2026-01-02,many\n", "the count must be a number, got 'many'"),
         ("client,timestamp\n,2026-01-02\n", "line 2: the entry names no client"),
         ("client,timestamp\n", "must have at least one entry, got none"),
+        ("client,timestamp\na,01/02/2026\n", "got '01/02/2026': is the day or the month first\\?"),
         ("who,what\na,b\n", "must have columns for a client and a timestamp, .* got who, what"),
     ],
 )
@@ -91,6 +92,17 @@ def test_the_column_of_the_clients_may_be_named(tmp_path: Path) -> None:
     assert fs.Log(path, client="clinic").names == ("Bonn",)
     with pytest.raises(fs.BadInput, match="column 'clinics' is unknown; did you mean 'clinic'"):
         fs.Log(path, client="clinics")
+
+
+def test_columns_with_other_names_are_known_by_what_they_hold(tmp_path: Path) -> None:
+    log = fs.Log(
+        written(tmp_path, "Klinik;von;bis\nKöln;01.03.2026 08:30;02.03.2026 09:00\nBonn;2026-03-03;3.3.2026\n")
+    )
+    assert log.names == ("Bonn", "Köln")
+    assert log.recording().tolist() == [[False, True], [False, True], [True, False]]
+    assert is_log(["Klinik", "Zeitpunkt"], ["Köln", "01.03.2026"])
+    assert is_log(["Klinik", "Zeitpunkt"], ["Köln", "03/01/2026 08:00"])
+    assert not is_log(["Tag", "Köln", "Bonn"], ["01.03.2026", "1", "0"])
 
 
 def test_a_log_is_known_by_its_header() -> None:

@@ -183,7 +183,8 @@ def test_bad_files(tmp_path: Path) -> None:
     refused("not.csv.gz", b"hello", "cannot be read")
     refused("not.csv.xz", b"hello", "cannot be read")
     refused("cut.csv.gz", gzip.compress(b"1,0\n" * 99)[:-9], "cannot be read")
-    refused("latin.csv", b"1,\xe9\n", "cannot be read")
+    with pytest.warns(UserWarning, match="not in UTF-8"):
+        refused("latin.csv", b"1,\xe9\n", "column 2: must be 0 or 1, got 'é'")
     np.savez(tmp_path / "two.npz", a=TABLE, b=TABLE)
     refused("two.npz", None, r"must hold one array, got 2: \['a', 'b'\]")
     np.save(tmp_path / "objects.npy", np.array([[1, None]]), allow_pickle=True)

@@ -116,7 +116,7 @@ class Commands(Mapping[str, Any]):
 def _plain_flags(command: Any) -> None:
     """Leave out the type of flags, which newer versions of typer print as `<bool>`."""
     for param in command.get_params(typer.Context(command)):  # with --help, which is none of `params`
-        if getattr(param, "is_flag", False):
+        if isinstance(param, typer.core.TyperOption) and param.is_flag:
             param.metavar = ""
     for inner in command.commands.values() if isinstance(command, typer.core.TyperGroup) else ():
         _plain_flags(inner)

@@ -59,6 +59,7 @@ def find(run: str, out: Path) -> store.RunFolder:
     one = not (Path(run) / store.MARKER).exists()
     require(one, f"{run} is a folder of runs: name one of them; `fedstale list runs --out {run}` lists them")
     names = {r.path.name: r for r in store.runs(out)}
+    require(bool(names), f"there is no run {run!r}: {out} has no runs; --out names another folder")
     matches = [name for name in names if name.startswith(run)]
     require(
         len(matches) < 2, f"the run {run!r} must be one, got the beginning of {len(matches)}: {', '.join(matches)}"

@@ -17,7 +17,8 @@ from fedstale.clock.pace import Pace, Rounds
 from fedstale.clock.presence import changes
 from fedstale.clock.timeline import Row, timeline
 from fedstale.core import LATER, BadInput, Floats, Participation, keep, part, require
-from fedstale.participation.files import open_text, reading
+from fedstale.core.text_files import open_text
+from fedstale.participation.files import reading
 from fedstale.rng import stream
 
 COLUMNS = ("step", "seconds", "bytes_up", "bytes_down", "lost", "idle", "client", "age")  # of a file

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import LATER, Floats, Ids, keep, part, require, shown
-from fedstale.participation.files import open_text, reading
+from fedstale.core.text_files import open_text
+from fedstale.participation.files import reading
 
 PHONES = 0.93  # standard deviation of the logarithm of the speeds of 333 phones
 

@@ -6,7 +6,9 @@ numbers get mean 0 and deviation 1, missing ones the median; categories get a co
 
 import csv
 import dataclasses
+import lzma
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -16,6 +18,7 @@ import numpy.typing as npt
 
 from fedstale.core import BadInput, Floats, Ids, known, part, require, shown
 from fedstale.core.names import in_order, listed
+from fedstale.core.text_files import csv_lines, open_text, with_points
 from fedstale.data.datasets import Dataset
 from fedstale.data.federated import Federated, Group, absent, federate
 
@@ -130,13 +133,12 @@ def read_csv(path: Path) -> dict[str, list[str]]:
     """The columns of a .csv file by their names."""
     try:
         require(path.is_file(), f"there is no file {path}")
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            text = file.read(1000)
-            file.seek(0)
-            lines = csv.reader(file, delimiter=";" if text.count(";") > text.count(",") else ",")
+        with open_text(path) as file:
+            lines = csv_lines(file)
             header = [cell.strip() for cell in next(lines, [])]
-            rows = [(lines.line_num, row) for row in lines if any(row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            separator = lines.dialect.delimiter
+            rows = [(lines.line_num, with_points(row, separator)) for row in lines if any(row)]
+    except (OSError, EOFError, UnicodeError, csv.Error, lzma.LZMAError, zlib.error) as error:
         raise BadInput(f"{path} cannot be read: {error}") from None
     require(
         len(rows) > 0 and len({*header}) == len(header), f"{path} must have a line of different names, then rows"

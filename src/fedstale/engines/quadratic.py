@@ -38,6 +38,7 @@ class BatchedQuadratic:
         gap = job.params - self.task.centers[job.clients]
         return _half(gap, self._pull(job.clients, gap))
 
+    @np.errstate(over="ignore", invalid="ignore")  # a run that diverges ends with a sentence, without warnings
     def _train(self, jobs: Sequence[Job], steps: int) -> list[Reply]:
         counts = [len(job.clients) for job in jobs]
 

@@ -58,7 +58,8 @@ class Serial:
 
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
         """The replies to all jobs, in their order; torch models are trained with one thread."""
-        with training_thread(self.task):
+        # a run that diverges ends with a sentence, without warnings of numpy
+        with training_thread(self.task), np.errstate(over="ignore", invalid="ignore"):
             return [self._train(job) for job in jobs]
 
     @cached_property

@@ -184,7 +184,9 @@ def _engine_name(engine: Engine) -> str:
 def _compute(play: Callable[..., Iterator[Progress]], planned: Sequence[Planned]) -> None:
     """Compute the runs and show their progress."""
     with _stop() as stop:
-        follow(play(stop=stop, say=say), planned, talk)
+        reused = follow(play(stop=stop, say=say), planned, talk)
+    if reused:
+        say(f"{reused} of {len(planned)} runs were stored already (again=True computes them again)")
 
 
 def _plan(

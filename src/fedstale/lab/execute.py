@@ -223,7 +223,7 @@ def _compute(
     say(_never(runs[p.folder]))
     width = engine.width if isinstance(engine, core.StepsTogether) else 1
     for group in [stage[k : k + width] for stage in todo[:2] for k in range(0, len(stage), width)]:
-        with ExitStack() as stack:
+        with store.naming(group[0].folder.path), ExitStack() as stack:
             for p in group:
                 stack.enter_context(p.folder.locked())
             active = [stack.enter_context(closing(record(p, runs[p.folder]))) for p in group]

@@ -1,8 +1,9 @@
 """The experiment files that come with the package, and those that a user names."""
 
+import difflib
 from pathlib import Path
 
-from fedstale.core import known
+from fedstale.core import BadInput, known
 
 PACKAGED = Path(__file__).parent / "experiments"
 
@@ -12,6 +13,8 @@ def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
     if name.endswith(".toml") or Path(name).is_file() or "/" in name:
         return Path(name)
     files = packaged(folder)
+    if near := difflib.get_close_matches(name, [path.name for path in Path().glob("*.toml")], n=1, cutoff=0.6):
+        raise BadInput(f"there is no file {name}; did you mean {near[0]}?")
     return files[known(name, files, what)]
 
 

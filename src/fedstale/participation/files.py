@@ -1,14 +1,12 @@
 """Reading recorded participation: 0/1 tables, arrays and on/off events. Nothing is ever unpickled."""
 
-import bz2
 import csv
-import gzip
 import json
 import lzma
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -18,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, require, shown
+from fedstale.core.text_files import OPEN, csv_lines, open_text
 
-OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 BROKEN = (OSError, EOFError, ValueError, RecursionError, csv.Error, lzma.LZMAError, zlib.error, zipfile.BadZipFile)
 EVENT = ("device", "variant", "t_s", "state")  # the columns of an event
 INDEX = ("", "unnamed: 0", "index", "round", "t", "time")  # names of a first column that numbers the rows
@@ -35,12 +33,6 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise
     except BROKEN as error:
         raise BadInput(f"the {what} {path} cannot be read: {error or type(error).__name__}") from None
-
-
-def open_text(path: Path) -> IO[str]:
-    """A text file, also one that is packed as .gz, .bz2 or .xz."""
-    file: IO[str] = OPEN.get(path.suffix, open)(path, "rt", newline="", encoding="utf-8-sig")
-    return file
 
 
 def read_table(path: Path) -> npt.ArrayLike:
@@ -85,7 +77,7 @@ def _csv_table(path: Path) -> list[list[bool]]:
     rows: list[list[bool]] = []
     numbered, entry = False, _entry
     with open_text(path) as file:
-        for cells in (lines := csv.reader(file)):
+        for cells in (lines := csv_lines(file)):
             if not cells:
                 continue
             if lines.line_num == 1 and _is_header(cells, path):
@@ -108,7 +100,7 @@ def read_names(path: Path) -> tuple[str, ...]:
     if ".csv" not in path.suffixes[-2:]:
         return ()
     with reading(path, "trace file"), open_text(path) as file:
-        cells = next(csv.reader(file), [])
+        cells: list[str] = next(csv_lines(file), [])
     if not cells or not _is_header(cells, path):
         return ()
     names = tuple(cell.strip() for cell in cells[cells[0].strip().lower() in (*INDEX, *DATED) :])

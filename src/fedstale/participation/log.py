@@ -1,12 +1,12 @@
 """Logs of presence with names and times, as servers and hospitals have them: visits, sessions or counts."""
 
-import csv
 import math
 import os
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from fedstale.core import BadInput, Mask, keep, known, part, require, shown
 from fedstale.core.names import in_order
-from fedstale.participation.files import open_text, reading
+from fedstale.core.text_files import csv_lines, open_text
+from fedstale.participation.files import reading
 from fedstale.participation.trace import of_width, replay, shares
 
 WHO = ("client", "device", "hospital", "site", "node", "user", "participant", "station", "sensor", "name", "id")
@@ -24,7 +25,7 @@ FROM, TO = ("from", "start", "begin", "since", "login", "on"), ("to", "end", "st
 COUNT = ("count", "visits", "n", "number", "rounds", "updates")
 UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 MOST = 2**28  # entries of the table that a log becomes
-EXAMPLES = "2026-03-01, 2026-03-01T08:30 or seconds since 1970"
+EXAMPLES = "2026-03-01, 2026-03-01T08:30, 01.03.2026 08:30 or seconds since 1970"
 
 
 class Columns(NamedTuple):
@@ -43,8 +44,8 @@ class Log:
     `log` is the path of a .csv file (.gz, .bz2 and .xz are fine) whose first line names its columns: a client and a
     timestamp; a client and the start and end of a session; or a client, a day and a count, which is above 0 where
     the client came. Columns are known by their names (client, hospital, device, …; timestamp, time, date, …; from
-    and to, start and end), or `client` names the first of them. Times are ISO 8601, in UTC unless they say
-    otherwise, or seconds since 1970. Or it is a list of (client, time) or (client, from, to).
+    and to, start and end), others by what they hold, or `client` names the first of them. Times are ISO 8601 or
+    31.12.2026 08:30, in UTC unless they say otherwise, or seconds since 1970. Or it is a list of (client, time) or (client, from, to).
     A round is `round` long: "1d", "6h", "30min", "1w"; the first begins with the one that holds the first entry.
     Clients are sorted by name and matched by name with those of the data. After the last round the first follows.
     """
@@ -106,11 +107,19 @@ def seconds(text: str) -> float:
     return length
 
 
-def is_log(header: Sequence[str]) -> bool:
-    """Whether a first line is that of a log: it names a client and a time, and no 0/1 table begins so."""
+def is_log(header: Sequence[str], first: Sequence[str] = ()) -> bool:
+    """Whether a file is a log: its header names a client and a time, or the line after it has a text and a date."""
     names = [_plain(cell) for cell in header]
-    who = any(_is(name, WHO) for name in names)
-    return who and any(_is(name, (*WHEN, *FROM)) for name in names) and "t_s" not in names
+    named = any(_is(name, WHO) for name in names) and any(_is(name, (*WHEN, *FROM)) for name in names)
+    return (named or {"date", "text"} <= {*map(_kind, first)}) and "t_s" not in names
+
+
+def _kind(cell: str) -> str:
+    """Whether a cell is a number or empty, a date, or another text."""
+    text = cell.strip()
+    if not text or re.fullmatch(r"[+-]?[\d.,]+", text):
+        return "date" if _moment(text) and text.count(".") == 2 else "number"
+    return "date" if _moment(text) or re.match(r"\d+/\d+/\d+", text) else "text"
 
 
 def _plain(cell: str) -> str:
@@ -123,9 +132,11 @@ def _is(name: str, words: Sequence[str]) -> bool:
     return name in words or pieces in words
 
 
-def _columns(header: Sequence[str], client: str | None, path: Path) -> Columns:
-    """The columns of a log, guessed from its first line."""
+def _columns(header: Sequence[str], first_row: Sequence[str], client: str | None, path: Path) -> Columns:
+    """The columns of a log, guessed from their names, and what names do not tell from the line after them."""
     names = [_plain(cell) for cell in header]
+    kinds = [_kind(cell) for cell in first_row]
+    dates = [k for k, kind in enumerate(kinds) if kind == "date"]
 
     def first(words: Sequence[str]) -> int | None:
         return next((k for k, name in enumerate(names) if k != who and _is(name, words)), None)
@@ -134,8 +145,12 @@ def _columns(header: Sequence[str], client: str | None, path: Path) -> Columns:
     if client is not None:
         who = [*header].index(known(client, dict.fromkeys(header), f"{path}: column"))
     else:
-        who = first(WHO)
+        named = first(WHO)
+        who = named if named is not None else next((k for k, kind in enumerate(kinds) if kind == "text"), None)
     when, start, end, count = (first(words) for words in (WHEN, FROM, TO, COUNT))
+    if when is None and start is None and dates:
+        when = dates[0]
+        start, end = (dates[0], dates[1]) if len(dates) > 1 else (None, None)
     when = start if start is not None and end is not None else when
     ok = who is not None and when is not None
     told = "a client and a timestamp, a client, from and to, or a client, a date and a count"
@@ -148,14 +163,17 @@ def _columns(header: Sequence[str], client: str | None, path: Path) -> Columns:
 def _read(path: Path, client: str | None) -> list[tuple[str, float, float]]:
     """(client, from, to) of every entry of a log; a moment begins and ends at the same time."""
     with reading(path, "presence log"), open_text(path) as file:
-        lines = csv.reader(file)
-        header = next(lines, [])
-        columns = _columns(header, client, path)
-        return list(_entries(lines, columns, len(header), path))
+        lines = csv_lines(file)
+        header: list[str] = next(lines, [])
+        first: list[str] = next(lines, [])
+        columns = _columns(header, first, client, path)
+        return list(_entries(first, lines, columns, len(header), path))
 
 
-def _entries(lines: Any, columns: Columns, width: int, path: Path) -> Iterator[tuple[str, float, float]]:
-    for cells in lines:
+def _entries(
+    first: list[str], lines: Any, columns: Columns, width: int, path: Path
+) -> Iterator[tuple[str, float, float]]:
+    for cells in chain([first], lines):
         if not any(cell.strip() for cell in cells):
             continue
         where = f"{path}, line {lines.line_num}"
@@ -186,11 +204,20 @@ def _time(cell: str | float, where: str) -> float:
         return number / 1000 if number > 1e11 else number  # some count milliseconds
     except ValueError:
         pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadInput(f"{where}: a time must be such as {EXAMPLES}, got {shown(cell)}") from None
+    moment = _moment(text)
+    hint = ": is the day or the month first?" if "/" in text else ""
+    require(moment is not None, f"{where}: a time must be such as {EXAMPLES}, got {shown(cell)}{hint}")
+    assert moment is not None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _moment(text: str) -> datetime | None:
+    """The time that a text names as ISO 8601, or with the day first and points: 31.12.2026 08:30."""
+    iso = re.sub(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})", lambda d: f"{d[3]}-{int(d[2]):02}-{int(d[1]):02}", text)
+    try:
+        return datetime.fromisoformat(iso)
+    except ValueError:
+        return None
 
 
 def _given(rows: Any) -> list[tuple[str, float, float]]:

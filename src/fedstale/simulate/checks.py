@@ -96,7 +96,7 @@ def _refuse_zero(rule: Strategy, zero: Mask) -> None:
     never = np.flatnonzero(zero)
     require(
         len(never) == 0,
-        f"{rule} divides by the participation probability, which must be above 0 and is 0 for "
+        f"{type(rule).__name__} divides by the participation probability, which must be above 0 and is 0 for "
         f"{len(never)} of {len(zero)} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedstale.core import BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, keep, normalised, require
 from fedstale.core.names import matched, names_of
+from fedstale.core.text_files import csv_lines, open_text
 from fedstale.lab import build as catalogue
 from fedstale.lab import schema
 from fedstale.lab.runs.query import HEARD, NOT_SELECTED, recorded_presence
@@ -18,7 +19,7 @@ from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import Spec, Table, build, override
 from fedstale.participation import Bernoulli, LabelTied, Markov, MarkovClasses, Trace, TwoGroups
-from fedstale.participation.files import BROKEN, open_text, read_arrays
+from fedstale.participation.files import BROKEN, read_arrays
 from fedstale.participation.log import is_log
 from fedstale.participation.trace import Recorded
 from fedstale.registry import CHANNELS, ESTIMATORS, PARTICIPATION
@@ -216,8 +217,8 @@ def _recording_kind(path: Path, settings: dict[str, Any]) -> str:
             return "grid" if {"key", "unknown"} & {*settings} or "avail" in read_arrays(path) else "trace"
         if ".csv" in path.suffixes[-2:]:
             with open_text(path) as file:
-                line = file.readline(1000)
-                return "events" if "t_s" in line else "log" if is_log(line.split(",")) else "trace"
+                header, first = [*itertools.islice(csv_lines(file), 2), [], []][:2]
+                return "events" if "t_s" in header else "log" if is_log(header, first) else "trace"
     except BROKEN:
         pass  # reading it says what is wrong
     return "trace"

@@ -308,16 +308,25 @@ def write(path: Path, writer: Callable[[IO[bytes]], Any], durable: bool = True) 
     """Write a whole file or none of it: beside its place, to the disk if it is `durable`, and then to its place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
+        with naming(path), temporary.open("wb") as file:
             writer(file)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException as error:
+    except BaseException:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = error.filename or str(path)  # a full disk does not name the file
+        raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the disk name this file or folder; a full disk names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno:
+            error.filename = error.filename or str(path)
         raise
 
 
