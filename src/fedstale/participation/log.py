@@ -45,7 +45,8 @@ class Log:
     timestamp; a client and the start and end of a session; or a client, a day and a count, which is above 0 where
     the client came. Columns are known by their names (client, hospital, device, …; timestamp, time, date, …; from
     and to, start and end), others by what they hold, or `client` names the first. Times are ISO 8601 or
-    31.12.2026 08:30, in UTC unless they say otherwise, or seconds since 1970. Or it is a list of (client, time) or (client, from, to).
+    31.12.2026 08:30, in UTC unless they say otherwise, or seconds since 1970.
+    Or it is a list of (client, time) or (client, from, to).
     A round is `round` long: "1d", "6h", "30min", "1w"; the first begins with the one that holds the first entry.
     Clients are sorted by name and matched by name with those of the data. After the last round the first follows.
     """
