@@ -46,6 +46,7 @@ class Size(StrEnum):
 
     smoke = "smoke"
     laptop = "laptop"
+    clock = "clock"
     full = "full"
 
 

@@ -117,7 +117,7 @@ def test_a_size_changes_keys_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", packaged(SUITES))
-@pytest.mark.parametrize("size", ["smoke", "laptop", "full"])
+@pytest.mark.parametrize("size", ["smoke", "laptop", "clock", "full"])
 def test_every_packaged_suite_can_be_read_at_every_size(name: str, size: str) -> None:
     found = suite.read(packaged(SUITES)[name], size)
     assert found.size == size
