@@ -1,32 +1,41 @@
-"""Rules without rounds on quadratics: distance to the optimum after the same time, with and without waiting.
+"""Rules without rounds, beside rules in rounds: what they have after the same time, on quadratics and on MNIST.
 
-    python benchmarks/time.py [--out docs/time_quadratics.csv]
+    python benchmarks/time.py [quadratics | mnist]
 
 Clients have the speeds of 333 phones (`devices/phones.csv` in the data folder). Four worlds: `silo`, 40 clients
 that are always there, all at work; `phones`, 100 recorded phones (`traces/flash300_events.csv.xz`) of which 10
 are at work, and work is lost when one leaves. The slow half of the silo and the rarer half of the phones have
 other data; in `silo-free` and `phones-free` data have nothing to do with either. Every rule has the same hours,
-p_i is learned online. The server's rate is the best on a tuning seed of a ladder with factor 2, which goes on
-until the best is not at its end. Every distance (the mean of the last quarter of the hours) is a line of the
-file, and is not computed twice. The table has the ratio to ACE, mean and 95 % t-interval of its logarithm over
-the evaluation seeds, and the rate.
+p_i is learned online.
+
+Scores: the `distance` to the optimum of the quadratics; the training `objective` of an MLP on a tenth of MNIST at
+14 × 14 pixels, both means over the last quarter of the hours; and the `hours` until the MLP first has 85 % in two
+evaluations in a row. For each score the server's rate is the best on a tuning seed of a ladder with factor 2,
+which goes on until the best is not at its end. Every run is a line of the file `docs/time_TASK.csv`, and is not
+computed twice. Tables have the ratio to ACE, mean and 95 % t-interval of its logarithm over the evaluation seeds,
+or the mean hours with their t-interval, and the rate.
 """
 
 import argparse
 import csv
 import math
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 import fedstale as fs
-from fedstale.clock import Buffer, Clock, Devices, Pace, Rounds
+from fedstale.clock import Buffer, Clock, Devices, Rounds
+from fedstale.core import Ids, Participation
+from fedstale.data import ClusteredDirichlet, federate
 from fedstale.data.files import roots
 from fedstale.lab.build import found_in
 
 D, T4 = 20, 2.776  # dimensions; the t-quantile of 97.5 % with 4 degrees of freedom
-SEEDS, TUNING, LADDER = (1, 2, 3, 4, 5), 1001, (0.05, 0.1, 0.2)
+TUNING, TARGET = 1001, 0.85
 SYNC = Rounds(ask=13, need=10)
 RULES = {
     "ace": "ace", "ca2fl": "ca2fl", "auto": "auto", "fedstale β = 1": "fedvarp",
@@ -38,93 +47,169 @@ Key = tuple[str, str, float, int]  # world, rule, rate, seed
 
 
 @cache
-def clock_of(world: str) -> tuple[int, Clock, fs.core.Participation]:
-    """The number of clients, the clock of a server that does not wait, and when clients are there."""
-    table = found_in("devices/phones.csv", roots())
-    if world.startswith("silo"):
-        return 40, Clock(Buffer(10, 40), Devices(table), hours=0.06), fs.Bernoulli(1.0)
+def phones() -> tuple[str, Participation]:
+    """The table of speeds, and when 100 phones are there."""
     events = found_in("traces/flash300_events.csv.xz", roots())
-    phones = fs.participation.Events(events, variant="2_state", start=300.0, clients=100)
-    return 100, Clock(Buffer(10, 10), Devices(table, step_seconds=60.0), hours=24.0), phones
+    who = fs.participation.Events(events, variant="2_state", start=300.0, clients=100)
+    return found_in("devices/phones.csv", roots()), who
 
 
-def task(world: str, seed: int) -> fs.Quadratic:
-    """Quadratics of two kinds of clients: one kind for the slow or rare half, or for any half."""
-    n, clock, who = clock_of(world)
-    rng = fs.stream(seed, "benchmark")
-    speed = clock.latency.fleet(n, fs.stream(seed, "clock", "fleet")).speed  # the devices of the run
+def others(world: str, seed: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """(n,) the half of the clients with other data: the slow, the rare, or any."""
+    n, (table, who) = (40 if world.startswith("silo") else 100), phones()
+    speed = Devices(table).fleet(n, fs.stream(seed, "clock", "fleet")).speed  # the devices of the run
     tied = speed if world == "silo" else who.probs(n) if world == "phones" else rng.random(n)
-    other = np.argsort(np.argsort(tied)) < n // 2
-    centers = rng.standard_normal((n, D)) + np.where(other[:, None], 2.0, -2.0)
-    return fs.Quadratic(centers, rng.uniform(0.5, 1.5, (n, D)), noise=0.5)
+    return np.asarray(np.argsort(np.argsort(tied)) < n // 2)
 
 
-def distance(world: str, rule: str, rate: float, seed: int) -> float:
-    """The mean distance of the last quarter of the hours."""
-    _, clock, who = clock_of(world)
-    pace: Pace = SYNC if rule.endswith("rounds") else clock.pace
-    mine = Clock(pace, clock.latency, hours=clock.hours)
-    quadratic = task(world, seed)
-    engine = fs.engine("batched", quadratic, fs.Local(lr=0.05, steps=5))
-    told: list[float] = []
+def quadratics(world: str, seed: int) -> fs.Quadratic:
+    """Quadratics of two kinds of clients."""
+    rng = fs.stream(seed, "benchmark")
+    other = others(world, seed, rng)
+    centers = rng.standard_normal((len(other), D)) + np.where(other[:, None], 2.0, -2.0)
+    return fs.Quadratic(centers, rng.uniform(0.5, 1.5, (len(other), D)), noise=0.5)
+
+
+class Halves(NamedTuple):
+    """Two clusters of clients whose labels differ as with Dirichlet(0.3): the `other` clients, and the rest."""
+
+    other: npt.NDArray[np.bool_]
+
+    def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
+        lots = ClusteredDirichlet(0.3, 2).split(labels, n, rng)
+        return [lots[k] for k in np.argsort(np.argsort(self.other, kind="stable"))]
+
+
+@cache
+def mnist(world: str, seed: int) -> Any:
+    """An MLP on a tenth of MNIST, whose labels two kinds of clients share unevenly."""
+    from fedstale.data.datasets import load
+    from fedstale.tasks.images import image_task
+    from fedstale.tasks.models import MLP
+
+    halves = Halves(others(world, seed, fs.stream(seed, "benchmark")))
+    divided = federate(load("mnist"), halves, len(halves.other), seed=seed, fraction=0.1, resolution=14)
+    return image_task(divided, MLP((32,)))
+
+
+class Problem(NamedTuple):
+    """What is learned, for how long, and how it is scored."""
+
+    task: Callable[[str, int], Any]
+    local: fs.Local
+    silo: tuple[float, float]  # seconds of a local step in the silo, and hours
+    scores: tuple[str, ...]
+    seeds: tuple[int, ...]
+    ladder: tuple[float, ...]  # the first rates of the server
+    looks: float  # evaluations of a run, at most
+
+
+PROBLEMS = {
+    "quadratics": Problem(
+        quadratics, fs.Local(lr=0.05, steps=5), (1.0, 0.06), ("distance",), (1, 2, 3, 4, 5),
+        (0.05, 0.1, 0.2), math.inf,
+    ),
+    "mnist": Problem(
+        mnist, fs.Local(lr=0.1, steps=5, batch=16), (10.0, 1.0), ("objective", "hours"), (21, 22, 23, 24, 25),
+        (0.5, 1.0, 2.0), 100,
+    ),
+}  # fmt: skip
+
+
+def play(problem: Problem, world: str, rule: str, rate: float, seed: int) -> list[float]:
+    """The scores of a run."""
+    table, who = phones()
+    step_seconds, hours = problem.silo if world.startswith("silo") else (60.0, 24.0)
+    who = fs.Bernoulli(1.0) if world.startswith("silo") else who
+    pace = SYNC if rule.endswith("rounds") else Buffer(10, 40 if world.startswith("silo") else 10)
+    clock, task = Clock(pace, Devices(table, step_seconds), hours=hours), problem.task(world, seed)
+    engine = fs.engine("batched", task, problem.local)
+    seen: list[tuple[float, dict[str, float]]] = [(0.0, {})]  # share of the hours, metrics
     try:
         for s in fs.simulate(engine, fs.recipe(RULES[rule]).strategy, who, rounds=10**5, seed=seed,
-                             server=fs.Sgd(rate), estimator=fs.Intervals(), clock=mine):  # fmt: skip
-            if (s.seconds or 0.0) > 0.75 * 3600 * (clock.hours or 0.0):
-                told.append(quadratic.evaluate(s.params)["distance"])
+                             server=fs.Sgd(rate), estimator=fs.Intervals(), clock=clock):  # fmt: skip
+            share = (s.seconds or 0.0) / (3600 * hours)
+            if share - seen[-1][0] >= 1 / problem.looks:
+                seen.append((share, task.evaluate(s.params)))
     except fs.Diverged:
-        return math.inf
-    return float(np.mean(told))
+        return [math.inf] * len(problem.scores)
+    return [hours * reached(seen) if name == "hours" else late(seen, name) for name in problem.scores]
+
+
+def late(seen: list[tuple[float, dict[str, float]]], name: str) -> float:
+    """The mean over the last quarter."""
+    return float(np.mean([metrics[name] for share, metrics in seen if share > 0.75]))
+
+
+def reached(seen: list[tuple[float, dict[str, float]]]) -> float:
+    """The share of the hours after which two evaluations in a row are at the target; infinite if never."""
+    at = [metrics.get("accuracy", 0.0) >= TARGET for _, metrics in seen]
+    return next((seen[k][0] for k in range(1, len(seen)) if at[k - 1] and at[k]), math.inf)
 
 
 class Store:
-    """The distances in a file: what is there is not computed again."""
+    """The scores in a file: what is there is not computed again."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.found = path, dict[Key, float]()
-        if path.exists():
-            with path.open(newline="") as file:
-                self.found = {(w, r, float(x), int(s)): float(v) for w, r, x, s, v in list(csv.reader(file))[1:]}
+    def __init__(self, name: str) -> None:
+        self.problem, self.path = PROBLEMS[name], Path(f"docs/time_{name}.csv")
+        self.found = dict[Key, list[float]]()
+        if self.path.exists():
+            with self.path.open(newline="") as file:
+                lines = [*csv.reader(file)][1:]
+            self.found = {(w, r, float(x), int(s)): [float(v) for v in values] for w, r, x, s, *values in lines}
         else:
-            path.write_text("world,rule,rate,seed,distance\n")
+            self.path.write_text(",".join(["world,rule,rate,seed", *self.problem.scores]) + "\n")
 
-    def __call__(self, world: str, rule: str, rate: float, seed: int) -> float:
+    def score(self, name: str, world: str, rule: str, rate: float, seed: int) -> float:
         key = (world, rule, rate, seed)
         if key not in self.found:
-            self.found[key] = distance(*key)
+            self.found[key] = play(self.problem, *key)
             with self.path.open("a", newline="") as file:
-                csv.writer(file).writerow([*key, f"{self.found[key]:.6g}"])
-        return self.found[key]
+                csv.writer(file).writerow([*key, *(f"{value:.6g}" for value in self.found[key])])
+        return self.found[key][self.problem.scores.index(name)]
+
+    def tuned(self, name: str, world: str, rule: str) -> tuple[float, bool]:
+        """The best rate on the tuning seed, and whether it is inside the ladder; of equals, by the first score."""
+        ladder, both = list(self.problem.ladder), (name, self.problem.scores[0])
+        while True:
+            scores = [[self.score(of, world, rule, rate, TUNING) for of in both] for rate in ladder]
+            best = scores.index(min(scores))
+            if 0 < best < len(ladder) - 1 or len(ladder) > 12:
+                return ladder[best], 0 < best < len(ladder) - 1
+            ladder = [ladder[0] / 2, *ladder] if best == 0 else [*ladder, 2 * ladder[-1]]
+
+    def cell(self, name: str, world: str, rule: str) -> str:
+        """`1.30 [1.21, 1.40] (rate 0.1)`."""
+        rate, inside = self.tuned(name, world, rule)
+        values = np.array([self.score(name, world, rule, rate, s) for s in self.problem.seeds])
+        if name != "hours":
+            ace = self.tuned(name, world, "ace")[0]
+            values = np.log(values / [self.score(name, world, "ace", ace, s) for s in self.problem.seeds])
+        return f"{_told(values, name)} (rate {rate:g}{'' if inside else ', at the end of the ladder'})"
 
 
-def tuned(store: Store, world: str, rule: str) -> tuple[float, bool]:
-    """The best rate on the tuning seed, and whether it is inside the ladder."""
-    ladder = list(LADDER)
-    while True:
-        best = int(np.argmin([store(world, rule, rate, TUNING) for rate in ladder]))
-        if 0 < best < len(ladder) - 1 or len(ladder) > 12:
-            return ladder[best], 0 < best < len(ladder) - 1
-        ladder = [ladder[0] / 2, *ladder] if best == 0 else [*ladder, 2 * ladder[-1]]
-
-
-def cell(store: Store, world: str, rule: str) -> str:
-    """`1.30 [1.21, 1.40] (rate 0.1)`."""
-    (rate, inside), (of_ace, _) = tuned(store, world, rule), tuned(store, world, "ace")
-    logs = np.array([math.log(store(world, rule, rate, s) / store(world, "ace", of_ace, s)) for s in SEEDS])
-    half = T4 * float(logs.std(ddof=1)) / math.sqrt(len(SEEDS))
-    mean, low, high = np.exp([logs.mean(), logs.mean() - half, logs.mean() + half])
-    told = f"{mean:.2f}" if rule == "ace" else f"{mean:.2f} [{low:.2f}, {high:.2f}]"
-    return f"{told} (rate {rate:g}{'' if inside else ', at the end of the ladder'})"
+def _told(values: npt.NDArray[Any], name: str) -> str:
+    """The mean with its interval; ratios come as logarithms."""
+    if np.isinf(values).any():
+        return f"not reached by {np.isinf(values).sum()} of {len(values)}"
+    half = T4 * float(values.std(ddof=1)) / math.sqrt(len(values))
+    mean, low, high = values.mean() + np.array([0.0, -half, half])
+    if name != "hours":
+        mean, low, high = np.exp([mean, low, high])
+    return f"{mean:.2f}" if low == high else f"{mean:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/time_quadratics.csv"))
-    store = Store(parser.parse_args().out)
-    cells = {(rule, world): cell(store, world, rule) for world in WORLDS for rule in RULES}
-    print(f"| rule | {' | '.join(WORLDS)} |\n|---|{'---|' * len(WORLDS)}")
-    for rule in RULES:
-        print(f"| {rule} | {' | '.join(cells[rule, world] for world in WORLDS)} |")
+    parser.add_argument("problem", nargs="?", choices=[*PROBLEMS], default="quadratics")
+    parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=WORLDS)
+    chosen = parser.parse_args()
+    store = Store(chosen.problem)
+    for name in store.problem.scores:
+        print(f"| {name} | {' | '.join(chosen.worlds)} |\n|---|{'---|' * len(chosen.worlds)}")
+        for rule in RULES:
+            print(f"| {rule} | {' | '.join(store.cell(name, w, rule) for w in chosen.worlds)} |", flush=True)
+        print()
 
 
 if __name__ == "__main__":
