@@ -63,11 +63,11 @@ def others(world: str, seed: int, rng: np.random.Generator) -> npt.NDArray[np.bo
 
 
 def quadratics(world: str, seed: int) -> fs.Quadratic:
-    """Quadratics of two kinds of clients."""
+    """Quadratics of two kinds of clients; the start is far from both, so that no rule gains by standing still."""
     rng = fs.stream(seed, "benchmark")
     other = others(world, seed, rng)
     centers = rng.standard_normal((len(other), D)) + np.where(other[:, None], 2.0, -2.0)
-    return fs.Quadratic(centers, rng.uniform(0.5, 1.5, (len(other), D)), noise=0.5)
+    return fs.Quadratic(centers, rng.uniform(0.5, 1.5, (len(other), D)), noise=0.5, start=np.full(D, 4.0))
 
 
 class Halves(NamedTuple):
@@ -98,6 +98,7 @@ class Problem(NamedTuple):
     task: Callable[[str, int], Any]
     local: fs.Local
     silo: tuple[float, float]  # seconds of a local step in the silo, and hours
+    phones: tuple[float, float]
     scores: tuple[str, ...]
     seeds: tuple[int, ...]
     ladder: tuple[float, ...]  # the first rates of the server
@@ -106,12 +107,12 @@ class Problem(NamedTuple):
 
 PROBLEMS = {
     "quadratics": Problem(
-        quadratics, fs.Local(lr=0.05, steps=5), (1.0, 0.06), ("distance",), (1, 2, 3, 4, 5),
-        (0.05, 0.1, 0.2), math.inf,
+        quadratics, fs.Local(lr=0.05, steps=5), (1.0, 0.12), (60.0, 96.0), ("distance",),
+        (1, 2, 3, 4, 5), (0.05, 0.1, 0.2), math.inf,
     ),
     "mnist": Problem(
-        mnist, fs.Local(lr=0.1, steps=5, batch=16), (10.0, 1.0), ("objective", "hours"), (21, 22, 23, 24, 25),
-        (0.5, 1.0, 2.0), 100,
+        mnist, fs.Local(lr=0.1, steps=5, batch=16), (10.0, 1.0), (60.0, 24.0), ("objective", "hours"),
+        (21, 22, 23, 24, 25), (0.5, 1.0, 2.0), 100,
     ),
 }  # fmt: skip
 
@@ -119,7 +120,7 @@ PROBLEMS = {
 def play(problem: Problem, world: str, rule: str, rate: float, seed: int) -> list[float]:
     """The scores of a run."""
     table, who = phones()
-    step_seconds, hours = problem.silo if world.startswith("silo") else (60.0, 24.0)
+    step_seconds, hours = problem.silo if world.startswith("silo") else problem.phones
     who = fs.Bernoulli(1.0) if world.startswith("silo") else who
     pace = SYNC if rule.endswith("rounds") else Buffer(10, 40 if world.startswith("silo") else 10)
     clock, task = Clock(pace, Devices(table, step_seconds), hours=hours), problem.task(world, seed)
