@@ -70,6 +70,17 @@ def test_many_clients_are_evaluated_on_a_subsample_that_all_runs_share(monkeypat
     assert cadence(run(samples(5, 2), rounds=100, p=0.02), {}).clients is None  # too few for a subsample
 
 
+def test_the_round_that_reaches_a_target_is_found_to_a_few_per_cent() -> None:
+    c = cadence(run(samples(50, 4), rounds=2000), {"target": 0.8})
+    due = np.array([t for t in range(1, 2001) if c.due(t, 2000)])
+    assert due[:20].tolist() == [*range(1, 21)]
+    assert (np.diff(due) <= np.maximum(2, 0.06 * due[1:])).all()
+    assert len(due) < 200
+    dear = cadence(run(samples(50, 400, d=10**4), rounds=2000, p=0.002), {"target": 0.8})
+    assert 0 < dear.growth < 2, "half of what is trained, 5,000 samples, are few evaluations of 20,000"
+    assert cadence(run(samples(50, 4), rounds=2000), {"target": 0.8, "evaluate_every": 7}) == Cadence(7)
+
+
 def test_what_is_asked_for_is_done() -> None:
     task = samples(50, 4)
     asked = {"evaluate_clients": 7, "evaluate": "test", "evaluate_every": 2}

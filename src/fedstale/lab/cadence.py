@@ -1,11 +1,15 @@
 """When a run is evaluated, on which clients, and when it stops: by rounds and sizes, never by measured time.
 
 Evaluation passes at most a tenth as many samples through the model as training does, unless the experiment says
-otherwise (`evaluate_every`, `evaluate_clients`, `evaluate`) or that is a matter of milliseconds. A run stops early
-when a metric has reached a target or has not improved for some rounds. That follows from the lines of metrics
-alone, so that a resumed run stops where one that was never interrupted does.
+otherwise (`evaluate_every`, `evaluate_clients`, `evaluate`) or that is a matter of milliseconds. With a target
+there are more, at most half as many samples as training has, close together at first: the round that reaches it is
+found to a few per cent, however long the run might have been.
+
+A run stops early when a metric has reached a target or has not improved for some rounds. That follows from the
+lines of metrics alone, so that a resumed run stops where one that was never interrupted does.
 """
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -21,20 +25,23 @@ from fedstale.tasks.local import work_of
 WANTED = 50  # evaluations of a run, or a few more, besides those of its last rounds
 LAST = 10  # the last rounds are all evaluated where that is affordable, for the mean of the last 10
 SHARE = 10  # samples that are trained for one that is evaluated, at least
+TARGET_SHARE, DENSEST = 2, 20  # the same with a target, and the largest `growth`
 FREE = 10**8  # samples × parameters whose evaluation is affordable in any case
 SAMPLE = 1000  # clients in the smallest subsample that is chosen without being asked for
 
 
 class Cadence(NamedTuple):
-    """Round t is evaluated if `every` divides it, and if it is one of the `last` rounds."""
+    """Round t is evaluated if `every` divides it, if it is one of the `last`, or if ⌊growth · ln t⌋ is new."""
 
     every: int
     last: int = LAST
     clients: int | None = None  # the size of a subsample; none: all clients
+    growth: float = 0.0  # the round that reaches a target is found to a share of 1 / growth
 
     def due(self, t: int, rounds: int) -> bool:
         """Whether round t of so many is evaluated."""
-        return t % self.every == 0 or t > rounds - self.last
+        more = self.growth and (t == 1 or int(self.growth * math.log(t)) > int(self.growth * math.log(t - 1)))
+        return t % self.every == 0 or t > rounds - self.last or bool(more)
 
     def note(self, n: int) -> str:
         """A sentence about an evaluation that was made smaller."""
@@ -54,6 +61,9 @@ def cadence(run: Run, config: Mapping[str, Any]) -> Cadence:
         return Cadence(int(every), LAST, some)
     size = evaluated_samples(task, config.get("evaluate") != "test") * (some or task.n) / task.n
     chosen = affordable(run.rounds, trained_samples(run), size, task.d)
+    if config.get("target") is not None:
+        count = max(trained_samples(run) / TARGET_SHARE, FREE / task.d) / max(size, 1)
+        chosen = chosen._replace(growth=min(DENSEST, count / (1 + math.log(run.rounds))))
     if chosen.last == LAST or some or not isinstance(task, NarrowsEvaluation) or keeps_own(task):
         return chosen._replace(clients=some)
     full = run.rounds / chosen.every  # evaluations of all clients that are affordable

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from fedstale.lab import schema
 from fedstale.lab.plan import Planned, by_label, digest
@@ -129,7 +130,7 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
     found = metrics.shown(names, main=rows[0].get("main"))
     views = zip(found[:1] * 3, WINDOWS, ("final", "last 10", "best"), strict=False)
     columns = [*views, *((m, "final", m.name) for m in found[1:])]
-    out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, show_edge=False,
+    out = Table(title=Text(title), title_justify="left", caption_justify="left", box=SIMPLE_HEAD, show_edge=False,
                 padding=(0, 1, 0, 0))  # fmt: skip
     out.caption = f"final, mean of the last 10 rounds and best {found[0].label}" if found else ""
     if rows[0]["seeds"] > 1:
