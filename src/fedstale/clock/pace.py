@@ -1,5 +1,6 @@
 """When the server steps: in rounds that wait for clients, after so many arrivals, or by the clock."""
 
+import math
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from fedstale.core import part, require
@@ -72,7 +73,7 @@ class Ticks:
     concurrency: int = 10
 
     def __post_init__(self) -> None:
-        require(self.seconds > 0, f"seconds must be above 0, got {self.seconds}")
+        require(0 < self.seconds < math.inf, f"seconds must be above 0 and finite, got {self.seconds}")
         require(self.concurrency >= 1, f"concurrency must be at least 1, got {self.concurrency}")
 
     def rule(self, n: int) -> Rule:
