@@ -176,6 +176,24 @@ def test_what_cannot_be_is_refused() -> None:
     for table in ([1.0, 0.0], [True]):
         with pytest.raises(BadInput, match="must be speeds above 0"):
             Devices(table)
+    for latency, more in (
+        ({"spread": 1e4}, "spread must be from 0 to 10"),
+        ({"jitter": 11}, "jitter must be from 0"),
+    ):
+        with pytest.raises(BadInput, match=more):
+            Lognormal(**latency)
+    with pytest.raises(BadInput, match="in_order and fastest_first cannot both be true"):
+        Devices([1.0, 2.0], in_order=True, fastest_first=True)
+    with pytest.raises(BadInput, match="seconds must be above 0 and finite, got inf"):
+        Ticks(np.inf)
+    with pytest.raises(BadInput, match=r"pace\.need must be at most the 3 clients, got 4"):
+        rows(Clock(Rounds(need=4), Constant()), Bernoulli(1.0), 3, 1)
+    step = [1, 5.0, 0, 0, 0, 0.0]
+    for arrivals in ([[2.5, 0]], [[2, 0], [2, 0]]):
+        with pytest.raises(BadInput, match="must be whole numbers, and a client can be in a step once"):
+            Clock(replay=[[*step, -1, -1], *([*step, *pair] for pair in arrivals)])
+    with pytest.raises(BadInput, match="leave out pace, latency and round_seconds"):
+        Clock(Buffer(), replay=[[*step, -1, -1]])
     with pytest.raises(BadInput, match="no update has arrived"):
         rows(Clock(Buffer(1, 1), Constant(9.0), round_seconds=1.0), Trace([[1, 0], [0, 1]]), 2, 1)
 

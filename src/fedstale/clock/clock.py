@@ -45,6 +45,8 @@ class Clock:
         ok = self.hours is None or 0 < self.hours < math.inf
         require(ok, f"hours must be above 0 and finite, got {self.hours}")
         if self.replay is not None:
+            drawn = (self.pace, self.latency, self.round_seconds) != (Rounds(), Lognormal(), None)
+            require(not drawn, "a replayed timeline has its own times: leave out pace, latency and round_seconds")
             path = self.replay if isinstance(self.replay, str | os.PathLike) else None
             keep(self, "replay", _checked(_read(Path(path)) if path else self.replay, path or "replay"))
 
@@ -58,6 +60,9 @@ class Clock:
         """The timeline of a run, one row per step."""
         if self.replay is not None:
             return _replayed(np.asarray(self.replay), n)
+        rule = self.pace.rule(n)
+        need = rule.arrivals or 0
+        require(need <= n or not rule.together, f"pace.need must be at most the {n} clients, got {need}")
         presence = changes(who, n, self.round_seconds, stream(seed, "participation"))
         return timeline(n, presence, self.latency, self.pace, load, seed)
 
@@ -93,6 +98,9 @@ def _checked(given: Any, where: object) -> Floats:
     ok = table.ndim == 2 and table.shape[1:] == (len(COLUMNS),) and bool(np.isfinite(table).all())
     require(ok, f"{where}: must be a table of numbers with the columns {', '.join(COLUMNS)}")
     step, client, age = table[:, 0], table[:, 6], table[:, 7]
+    whole = table[:, [0, 6, 7]]
+    ok = bool((whole == whole.round()).all()) and len(np.unique(whole[:, :2], axis=0)) == len(whole)
+    require(ok, f"{where}: step, client and age must be whole numbers, and a client can be in a step once")
     ok = step[0] == 1 and bool(np.isin(np.diff(step), (0, 1)).all() and (np.diff(table[:, 1]) >= 0).all())
     require(ok, f"{where}: steps must be 1, 2, 3 … in order of time")
     ok = bool((client[np.diff(step, prepend=0) == 1] == -1).all() and (client >= -1).all() and (age < step).all())

@@ -14,6 +14,7 @@ from fedstale.core import LATER, Floats, Ids, keep, part, require, shown
 from fedstale.core.text_files import open_text
 from fedstale.participation.files import reading
 
+WIDEST = 10  # deviation of a logarithm: the fastest of a few clients would be as many million times as fast
 PHONES = 0.93  # standard deviation of the logarithm of the speeds of 333 phones
 
 
@@ -63,7 +64,7 @@ def _check(part: "Lognormal | Devices") -> None:
     require(ok, f"bandwidth must be above 0 bytes per second and finite, got {part.bandwidth}")
     for name in ("jitter", "bandwidth_spread"):
         value = getattr(part, name)
-        require(0 <= value < math.inf, f"{name} must be at least 0 and finite, got {value}")
+        require(0 <= value <= WIDEST, f"{name} must be from 0 to {WIDEST}, got {value}")
 
 
 @part
@@ -99,7 +100,7 @@ class Lognormal:
 
     def __post_init__(self) -> None:
         _check(self)
-        require(0 <= self.spread < math.inf, f"spread must be at least 0 and finite, got {self.spread}")
+        require(0 <= self.spread <= WIDEST, f"spread must be from 0 to {WIDEST}, got {self.spread}")
 
     seconds = _seconds
 
@@ -127,6 +128,7 @@ class Devices:
     def __post_init__(self) -> None:
         path = self.table if isinstance(self.table, str | os.PathLike) else None
         keep(self, "table", _speeds(self.table if path is None else _column(Path(path)), path or "table"))
+        require(not (self.in_order and self.fastest_first), "in_order and fastest_first cannot both be true")
         _check(self)
 
     seconds = _seconds

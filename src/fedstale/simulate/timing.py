@@ -6,7 +6,7 @@ import numpy as np
 
 from fedstale.clock import Load, Row
 from fedstale.core.abilities import CountsSamples, WarmsUp, buffered
-from fedstale.core.hooks import Hooks, hooks_of
+from fedstale.core.hooks import Hooks, hooks_of, layers
 from fedstale.core.parts import require
 from fedstale.core.records import Array, Checkpoint, Ids, Job, Round, Snapshot
 from fedstale.simulate.run import Run
@@ -58,7 +58,7 @@ def check_clock(run: Run) -> None:
     clock, hooks, local = run.clock, hooks_of(run.strategy), run.local or run.engine.local
     if clock is None:
         return
-    name = type(run.strategy).__name__
+    name = type([*layers(run.strategy)][-1]).__name__  # of the rule itself, not of what records it
     require(hooks.unheard is None, f"clients of {name} train unheard in every round; a clock cannot time them")
     warm = isinstance(run.estimator, WarmsUp) and run.estimator.warmup_rounds > 0
     require(not warm, "warm-up rounds have no clock: warmup_rounds must be 0 with one")
