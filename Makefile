@@ -20,6 +20,7 @@ RAY := .venv-ray
 # An environment is made again when the text of its lock changes, whatever the dates of the files.
 LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
 EVERY := -m 'not wheel'  # the slow tests, too
+WHOLE := --dist loadfile  # what a file needs takes long to make, so one worker runs all of the file
 # Bytecode is made of what is imported, when it is: of all files, pip would take half a minute for each environment.
 INSTALL = pip install --quiet --no-compile --constraint constraints.txt --editable
 ADD = $(BIN)/$(INSTALL:--editable=--no-build-isolation --editable)  # to an environment that has setuptools
@@ -45,6 +46,7 @@ test: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow --durations=15 --ignore tests/test_examples.py $(TESTS)  # see test-examples
+	$(BIN)/pytest -m 'hypothesis and not slow' --hypothesis-profile thorough --ignore tests/flower $(TESTS)
 
 coverage: $(VENV)/.coverage-$(LOCK)
 	$(BIN)/pytest --cov=fedstale --cov-report=term:skip-covered $(TESTS)
@@ -102,7 +104,7 @@ $(RAY)/.ready-$(LOCK):
 	rm -f $(RAY)/.ready-* && touch $@
 
 test-ray: $(RAY)/.ready-$(LOCK)
-	$(RAY)/bin/pytest tests/engines/ray $(EVERY) -rs $(TESTS)
+	$(RAY)/bin/pytest tests/engines/ray $(EVERY) $(WHOLE) -rs $(TESTS)
 
 $(VENV)/.browser-$(LOCK): $(VENV)/.ready-$(LOCK)
 	$(ADD) '.[browser,ui]'
@@ -114,17 +116,17 @@ chromium:  # Debian's; without it, and without the right to install it, tests/br
 	echo "Chromium is missing and cannot be installed here: tests/browser will be skipped"
 
 test-browser: $(VENV)/.browser-$(LOCK) chromium
-	$(BIN)/pytest tests/browser tests/view/live $(EVERY) -rs $(TESTS)
+	$(BIN)/pytest tests/browser tests/view/live $(EVERY) $(WHOLE) -rs $(TESTS)
 
 $(VENV)/.trackers-$(LOCK): $(VENV)/.ready-$(LOCK)
 	$(ADD) '.[tensorboard,wandb,mlflow,parquet]'
 	touch $@
 
 test-trackers: $(VENV)/.trackers-$(LOCK)
-	$(BIN)/pytest tests/view/trackers tests/cli/test_export.py $(EVERY) -rs $(TESTS)
+	$(BIN)/pytest tests/view/trackers tests/cli/test_export.py $(EVERY) $(WHOLE) -rs $(TESTS)
 
 test-wheel: setup
-	$(BIN)/pytest -m wheel tests/packaging -rs $(TESTS)
+	$(BIN)/pytest -m wheel tests/packaging $(WHOLE) -rs $(TESTS)
 
 $(VENV)/.examples-$(LOCK): $(VENV)/.ready-$(LOCK)
 	$(ADD) '.[examples,hf]'

@@ -15,7 +15,8 @@ from hypothesis import settings
 
 from tests.forks import FORKS
 
-settings.register_profile("fedstale", derandomize=True, deadline=None)
+settings.register_profile("fedstale", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=100)  # of `make test-slow`
 settings.load_profile("fedstale")
 
 ROOT = Path(__file__).parents[1]

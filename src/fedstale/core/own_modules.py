@@ -1,5 +1,6 @@
 """The user's own modules: found in the folder of a file first, and read again when they have been changed."""
 
+import functools
 import importlib
 import sys
 import sysconfig
@@ -12,6 +13,7 @@ PYTHON = {*map(sysconfig.get_path, ("stdlib", "platstdlib")), sysconfig.get_conf
 INSTALLED = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))  # besides site-packages
 
 
+@functools.cache  # asked of every loaded module whenever a file of settings is read
 def installed(file: Path) -> bool:
     """Whether a file is part of Python, of an installed package or of this one."""
     whole = file.resolve()

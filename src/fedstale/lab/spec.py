@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import tomllib
 import typing
@@ -149,8 +150,9 @@ def as_table(spec: object, where: str) -> Table:
     """A part's name and settings as a table."""
     if isinstance(spec, str):
         return {"kind": spec}
-    require(isinstance(spec, Mapping), f"{where} must be a name or a table with `kind`, got {shown(spec)}")
-    return dict(typing.cast(Mapping[str, Any], spec))
+    if not isinstance(spec, Mapping):
+        raise BadInput(f"{where} must be a name or a table with `kind`, got {shown(spec)}")
+    return dict(spec)
 
 
 def build(spec: object, names: registry.Names, where: str) -> Any:
@@ -165,6 +167,9 @@ def build(spec: object, names: registry.Names, where: str) -> Any:
     return make(names.find(settings.pop("kind"), f"{where}.kind"), settings, where)
 
 
+_hints = functools.cache(typing.get_type_hints)
+
+
 def make(cls: Any, settings: Table, where: str) -> Any:
     """A part of this class: every setting is checked against the type of its field, then by the part."""
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
@@ -173,7 +178,7 @@ def make(cls: Any, settings: Table, where: str) -> Any:
     needed = [name for name, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING]
     missing = [name for name in needed if name not in settings]
     require(not missing, f"{where} ({cls.__name__}) needs {' and '.join(missing)}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in settings.items()}
     try:
         part = cls(**values)
@@ -269,12 +274,14 @@ def put(raw: Table, key: str, value: Any) -> None:
 
 def _place(here: Any, name: str, key: str) -> int | str:
     """Where in a table or a list a step of a dotted key leads."""
-    if isinstance(here, list):
-        ok = name.isdecimal() and int(name) < len(here)
-        require(ok, f"{shown(key)}: the list has {len(here)} entries, got {shown(name)}")
-        return int(name)
+    if isinstance(here, dict):
+        return name
+    if not isinstance(here, list):
+        raise BadInput(
+            f"{shown(key)}: what stands before {shown(name)} has no settings of its own, it is {shown(here)}"
+        )
     require(
-        isinstance(here, dict),
-        f"{shown(key)}: what stands before {shown(name)} has no settings of its own, it is {shown(here)}",
+        name.isdecimal() and int(name) < len(here),
+        f"{shown(key)}: the list has {len(here)} entries, got {shown(name)}",
     )
-    return name
+    return int(name)
