@@ -1,13 +1,16 @@
 import hashlib
 import socket
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.data.download import Remote, download
+from fedstale.data.download import Remote
+from fedstale.data.download import download as impatient
 
+download = partial(impatient, timeout=600.0)  # the mirror is a thread of this process, which may be busy
 BODY = bytes(range(256)) * 4000  # several chunks
 WHOLE = (200, BODY, len(BODY))
 OTHER = (200, BODY[::-1], len(BODY))
@@ -22,7 +25,7 @@ def remote(*urls: str) -> Remote:
 
 def refusal(remote: Remote, root: Path, tries: int = 2) -> str:
     with pytest.raises(BadInput) as caught:
-        download(remote, root, tries=tries, wait=0.001, timeout=60)
+        download(remote, root, tries=tries, wait=0.001)
     text = str(caught.value)
     assert "FEDSTALE_DATA" in text
     assert "mnist/images.gz" in text
@@ -106,7 +109,7 @@ def test_two_downloads_at_once_do_not_mix(mirror, tmp_path):
         handler.send_header("Content-Length", str(len(BODY)))
         handler.end_headers()
         handler.wfile.write(BODY[:500_000])
-        both.wait(120)  # both are half way, then both go on
+        both.wait(600)  # both are half way, then both go on
         handler.wfile.write(BODY[500_000:])
 
     url, _ = mirror(slow)
@@ -115,7 +118,7 @@ def test_two_downloads_at_once_do_not_mix(mirror, tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(240)
+        thread.join(1200)
     assert [path.read_bytes() == BODY for path in got] == [True, True]
     assert [path.name for path in (tmp_path / "mnist").iterdir()] == ["images.gz"]
 

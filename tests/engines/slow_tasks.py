@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,21 @@ class Slow(Quadratic):
         if self.mark:
             open(self.mark, "a").close()
         time.sleep(self.pause)
+        return super().gradient(params, client, batch)
+
+
+class Held(Slow):
+    """Every gradient writes the number of its process to `mark`, and waits while there is a file `hold`."""
+
+    def __init__(self, mark: Path, hold: Path) -> None:
+        super().__init__(0.0)
+        self.told, self.hold = str(mark), str(hold)
+
+    def gradient(self, params: Array, client: int, batch: Any) -> tuple[float, Array]:
+        with open(self.told, "a") as file:
+            file.write(f"{os.getpid()} ")
+        while os.path.exists(self.hold):
+            time.sleep(0.01)
         return super().gradient(params, client, batch)
 
 

@@ -19,6 +19,7 @@ from fedstale.engines.processes.shared import Shared, dump, load
 from fedstale.engines.processes.worker import units
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.testing import check_engine
+from tests.engines.ray.doomed_tasks import Doomed, marked, woken
 from tests.engines.slow_tasks import LOCAL, Deadly, Failing, Slow, Unloadable
 from tests.engines.tasks_for_engines import images, vectors
 
@@ -61,23 +62,17 @@ def test_same_bits_as_the_reference_with_any_number_of_threads() -> None:
 
 def test_killed_process_is_replaced_and_its_clients_are_trained_again(tmp_path: Path) -> None:
     mark = tmp_path / "begun"
-    task = Slow(0.1, str(mark))
+    task = Doomed(mark, 600.0)
     jobs = [everybody(task, seed) for seed in (0, 1)]
     with Pool(task, LOCAL, workers=2) as pool:
-
-        def kill() -> None:
-            while not mark.exists():
-                time.sleep(0.005)
-            victim = next(worker for worker in pool._workers if worker.unit)
-            os.kill(victim.process.pid, signal.SIGKILL)
-
-        killer = Thread(target=kill)
+        killer = Thread(target=lambda: os.kill(marked(mark), signal.SIGKILL))
         killer.start()
         replies = pool.train(jobs)
         killer.join()
+        assert not woken(mark)
         assert len(pool._workers) <= 2
         again = pool.train(jobs)
-    for due, reply, more in zip(Serial(Slow(0.0), LOCAL).train(jobs), replies, again, strict=True):
+    for due, reply, more in zip(Serial(task, LOCAL).train(jobs), replies, again, strict=True):
         np.testing.assert_array_equal(reply.updates, due.updates)
         np.testing.assert_array_equal(reply.losses, due.losses)
         np.testing.assert_array_equal(more.updates, due.updates)

@@ -1,11 +1,12 @@
 """Damaged files of finished runs are named; `python -m tools.runs_damage` tries more of them."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedstale.core import BadInput
+from fedstale.core import BadInput, Clients
 from fedstale.lab.runs import checks
 from fedstale.lab.runs.store import RunFolder, digest, fingerprint, write_json
 from tools.runs_damage import cases
@@ -31,22 +32,29 @@ def run(tmp_path: Path) -> RunFolder:
     folder.path.mkdir()
     write_json(folder.path / "config.json", config | {"tuned": {"algorithm": "fedavg"}})
     folder.save_params(np.arange(5, dtype=np.float32), np.ones(2))
+    folder.save_client_states(Clients({0: np.ones(2)}))
     write_json(folder.path / "clients.json", {"weight": [0.5, 0.5]})
     folder.save_result({"rounds": 1, "fingerprint": fingerprint(folder.params())})
     return folder
 
 
-@pytest.mark.parametrize("name", ["config.json", "params.npy", "buffers.npy", "clients.json", "result.json"])
-@pytest.mark.parametrize("how", ["changed", "deleted"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "params.npy", "buffers.npy", "states.npz", "clients.json", "result.json"]
+)
+@pytest.mark.parametrize("how", ["longer", "as long", "deleted"])
 def test_a_file_that_is_not_as_it_was_written_is_named(run: RunFolder, name: str, how: str) -> None:
     assert run.damage == ""
-    text = (run.path / name).read_bytes()
-    (run.path / name).unlink() if how == "deleted" else (run.path / name).write_bytes(text + b" ")
+    path = run.path / name
+    text, modified = path.read_bytes(), path.stat().st_mtime_ns
+    path.unlink() if how == "deleted" else path.write_bytes(text + b" " if how == "longer" else text[:-1] + b" ")
+    if how == "as long":
+        os.utime(path, ns=(modified, modified + 1))  # clocks may stand still between two writes
+    assert run.damage.startswith(f"{path} is damaged")
     if name == "result.json" and how == "deleted":
         assert not run.finished
         return
-    assert run.damage.startswith(f"{run.path / name} is damaged")
     read = {"config.json": run.config, "params.npy": run.params, "buffers.npy": run.buffers}
+    read |= {"states.npz": run.client_states}
     with pytest.raises(BadInput, match=name):
         (read | {"clients.json": run.clients, "result.json": run.result})[name]()
 

@@ -11,7 +11,7 @@ import fedstale as fs
 from fedstale.core import Engine
 from fedstale.engines import Serial
 from fedstale.engines.ray.cluster import ALONE, QUIET
-from tests.engines.slow_tasks import LOCAL, Slow
+from tests.engines.slow_tasks import LOCAL, Held, Slow
 
 os.environ.update(QUIET | ALONE)
 
@@ -28,18 +28,20 @@ def run(engine: Engine) -> Iterator[bytes]:
 def main(mark: Path) -> None:
     wanted = list(run(Serial(Slow(0.0), LOCAL)))
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    other = nodes.add_node(num_cpus=1)
+    other, hold = nodes.add_node(num_cpus=1), mark.with_name("hold")
 
     def lose() -> None:
-        while not mark.exists():
+        while len({*mark.read_text().split()}) < 2:  # until both nodes train
             time.sleep(0.01)
         nodes.remove_node(other, allow_graceful=False)
+        hold.unlink()
 
-    with Ray(Slow(0.15, str(mark)), LOCAL, address=nodes.address) as engine:
+    with Ray(Held(mark, hold), LOCAL, address=nodes.address) as engine:
         print("two nodes" if engine.workers == 2 else f"{engine.workers} actors")
         rounds = run(engine)
         bits = [next(rounds)]
-        mark.unlink()
+        mark.write_text("")
+        hold.touch()
         thief = Thread(target=lose)
         thief.start()
         bits += rounds

@@ -131,14 +131,17 @@ def test_the_link_is_told_of_longer_pauses_between_heartbeats(connected, monkeyp
     assert beats[0] == 5 * fleet.INTERVAL
 
 
-def test_who_has_signed_a_request_is_known_before_it_is_read(tmp_path):
+def test_who_has_signed_a_request_is_known_before_it_is_read(tmp_path, monkeypatch):
+    now = datetime.datetime.now(datetime.UTC)
+    still = type("Still", (datetime.datetime,), {"now": staticmethod(lambda zone: now)})
+    monkeypatch.setattr(superlink, "datetime", SimpleNamespace(datetime=still, UTC=datetime.UTC))
     own, other, stranger = (adapter.generate_key_pairs() for _ in range(3))
     hashes = [roster.key_hash(adapter.public_key_to_bytes(public)) for _, public in (own, other)]
     roster.save(tmp_path / "r.json", roster.Roster(1, 2, tuple(map(roster.Member, range(2), hashes))))
     proven = partial(superlink.proven, superlink.Members(tmp_path / "r.json"))
 
     def headers(private, public, age=0.0):
-        when = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age)).isoformat().encode()
+        when = (now - datetime.timedelta(seconds=age)).isoformat().encode()
         told = {b"public-key": adapter.public_key_to_bytes(public), b"signature": sign_message(private, when)}
         return {b"flwr-timestamp": when} | {b"flwr-" + name: b64encode(value) for name, value in told.items()}
 

@@ -187,6 +187,13 @@ def test_a_run_with_a_damaged_result_is_not_finished(tmp_path: Path) -> None:
         assert not folder.finished
 
 
+def test_a_run_that_diverged_is_tried_again_by_other_code(tmp_path: Path) -> None:
+    store.write_json(tmp_path / "diverged.json", {"why": "round 3: the step is not finite", "code": "0.2.0 (abc)"})
+    folder = store.RunFolder(tmp_path)
+    assert folder.diverged("0.2.0 (abc)") == "round 3: the step is not finite"
+    assert folder.diverged("0.2.0 (abd)") is None
+
+
 def test_two_processes_do_not_compute_the_same_run(tmp_path: Path) -> None:
     folder = store.RunFolder(tmp_path / "run")
     with folder.locked(), pytest.raises(BadInput, match="another process"), store.RunFolder(folder.path).locked():
