@@ -200,7 +200,8 @@ def _as_given(settings: dict[str, Any], made: Any) -> Any:
         hint, numbers = str(hints[name]), all(isinstance(x, int | float) for x in items)
         assert not any(isinstance(x, float) and math.isnan(x) for x in items), f"{name} is nan"
         assert "bool" in hint or not any(isinstance(x, bool) for x in items), f"{name} is no number, got {value}"
-        assert not numbers or np.array_equal(np.float32(getattr(made, name)), np.float32(value)), f"another {name}"
+        pair = np.broadcast_arrays(np.float32(getattr(made, name)), np.float32(value)) if numbers else (0, 0)
+        assert np.array_equal(*pair), f"another {name}"  # one number may stand for all, one row for a table
     return made
 
 

@@ -65,6 +65,7 @@ def test_prices_are_read_from_a_file(tmp_path):
         (lambda: Battery(0.5, cost=11), "^charge must be from 1 to 1000, and cost from 1 to capacity"),
         (lambda: Budget([[1.0]]), "^a budget is either rounds_each or spend: give one of them$"),
         (lambda: Budget([[-1.0]], 1), "^prices must be .* of at least 0, got shape"),
+        (lambda: Budget({"kind": "x"}, 1), "^prices must be .* of at least 0, got {.kind.: .x.}"),
         (lambda: Budget([[1.0, 2.0]], 1).probs(3), "^3 clients need 3 columns of prices, got 2$"),
     ],
 )

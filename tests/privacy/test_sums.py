@@ -65,6 +65,14 @@ def test_what_is_beyond_the_range_is_cut_and_counted() -> None:
     assert (len(change), clipped) == (0, 2)
 
 
+def test_however_often_memories_change_their_sum_is_that_of_the_rounded_memories() -> None:
+    ring, none, memory, total = Ring(range=2.0, most=10), np.zeros(0), np.zeros(3), np.zeros(3)
+    for after in np.random.default_rng(1).uniform(-1, 1, (1000, 3)):
+        total += ring.decode(ring.encode(none, memory, after, none), 0, 3)[1]
+        memory = after
+    np.testing.assert_allclose(total, memory, rtol=0, atol=0.501 * ring.step)
+
+
 def test_numbers_have_a_wider_range_than_coordinates() -> None:
     ring, none = Ring(), np.zeros(0)
     for x in (1e-5, 3.14159, -1234.5678, 30000.0):

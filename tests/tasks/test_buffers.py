@@ -194,3 +194,17 @@ def test_a_loop_of_the_users_own_trains_and_returns_the_same_buffers(buffers: st
     assert (got.buffers is None) == (due.buffers is None) == (buffers == "frozen")
     if got.buffers is not None and due.buffers is not None:
         np.testing.assert_allclose(got.buffers, due.buffers, rtol=1e-5)
+
+
+def test_a_client_whose_buffers_are_not_finite_is_refused() -> None:
+    class Broken(Serial):
+        def train(self, jobs: Any) -> Any:
+            replies = super().train(jobs)
+            assert replies[0].buffers is not None
+            replies[0].buffers[1, 0] = np.inf
+            return replies
+
+    (s,) = fs.simulate(Broken(task_of(), LOCAL), fs.FedAvg(), fs.Bernoulli(1.0), rounds=1)
+    assert s.refused.tolist() == [1]
+    assert s.clients.tolist() == [0, 2]
+    assert np.isfinite(s.checkpoint.buffers).all()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Mask, keep, part, per_client, require
+from fedstale.core import Array, Floats, Mask, keep, part, per_client, require, shown
 from fedstale.participation.files import read_arrays, reading
 from fedstale.participation.groups import Kind, independent
 from fedstale.participation.trace import replay, shares
@@ -94,9 +94,13 @@ class Budget:
 
     def __post_init__(self) -> None:
         given = self.prices
-        table = np.array(_numbers(Path(given)) if isinstance(given, str | os.PathLike) else given, np.float64)
+        try:
+            table = np.array(_numbers(Path(given)) if isinstance(given, str | os.PathLike) else given, np.float64)
+        except TypeError:
+            table = np.zeros(0)
         ok = table.ndim == 2 and table.size > 0 and bool((table >= 0).all())
-        require(ok, f"prices must be (rounds, clients) numbers of at least 0, got shape {table.shape}")
+        got = f"shape {table.shape}" if table.size else shown(given)
+        require(ok, f"prices must be (rounds, clients) numbers of at least 0, got {got}")
         ok = (self.rounds_each is None) != (self.spend is None)
         require(ok, "a budget is either rounds_each or spend: give one of them")
         keep(self, "prices", table)

@@ -142,6 +142,13 @@ def test_the_share_of_cells_in_which_a_setting_is_best() -> None:
     assert verdict(found, check="best_share", of="beta", between=[0.1, 0.9], share=0.7).verdict == claims.FAILS
 
 
+def test_a_best_setting_that_chance_does_not_tell_from_one_outside_is_within_noise() -> None:
+    beta = {"a": 0.0, "b": 0.5}
+    found = rows({(1, "a"): [0.5, 0.9, 0.1], (1, "b"): [0.9, 0.1, 0.6]}, beta=beta)
+    told = verdict(found, check="best_share", of="beta", between=[0.1, 0.9])
+    assert (told.verdict, told.detail) == (claims.NOISE, "going by the means alone, 1 of 1")
+
+
 def test_the_loss_to_the_best_over_panels() -> None:
     found = rows({("exact", "a"): FAR, ("exact", "b"): FAR, ("learned", "a"): NEAR, ("learned", "b"): FAR}, "panel")
     told = verdict(found, check="loss_to_best", first="a", along="panel", order=["exact", "learned"])

@@ -43,6 +43,12 @@ def test_a_small_lead_in_every_cell_is_found_together_and_in_no_cell():
     assert judged(rows, check="mean_lead", first="a", second="b", where={"x": 9}).verdict == "not tested"
 
 
+def test_a_margin_is_how_far_the_first_may_be_behind():
+    rows = made(lambda p, n, s: (-0.2 if n == "a" else 0.0) + 0.001 * s * (n == "a"), PLACES[:2])
+    for margin, verdict in ((0.0, claims.FAILS), (0.15, claims.FAILS), (0.25, claims.HOLDS)):
+        assert judged(rows, check="mean_lead", first="a", second="b", margin=margin).verdict == verdict
+
+
 def test_without_a_difference_nothing_is_found():
     wrong = 0
     for k in range(200):
