@@ -1,8 +1,9 @@
 """The figures of Rodio, Client Heterogeneity in Federated Learning Systems, thesis, 2024.
 
-Panels stand one above the other, to be read in a column of 3.4 inches.
+Panels stand one above the other, to be read in a column of 3.4 inches; those of lossy links side by side.
 """
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -131,18 +132,23 @@ def clusters(rows: Sequence[Row], about: About) -> Figure:
 def losses(rows: Sequence[Row], about: About) -> Figure:
     """Figures 4.1 and 4.2: loss and accuracy over lossy links, and UPGA-PL's lead by draw of the data."""
     panels = by(rows, "panel")
-    figure, axes, legend = _stack(2 * len(panels) + 1, len(by(rows, "algorithm")), height=1.6)
+    n = max(2, len(panels))
+    figure, axes = subplots(3, n, (3.0 * n, 6.6))
     for k, ((panel,), group) in enumerate(panels.items()):
-        learning_curves(axes[2 * k], group, "objective", log=True)
-        learning_curves(axes[2 * k + 1], group, "accuracy")
-        axes[2 * k].set_title(panel)
-        axes[2 * k].set_xlabel("")
+        learning_curves(axes[0, k], group, "objective", log=True)
+        learning_curves(axes[1, k], group, "accuracy")
+        axes[0, k].set_title(textwrap.fill(panel, 28))
+        axes[0, k].set_xlabel("")
         leads = np.sort(_leads(group, "UPGA-PL", "DMA-PL"))
-        axes[-1].plot(leads, label=panel, marker="os"[k % 2], markersize=3, **look(k).line)
-    axes[-1].axhline(0, color="black", linewidth=0.8, linestyle=":")
-    axes[-1].set(xlabel="draws of the data, sorted", ylabel="points", title="UPGA-PL above DMA-PL at the end")
-    axes[-1].legend()
-    _shared(legend, axes[0])
+        axes[2, 0].plot(leads, label=panel, marker="os"[k % 2], markersize=3, **look(k).line)
+    lead = axes[2, 0]
+    lead.axhline(0, color="black", linewidth=0.8, linestyle=":")
+    lead.set(xlabel="draws of the data, sorted", ylabel="points", title="UPGA-PL above DMA-PL at the end")
+    for empty in (*axes[:2, len(panels) :].flat, *axes[2, 1:]):
+        empty.axis("off")
+    curves, draws = axes[0, 0].get_legend_handles_labels()[0], lead.get_legend_handles_labels()[0]
+    axes[2, 1].add_artist(axes[2, 1].legend(handles=curves, loc="upper left", title="curves"))
+    axes[2, 1].legend(handles=draws, loc="lower left", title="leads")
     return figure
 
 
