@@ -4,14 +4,19 @@ A linear model and an MLP on generated vectors, batched engine, ten updates in e
 run all clients start from the same parameters; in the asynchronous one from those that they were sent, which
 differ. Processor time of a round, the least of seven blocks of both by turns; the timeline is computed in it.
 The ratio may be 1.3 at most.
+
+Then a million clients, 1,000 of them at work and 100 updates in every step: the timeline of 1,000 steps, beside the
+training of the linear model that it is for, of which 20 steps are measured.
 """
 
 import itertools
 import time
 from collections.abc import Iterator
 
+import numpy as np
+
 import fedstale as fs
-from fedstale.clock import Buffer, Clock, Constant, Lognormal, Rounds
+from fedstale.clock import Buffer, Clock, Constant, Load, Lognormal, Rounds
 from fedstale.lab.build import make_task
 from fedstale.lab.schema import check
 
@@ -41,6 +46,22 @@ def block(run: Iterator[fs.core.Snapshot]) -> tuple[float, int]:
     return (time.process_time() - start) / sum(heard) * M, sum(heard) // BLOCK
 
 
+def million(steps: int = 1000, n: int = 10**6) -> None:
+    """The timeline of a million clients, always there or in turns of ten minutes, beside the training."""
+    engine = fs.engine("batched", task({"kind": "linear"}), fs.Local(lr=0.05, steps=5, batch=32))
+    start, few = time.process_time(), 20
+    for t in range(1, few + 1):
+        engine.train([fs.core.Job(engine.task.init(1), np.arange(100), 1, t, engine.local)])
+    print(f"training: {(time.process_time() - start) / few * steps:.1f} s")
+    for name, who in (("always there", fs.Bernoulli(1.0)), ("there in 30 % of the time", fs.Bernoulli(0.3))):
+        start, clock = time.process_time(), Clock(Buffer(100, 1000), Lognormal(), round_seconds=600.0)
+        rows = clock.rows(who, n, Load(np.full(n, 5), 2440, 2440), seed=1)
+        *_, last = itertools.islice(rows, steps)
+        print(
+            f"timeline, {name}: {time.process_time() - start:.1f} s for {last.seconds / 3600:.2g} hours", flush=True
+        )
+
+
 def main() -> None:
     for name, model in (("linear", {"kind": "linear"}), ("MLP", {"kind": "mlp", "hidden": [64]})):
         engine = fs.engine("batched", task(model), fs.Local(lr=0.05, steps=5, batch=32))
@@ -57,3 +78,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    million()

@@ -204,11 +204,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problem", nargs="?", choices=[*PROBLEMS], default="quadratics")
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=WORLDS)
+    parser.add_argument("--rules", nargs="+", choices=[*RULES], default=[*RULES])
     chosen = parser.parse_args()
     store = Store(chosen.problem)
     for name in store.problem.scores:
         print(f"| {name} | {' | '.join(chosen.worlds)} |\n|---|{'---|' * len(chosen.worlds)}")
-        for rule in RULES:
+        for rule in chosen.rules:
             print(f"| {rule} | {' | '.join(store.cell(name, w, rule) for w in chosen.worlds)} |", flush=True)
         print()
 

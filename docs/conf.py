@@ -24,7 +24,7 @@ extensions = [
     "site_symbols",
 ]
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # site_extension turns a notebook into Markdown
-exclude_patterns = ["held_out.md", "arena_results/*.md"]  # parts of advise.md and arena.md
+exclude_patterns = ["held_out.md", "arena_results/*.md", "arena_clock/*.md"]  # parts of advise.md and arena.md
 html_theme = "furo"
 html_title = "fedstale"
 html_static_path = ["_static"]

@@ -258,6 +258,12 @@ def test_a_second_vector_is_counted_also_without_a_clock(rule: str, up: int, dow
     assert (first.bytes_up, first.bytes_down) == (4 * D * m * up, 4 * D * m * down)
 
 
+@pytest.mark.parametrize("memory", [fs.memory.Float16(), fs.memory.Int8()])
+def test_a_coding_of_the_memory_is_the_servers_and_updates_are_sent_as_they_are(memory: Any) -> None:
+    first = play(fs.FedStale(0.5, memory=memory), None, rounds=1)[0]
+    assert first.bytes_up == first.bytes_down == 4 * D * len(first.clients)
+
+
 def test_a_rule_that_selects_sends_the_model_to_all_who_are_there() -> None:
     first = play(fs.recipe("ca-fed").strategy, None, rounds=1)[0]
     assert first.bytes_down == 4 * D * len(first.available)

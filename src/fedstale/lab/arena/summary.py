@@ -20,12 +20,13 @@ def verdict(contest: Contest) -> str:
     others = (
         "" if lean.rule == first.rule else f" Without such a memory the best rule is `{lean.rule}`: {_miss(lean)}."
     )
+    timed = contest.cells[0].hours is not None
     return (
         f"**Take `{first.rule}`.** In {len(contest.cells)} test federations {_miss(first)}. FedAvg: "
         f"{_miss(plain)}. Test accuracy was on average {table.points(first.behind.mean)} points below that "
-        f"of the most accurate rule (FedAvg {table.points(plain.behind.mean)}). {_speed(first)} It costs the server"
-        f" {first.costs['server_memory']:.3g} times the memory of the model, on average over these federations, "
-        f"and the clients nothing.{others}\n"
+        f"of the most accurate rule (FedAvg {table.points(plain.behind.mean)}). {_speed(first, timed)} "
+        f"It costs the server {first.costs['server_memory']:.3g} times the memory of the model, on average over "
+        f"these federations, and the clients nothing.{others}\n"
     )
 
 
@@ -43,10 +44,11 @@ def _miss(s: Standing) -> str:
     )
 
 
-def _speed(s: Standing) -> str:
+def _speed(s: Standing, timed: bool) -> str:
     if not s.reaches:
         return "It never was where FedAvg ends."
-    median = f" after {table.share(s.reached)} of the rounds (median)" if s.reached == s.reached else ""
+    of = "hours" if timed else "rounds"
+    median = f" after {table.share(s.reached)} of the {of} (median)" if s.reached == s.reached else ""
     return f"It was where FedAvg ends{median} in {s.reaches} of them."
 
 
