@@ -37,6 +37,13 @@ def test_more_rounds_go_on_to_the_bits_of_a_run_that_was_never_stopped(tmp_path:
     assert query.origin(long.config, long.folder.environment()).startswith("continued from fedstale")
 
 
+def test_a_longer_run_goes_on_from_the_longest_of_the_shorter_ones(tmp_path: Path) -> None:
+    for rounds in (2, 4, 3):
+        computed(tmp_path, rounds=rounds)
+    _, said = computed(tmp_path, resume=True, rounds=5)
+    assert any("goes on from round 4 of " in line for line in said)
+
+
 def test_a_run_too_large_for_its_checkpoint_to_be_kept_begins_anew_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +54,22 @@ def test_a_run_too_large_for_its_checkpoint_to_be_kept_begins_anew_and_says_so(
         "begins with round 1: " in line and "kept no checkpoint (--keep-checkpoints does)" in line for line in said
     )
     assert long.folder.result()["rounds"] == 8
+
+
+def test_a_run_that_stopped_early_is_not_gone_on_from(tmp_path: Path) -> None:
+    early: dict[str, Any] = {"target": 1e9, "monitor": "distance"}
+    short, _ = computed(tmp_path, **early)
+    assert short.folder.result()["rounds"] == 1
+    _, said = computed(tmp_path, resume=True, rounds=8, **early)
+    assert not any("goes on from" in line for line in said)
+
+
+def test_a_run_whose_rounds_were_changed_is_not_gone_on_from(tmp_path: Path) -> None:
+    short, _ = computed(tmp_path)
+    path = short.folder.path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"participants":', b'"participants":1', 1))
+    _, said = computed(tmp_path, resume=True, rounds=8)
+    assert not any("goes on from" in line for line in said)
 
 
 @pytest.mark.parametrize("torn", ["last.npz", "config.json"])

@@ -65,6 +65,13 @@ def test_what_is_beyond_the_range_is_cut_and_counted() -> None:
     assert (len(change), clipped) == (0, 2)
 
 
+def test_memories_that_are_cut_are_counted_too() -> None:
+    ring, none = Ring(range=2.0, most=10), np.zeros(0)
+    _, change, _, cut = ring.decode(ring.encode(none, np.zeros(3), np.array([3.0, 1.0, -2.5]), none), 0, 3)
+    np.testing.assert_allclose(change, [2.0, 1.0, -2.0], atol=ring.step)
+    assert cut == 2
+
+
 def test_however_often_memories_change_their_sum_is_that_of_the_rounded_memories() -> None:
     ring, none, memory, total = Ring(range=2.0, most=10), np.zeros(0), np.zeros(3), np.zeros(3)
     for after in np.random.default_rng(1).uniform(-1, 1, (1000, 3)):

@@ -150,6 +150,12 @@ def test_names_go_by_content() -> None:
     assert a.startswith("fedstale-0.5-s1-")
 
 
+def test_a_fingerprint_is_of_every_bit_and_the_same_in_every_version() -> None:
+    params = np.array([1.0, 1 / 3, -2.5e-8], np.float32)
+    assert store.fingerprint(params) == "77e29ff3182e297e"
+    assert store.fingerprint(np.nextafter(params, np.float32(2))) != store.fingerprint(params)
+
+
 def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b'{"round":1}\n{"round":2}\n{"rou')
     folder = store.RunFolder(tmp_path)
