@@ -20,6 +20,7 @@ RAY := .venv-ray
 # An environment is made again when the text of its lock changes, whatever the dates of the files.
 LOCK := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-12)
 EVERY := -m 'not wheel'  # the slow tests, too
+HERE := --ignore tests/browser --ignore tests/flower  # see test-browser, test-flower
 WHOLE := --dist loadfile  # what a file needs takes long to make, so one worker runs all of the file
 # Bytecode is made of what is imported, when it is: of all files, pip would take half a minute for each environment.
 INSTALL = pip install --quiet --no-compile --constraint constraints.txt --editable
@@ -42,14 +43,14 @@ demo: setup
 	$(BIN)/fedstale run experiments/demo.toml $(DEMO)
 
 test: setup
-	$(BIN)/pytest --durations=15 --ignore tests/browser --ignore tests/flower $(TESTS)  # see test-browser, test-flower
+	$(BIN)/pytest --durations=15 $(HERE) $(TESTS)
 
 test-slow: setup
-	$(BIN)/pytest -m slow --durations=15 --ignore tests/test_examples.py $(TESTS)  # see test-examples
-	$(BIN)/pytest -m 'hypothesis and not slow' --hypothesis-profile thorough --ignore tests/flower $(TESTS)
+	$(BIN)/pytest -m slow --durations=15 $(HERE) --ignore tests/test_examples.py $(TESTS)  # see test-examples
+	$(BIN)/pytest -m 'hypothesis and not slow' --hypothesis-profile thorough $(HERE) $(TESTS)
 
 coverage: $(VENV)/.coverage-$(LOCK)
-	$(BIN)/pytest --cov=fedstale --cov-report=term:skip-covered $(TESTS)
+	$(BIN)/pytest --cov=fedstale --cov-report=term:skip-covered $(HERE) $(TESTS)
 
 $(VENV)/.coverage-$(LOCK): $(VENV)/.ready-$(LOCK)
 	$(ADD) '.[coverage]'

@@ -154,6 +154,23 @@ def test_the_package_imports_numpy_only() -> None:
     assert done.stdout.strip() == "[] True"
 
 
+def test_a_federation_is_set_up_and_looked_at_without_flower() -> None:
+    """Only what talks to Flower needs it: init, status, backups and keys do not."""
+    names = {
+        ".".join(("fedstale", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+        for path in (ROOT / "flower" / "federation").rglob("*.py")
+    }
+    talk = {
+        "client.app", "client.fleet", "client.warm", "ops.connections", "ops.superlink", "protocol.grid",
+        "protocol.messages", "server.app",
+    }  # fmt: skip
+    without = names - {f"fedstale.flower.federation.{name}" for name in talk}
+    code = "import sys, importlib; sys.modules['flwr'] = None\n"
+    code += f"for name in {sorted(without)}: importlib.import_module(name)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_room_imports_only_what_is_below_it_and_in_no_circle() -> None:
     graph: dict[str, set[str]] = {}
     for path in INSIDE:  # `from fedstale import FedAvg` inside the package would load all of it: no room FedAvg
