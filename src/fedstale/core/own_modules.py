@@ -13,7 +13,6 @@ PYTHON = {*map(sysconfig.get_path, ("stdlib", "platstdlib")), sysconfig.get_conf
 INSTALLED = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))  # besides site-packages
 
 
-@functools.cache  # asked of every loaded module whenever a file of settings is read
 def installed(file: Path) -> bool:
     """Whether a file is part of Python, of an installed package or of this one."""
     whole = file.resolve()
@@ -59,7 +58,12 @@ def _file(module: object) -> Path | None:
     if not isinstance(module, ModuleType) or module.__name__ == "__main__":
         return None
     known = vars(module).get("__file__")
-    return Path(known) if isinstance(known, str) and not installed(Path(known)) else None
+    return _own(known) if isinstance(known, str) else None
+
+
+@functools.cache  # asked of thousands of modules whenever a file of settings is read
+def _own(name: str) -> Path | None:
+    return None if installed(Path(name)) else Path(name)
 
 
 def _version(file: Path) -> tuple[int, int]:
