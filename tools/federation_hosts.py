@@ -134,7 +134,7 @@ class Hosts:
         rounds = committed_round(self.s.state) - t
         print(f"{what}: after {time.monotonic() - began:.1f} s, {rounds} rounds", flush=True)
 
-    def rounds(self, what: str, more: int, patience: float = 120.0) -> None:
+    def rounds(self, what: str, more: int, patience: float = chaos.PATIENT) -> None:
         """Wait for so many rounds in which everybody is heard."""
         t, all_ = committed_round(self.s.state), list(range(len(CLIENTS)))
         self.until(what, patience, lambda: self.heard()[t:].count(all_) >= more)
@@ -191,7 +191,7 @@ def disturb(hosts: Hosts) -> None:
     shaken = [network.shake(name) for name in ADDRESSES]
     print("latency 50 ± 20 ms and loss 2 % each way" if all(shaken) else "this kernel has no tc netem")
     if all(shaken):
-        hosts.rounds("all train with latency and loss", 5, patience=300.0)
+        hosts.rounds("all train with latency and loss", 5)
     for k in range(20):  # half a second, again and again, at one host after the other
         name = [*ADDRESSES][k % len(ADDRESSES)]
         network.cable(name, there=False)
