@@ -76,3 +76,11 @@ def test_numbers_that_no_memory_holds_are_refused_at_once(key: str, number: int)
         fs.Cyclic(groups=min(number, 2**63 - 1))
     with pytest.raises(BadInput, match="clusters must be from 1 to 10000000, got"):
         fs.ClusteredMarkov(clusters=10**11, availability=0.5, eigenvalue=0.5)
+
+
+def test_a_warm_up_has_a_seed_of_its_own_and_is_shared_by_the_algorithms(tmp_path: Path) -> None:
+    planned = plan(schema.check(RAW | {"warmup": {"rounds": 3, "lr": 0.1}}), tmp_path)
+    pairs = {(p.seed, p.warmup.seed) for p in planned if p.warmup}
+    assert len(planned) == 4
+    assert len(pairs) == 2
+    assert len({seed for pair in pairs for seed in pair}) == 4  # no draw is used twice

@@ -75,6 +75,9 @@ def test_a_line_has_the_staleness_of_all_clients_and_the_mean_of_the_realised_we
             weights[s.clients] += TASK.weights[s.clients] / max(TASK.weights[s.clients].sum(), 1e-9)
             refused += len(s.refused)
             assert line.get("lost", []) == s.refused.tolist()  # nothing is lost on its way here
+            shares = TASK.weights[s.clients]
+            mean = np.average(s.losses, weights=shares) if len(s.clients) else None
+            assert line["train_loss"] == (mean if mean is None else pytest.approx(mean))
             np.testing.assert_allclose(line["staleness"], np.quantile(s.t - last, [0.5, 0.9, 1.0]))
             np.testing.assert_allclose(line.get("weights", weights / s.t), weights / s.t, rtol=1e-5)
         assert "weights" in line
