@@ -142,6 +142,16 @@ def test_sequences_have_the_mean_loss_and_accuracy_over_their_positions():
         assert found["accuracy"][client] == pytest.approx((logits.argmax(-1) == y).float().mean().item())
 
 
+def test_classes_of_sequences_are_last():
+    class Turned(torch.nn.Embedding):
+        def forward(self, x):
+            return super().forward(x).transpose(1, 2)  # (b, classes, t), as torch's cross entropy has it
+
+    x = torch.arange(12).reshape(2, 6) % 5
+    with pytest.raises(BadInput, match=r"with the classes last \(leave out a transpose\(1, 2\)\), got \(2, 5, 6\)"):
+        Supervised(lambda: Turned(5, 5), [(x, x)])
+
+
 def test_positions_that_are_ignored_do_not_count():
     outputs, targets = torch.randn(2, 3, 4), torch.tensor([[1, -100, -100], [2, 0, -100]])
     rows = [functional.cross_entropy(outputs[i], targets[i]).item() for i in (0, 1)]

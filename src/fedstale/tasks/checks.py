@@ -72,6 +72,9 @@ def check_classes(outputs: Tensor, *splits: Split | Lazy) -> None:
     for y in (split.y for split in splits if isinstance(split, Split) and len(split.y)):
         ok = outputs.ndim == 2 or outputs.ndim == y.ndim + 1 > 2
         require(ok, f"the model must give (b, classes) for cross entropy, or (b, t, classes), got {shape}")
+        ok = y.ndim != outputs.ndim - 1 or shape[1:-1] == tuple(y.shape[1:])
+        last = "with the classes last (leave out a transpose(1, 2))"
+        require(ok, f"the model must give (b, t, classes), {last}, got {shape} for targets {tuple(y.shape)}")
         counted = y if y.ndim == 1 else y[y != losses.IGNORED]
         low, high = (counted.min().item(), counted.max().item()) if len(counted) else (0, 0)
         ok = not y.is_floating_point() and y.ndim == outputs.ndim - 1 and low >= 0 and high < shape[-1]

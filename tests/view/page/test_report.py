@@ -17,8 +17,9 @@ from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import metrics, query, store
 from fedstale.lab.runs.metrics import WINDOWS
+from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import verdict
-from fedstale.view.page import beta_map, clients, page, raster, series, served, tables
+from fedstale.view.page import beta_map, clients, page, plots, raster, series, served, tables
 from fedstale.view.page.markup import data
 from fedstale.view.page.trace import recorded
 from fedstale.view.plots.palette import looks
@@ -177,6 +178,14 @@ def test_curves_are_means_over_seeds(runs: Path) -> None:
     by_hand = np.array([[line["objective"] for line in run if "objective" in line] for run in lines.seeds])
     np.testing.assert_allclose(mean, by_hand.mean(axis=0))
     np.testing.assert_allclose(std, by_hand.std(axis=0, ddof=1))
+
+
+def test_a_band_on_a_logarithmic_axis_ends_above_zero() -> None:
+    seeds = np.array([[1.0, 0.5], [9.0, 0.1], [0.2, 0.1]])
+    found = series.Series("a", [1, 2], spread(seeds), 2, seeds.min(axis=0))
+    band, _ = plots.mean_curves([found], metrics.metric("objective"), looks(["a"])).data
+    assert min(band["y"]) == pytest.approx(0.1)
+    assert band["y"][-1] == pytest.approx(0.2)  # of the first round; mean − deviation is below 0
 
 
 def test_each_clients_accuracy_averages_to_the_whole(runs: Path) -> None:

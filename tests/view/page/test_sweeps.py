@@ -35,6 +35,7 @@ def swept(folder: Path, **more: Any) -> list[query.Setting]:
     [
         ({"tune": {"lr": [0.1, 0.2]}}, "scatter"),
         ({"tune": {"lr": [0.1, 0.2]}, "grid": {"participation.p_min": [0.5, 0.9]}}, "heatmap"),
+        ({"grid": {"local.lr": [0.1, 0.2], "participation.p_min": [0.5, 0.9]}}, "heatmap"),
         ({"tune": {"lr": [0.1, 0.2], "beta": [0.1, 0.9]}, "grid": {"participation.p_min": [0.5, 0.9]}}, "scatter"),
     ],
 )

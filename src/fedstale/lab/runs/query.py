@@ -180,13 +180,18 @@ def _distinct(groups: Sequence[Group]) -> list[Group]:
     """The same with a name for each: what differs is added where two have one name, and a number if need be."""
     found = []
     for label, some in grouped(groups, lambda g: g.label).items():
-        keys = [k for k in varying([_parts(g.config) for g in some]) if k.endswith((".kind", "lr", "beta"))][:2]
+        keys = [key for key in apart(some) if key.endswith((".kind", "lr", "beta"))][:2]
         told = [", ".join(f"{k} {flat(g.config).get(k)}" for k in keys) for g in some]
         for k, g in enumerate(some):
             more = [told[k]] if told[k] else []
             more += [f"no. {k + 1}"] if told.count(told[k]) > 1 else []
             found.append(g._replace(label=f"{label} ({', '.join(more)})") if len(some) > 1 else g)
     return found
+
+
+def apart(groups: Sequence[Group]) -> list[str]:
+    """The settings of an algorithm's parts in which groups differ."""
+    return [key for key in varying([_parts(g.config) for g in groups]) if not key.startswith("algorithm_sources")]
 
 
 def _parts(config: Mapping[str, Any], keys: Sequence[str] = ALGORITHM[1:]) -> dict[str, Any]:

@@ -8,8 +8,8 @@
     const share = row.total ? Math.floor((100 * row.done) / row.total) : 0;
     return [
       make("a", { href: "#/experiment/" + row.key }, row.title), states,
-      make("span", {}, progress(row.done, row.total, `${share} % of the rounds`), ` ${share} %`),
-      row.left, row.algorithms, row.best ? `${row.best}, ${row.value}` : "–", row.started.slice(0, 16).replace("T", " "),
+      make("span", {}, progress(row.done, row.total, `${share} % of the rounds`), ` ${share}\u00a0%`),
+      row.left, row.algorithms, row.best ? `${row.best}, ${row.value.replace(" ", "\u00a0")}` : "–", row.started.slice(0, 16).replace("T", " "),
     ];
   }
 
@@ -18,7 +18,7 @@
     const label = make("span", {}, make("a", { href: address, title: row.note || null }, row.label), row.origin ? make("small", {}, ` ↳ ${row.origin}`) : "");
     return [
       label, row.seed === null ? "–" : row.seed, state(row.state),
-      make("span", {}, progress(row.round, row.rounds, `${row.round} of ${row.rounds} rounds`), ` ${row.round} of ${row.rounds}`),
+      make("span", {}, progress(row.round, row.rounds, `${row.round} of ${row.rounds} rounds`), ` ${row.round}\u00a0of\u00a0${row.rounds}`),
       row.speed, row.left, row.value, row.started.slice(0, 16).replace("T", " "), row.name,
     ];
   }

@@ -145,6 +145,8 @@ def _curve(s: Series, look: Look, m: Metric, unit: str) -> list[dict[str, Any]]:
     label, band, (mean, std, seeds) = escape(s.label), [], s.values
     if seeds > 1:
         low, high = mean - std, mean + std
+        high = np.minimum(high, 1) if m.percent else high
+        low = low if m.percent else np.maximum(low, s.least)  # a logarithm ends above 0
         band = [{
             "type": "scatter", "x": [*s.rounds, *reversed(s.rounds)], "y": [*plain(high), *reversed(plain(low))],
             "fill": "toself", "fillcolor": faint(look.colour), "line": {"width": 0}, "mode": "lines",

@@ -31,6 +31,7 @@ class Series(NamedTuple):
     rounds: Sequence[float]
     values: Spread  # over the seeds, of each round
     whole: int  # how many rounds there were before thinning
+    least: Floats | float = -np.inf  # of the seeds, in each round
 
 
 def read(groups: Sequence[Group]) -> list[Lines]:
@@ -43,7 +44,8 @@ def series(lines: Lines, name: str) -> Series | None:
     """Mean and standard deviation over the seeds, in the rounds in which all of them have the number."""
     rounds, values = query.curve(lines.seeds, name)
     kept = thinned(len(rounds), POINTS)
-    found = Series(lines.group.label, [rounds[k] for k in kept], spread(values[:, kept]), len(rounds))
+    found = Series(lines.group.label, [rounds[k] for k in kept], spread(values[:, kept]), len(rounds),
+                   values[:, kept].min(axis=0))  # fmt: skip
     return found if rounds else None
 
 

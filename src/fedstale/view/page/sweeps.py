@@ -5,7 +5,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from fedstale.lab.runs.metrics import OBJECTIVE, Metric
-from fedstale.lab.runs.query import Setting, flat, grouped, tuning_score, varying
+from fedstale.lab.runs.query import Setting, apart, flat, grouped, tuning_score, varying
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import compared
 from fedstale.view.page.plots import BLUES, KEYS, Key, Plot, Table, layout, plain, stroke
@@ -46,12 +46,15 @@ def _tried(some: Sequence[Setting], m: Metric) -> list[Tried]:
     found = []
     for s in some:
         place = {key: inline(flat(s.config).get(key)) for key in grid}
+        differ = {label: apart(of) for label, of in grouped(s.groups, lambda g: str(g.config["label"])).items()}
         for g in (g for g in s.groups if g.runs and g.values(m.name, "last10")):
             of: Mapping[str, Any] = g.runs[0].tuned
-            own = {key: inline(value) for key, value in of.get("settings", {}).items()}
+            label = str(g.config["label"])
+            among = {key: flat(g.config).get(key) for key in differ[label]}  # of a grid over rates, say
+            own = {key: inline(value) for key, value in of.get("settings", among).items()}
             mean, std, _ = spread(g.values(m.name, "last10"))
             score = tuning_score([r.result for r in g.runs], of.get("by", OBJECTIVE))
-            found.append(Tried(of.get("algorithm", g.label), str(place), place | own, mean, std, score))
+            found.append(Tried(of.get("algorithm", label), str(place), place | own, mean, std, score))
     return found
 
 
