@@ -6,11 +6,12 @@ FedAvg, Unbiased and FedStale, whose updates or differences are clipped, at seve
 dearest client. Each rule takes the clip with the best test accuracy at ε = 2 on a tuning seed; the seeds of the
 table are others. p_i is known, and 1 / p_i is capped at ten for all.
 
-Results are kept in a file (--store), so that a run that was stopped goes on where it was. FEDSTALE_DATA is the
-folder of the data sets.
+Results are kept in a file (--store), so that a run that was stopped goes on where it was, and written as a table
+(--csv) at the end. FEDSTALE_DATA is the folder of the data sets.
 """
 
 import argparse
+import csv
 import json
 import os
 from collections.abc import Sequence
@@ -107,6 +108,15 @@ class Store(dict[str, dict[str, Any]]):
                 lines.write(json.dumps([key, self[key]]) + "\n")
         return self[key]
 
+    def write_csv(self, path: Path) -> None:
+        """All runs, those of the tuning seed first."""
+        names = ("rule", "epsilon", "clip", "seed")
+        rows = [dict(zip(names, key.split("|"), strict=True)) | found for key, found in self.items()]
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+            table.writeheader()
+            table.writerows(sorted(rows, key=lambda row: (row["seed"] != str(TUNING), float(row["epsilon"]))))
+
     def clip(self, name: str) -> float:
         """The clip with the best accuracy on the tuning seed."""
         return max(CLIPS, key=lambda clip: self.of(name, FIRST, clip, TUNING)["accuracy"])
@@ -149,8 +159,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, default=Path("privacy.jsonl"))
     parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
+    parser.add_argument("--csv", type=Path)
     asked = parser.parse_args()
-    report(Store(asked.store), asked.epsilons)
+    store = Store(asked.store)
+    report(store, asked.epsilons)
+    if asked.csv:
+        store.write_csv(asked.csv)
 
 
 if __name__ == "__main__":

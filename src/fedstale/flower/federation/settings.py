@@ -15,6 +15,7 @@ from fedstale.flower.federation.state.server_state import Rules, private, requir
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_section
+from fedstale.privacy.sums import at_clients
 from fedstale.registry import PACES, sources
 
 Positive = Annotated[float, Field(gt=0)]
@@ -148,6 +149,10 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     require(ok, f"{a.label} is for simulations: real clients begin at the parameters sent and return updates only")
     own = "real clients bring their training loop in their app, as client_app(…, train=…), not in local.train"
     require(a.local.train is None, f"{own}, got {a.local.train!r}")
+    here = (
+        'the server of a federation keeps the memory: memory = "clients" is for simulations, and Flower with SecAgg'
+    )
+    require(not at_clients(a.strategy), f"{here}, got {a.label}")
     _check_target(file.round, a)
     pace: Pace | None = None if file.pace is None else build(file.pace, PACES, "pace")
     if pace is not None:
