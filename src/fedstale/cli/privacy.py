@@ -55,12 +55,12 @@ def privacy(
         alone = "visits are for clients of whom nothing else is known"
         require(trace is None and weights is None, f"{alone}: leave out {trace or 'weights'}, or visits")
         found = bounded(visits, clients, rounds, max_weight)
+    elif trace is not None and trace in PARTICIPATION and not Path(trace).exists():
+        found = drawn(trace, clients, rounds, config or [])
     else:
         require(trace is not None, "privacy needs a file, a participation process, or visits, got none of them")
-        assert trace is not None
-        known = trace in PARTICIPATION and not Path(trace).exists()
-        found = drawn(trace, clients, rounds, config or []) if known else None
-        found = found or Rounds(Path(trace).name, read_trace(Path(trace), config or [], clients_first)[0])
+        path = Path(trace or "")
+        found = Rounds(path.name, read_trace(path, config or [], clients_first)[0])
     n, here = found.here.shape[1], found.here
     require(bool(here.any()), f"{found.called} must have a client that takes part, got none in {len(here)} rounds")
     a = normalised(None if weights is None else read_numbers(weights, "weights"), n).astype(np.float32)

@@ -6,31 +6,14 @@ from typing import Any
 import numpy as np
 from flwr.app import Message, MetricRecord
 
-from fedstale.core import Array, Round, part, require
+from fedstale.core import Round, require
 from fedstale.flower.federation.server.close import play_out
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.population import Population
 from fedstale.flower.replies import Asked
 from fedstale.flower.secure import Exchange, Orders, Outcome, SecAgg, Told
 from fedstale.flower.training import Training
-from fedstale.privacy.sums import Added, Summed, Sums, at_clients
-
-
-@part
-class Received:
-    """A rule that closes a round with what its clients have added."""
-
-    rule: Summed
-    added: Any
-
-    def hooks(self) -> Any:
-        return self.rule.hooks()._replace(least=0)
-
-    def init(self, n: int, d: int) -> Sums:
-        return self.rule.init(n, d)
-
-    def aggregate(self, state: Sums, r: Round) -> tuple[Array, Sums]:
-        return self.rule.close(state, self.added, r)
+from fedstale.privacy.sums import Added, Received, Summed, Sums, at_clients
 
 
 class SecureGrid:

@@ -3,6 +3,7 @@
 With a ring the sums are those of secure aggregation, rounded and cut as in a deployment.
 """
 
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -114,6 +115,19 @@ class Summed:
         size = 0 if message.memory is None else d
         return Added(np.zeros_like(message.sums), np.zeros(size), np.zeros_like(message.numbers))
 
+    def size(self, d: int) -> int:
+        """How many numbers a client adds."""
+        return sum(len(x) for x in self.nothing(d)[:3])
+
+    def gathered(self, rows: Iterable[Floats], d: int) -> Added:
+        """The sum of what clients have added, each (size,)."""
+        sums, change, *_ = self.nothing(d)
+        total = np.zeros(self.size(d))
+        for row in rows:
+            total = total + row
+        first, middle, last = np.split(total, [len(sums), len(sums) + len(change)])
+        return Added(first, middle, last)
+
     def _added(self, state: Sums, r: Round) -> Added:
         """The sum of the messages of a simulated round, whose clients change their memories."""
         total, codes = self.nothing(len(state.total)), np.zeros(1, np.uint32)
@@ -138,6 +152,23 @@ class Summed:
         memory.write(i, new, np.ones(1, np.bool_), t)
         before, after = (order.weight * x.astype(np.float64) for x in (h, memory.row(i)))
         return sums, numbers, before, after
+
+
+@part
+class Received:
+    """A rule that closes a round with what its clients have added."""
+
+    rule: Summed
+    added: Added
+
+    def hooks(self) -> Hooks:
+        return self.rule.hooks()._replace(least=0)
+
+    def init(self, n: int, d: int) -> Sums:
+        return self.rule.init(n, d)
+
+    def aggregate(self, state: Sums, r: Round) -> tuple[Array, Sums]:
+        return self.rule.close(state, self.added, r)
 
 
 def placed(rule: Strategy, ring: Ring | None = None) -> Strategy:

@@ -15,7 +15,7 @@ from fedstale.flower.federation.state.server_state import Rules, private, requir
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_section
-from fedstale.privacy.sums import at_clients
+from fedstale.privacy.sums import Summed, at_clients
 from fedstale.registry import PACES, sources
 
 Positive = Annotated[float, Field(gt=0)]
@@ -149,21 +149,27 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     require(ok, f"{a.label} is for simulations: real clients begin at the parameters sent and return updates only")
     own = "real clients bring their training loop in their app, as client_app(…, train=…), not in local.train"
     require(a.local.train is None, f"{own}, got {a.local.train!r}")
-    here = (
-        'the server of a federation keeps the memory: memory = "clients" is for simulations, and Flower with SecAgg'
-    )
-    require(not at_clients(a.strategy), f"{here}, got {a.label}")
     _check_target(file.round, a)
     pace: Pace | None = None if file.pace is None else build(file.pace, PACES, "pace")
     if pace is not None:
         require_asynchronous(pace, a.strategy, file.defence is not False)
         target = file.round.target
         require(target == 0, f"round.target is for rounds: it must be 0 with a pace, got {target}")
-    asked = file.defence if file.privacy is None or "defence" in file.model_fields_set else False
-    rules = Rules(a.strategy, a.estimator, a.server, make_section("defence", asked))
+    by_clients = at_clients(a.strategy)
+    undefended = (by_clients or file.privacy is not None) and "defence" not in file.model_fields_set
+    rules = Rules(a.strategy, a.estimator, a.server, make_section("defence", not undefended and file.defence))
     if file.privacy is not None:
+        require(not by_clients, 'noise and epsilon need the memory at the server, got memory = "clients"')
         rules = _private(rules, file, pace)
-    return Settings(folder, file, rules, a, pace)
+    return Settings(folder, file, _at_clients(rules, pace) if by_clients else rules, a, pace)
+
+
+def _at_clients(rules: Rules, pace: Pace | None) -> Rules:
+    """The rules of a server that has sums only."""
+    hidden = "which a server that has sums only cannot: set it to false"
+    require(rules.defence is None, f'a defence judges single updates, {hidden}, or leave out memory = "clients"')
+    require(pace is None, 'memory = "clients" needs rounds, in which memories are counted: leave out the pace')
+    return rules._replace(strategy=Summed(rules.strategy, deployed=True))
 
 
 def _private(rules: Rules, file: Federation, pace: Pace | None) -> Rules:

@@ -15,6 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedstale.core import Task
+from fedstale.flower.federation.client.memory import shared
 from fedstale.flower.federation.client.training import OneClient, OwnState, score_on_order, train_on_order
 from fedstale.flower.federation.protocol.messages import EVALUATE, LOSS, TRAIN, WHO, pack_body, unpack_order
 
@@ -69,6 +70,8 @@ def task_app(own: Callable[[Context], tuple[Task, int]], train: Callable[..., An
         kept = None if folder is None else OwnState(Path(str(folder)))
         mine = OneClient(task, client)
         body = score_on_order(mine, order, kept) if order.evaluate else train_on_order(mine, order, train, kept)
+        if order.share is not None:
+            body = shared(context, order, body)
         return Message(pack_body(body), reply_to=message)
 
     def who(message: Message, context: Context) -> Message:

@@ -31,7 +31,7 @@ Row = Callable[[int], Array]  # client → (d,) where its update goes
 
 def _buffer(orders: Sequence[Order]) -> Buffer:
     """A row for the update of each client, by ascending client number, all in one array."""
-    d = max((len(o.params) if o.train else int(o.evaluate) for o in orders), default=0)
+    d = max((len(o.params) if o.train and o.share is None else int(o.evaluate) for o in orders), default=0)
     rows = np.empty((len(orders), d), np.float32)
     return {client: rows[k] for k, client in enumerate(sorted(o.client for o in orders))}
 

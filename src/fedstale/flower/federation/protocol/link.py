@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from fedstale import core
 from fedstale.core import Array, Floats, Local
 
 
@@ -24,6 +25,16 @@ class Fault(StrEnum):
     infrastructure = "infrastructure"  # the network between server and client failed
 
 
+class Share(NamedTuple):
+    """What a client that keeps its own memory is told, to make of its update what it adds to the server's sums."""
+
+    rule: str  # the strategy, as JSON
+    order: core.Order
+    counted: int  # the round in which the client was counted last; 0 if its memory is empty
+    epoch: int  # how often all memories began anew
+    size: int  # numbers in the reply
+
+
 class Order(NamedTuple):
     """Work for one client in one round."""
 
@@ -39,6 +50,7 @@ class Order(NamedTuple):
     train: bool = True  # False: only the loss is asked for
     buffers: Floats | None = None  # (b,) of a model whose buffers training changes
     evaluate: bool = False  # asks for the scores of the parameters on the client's test samples; not with `train`
+    share: Share | None = None  # with memory = "clients": the reply has what is added in the place of the update
 
 
 class Body(namedtuple("Body", "t client token run loss update buffers", defaults=[None])):

@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedstale import core
 from fedstale.flower.federation.protocol.arrays import packed
-from fedstale.flower.federation.protocol.link import Body, Order
+from fedstale.flower.federation.protocol.link import Body, Order, Share
 from fedstale.lab.spec import describe_local, make
 
 WHO = "query.who"  # asks a node for its client number, in a federation without keys
@@ -23,9 +23,12 @@ def kind_of(order: Order) -> str:
 def pack_order(order: Order) -> RecordDict:
     """An order as the content of a message."""
     about = {name: getattr(order, name) for name in ABOUT} | {"seed": order.seed}
-    given = {"params": order.params, "drift": order.drift, "buffers": order.buffers}
+    share = order.share
+    centre = None if share is None else share.order.centre
+    given = {"params": order.params, "drift": order.drift, "buffers": order.buffers, "centre": centre}
     arrays = {name: Array(*packed(vector)) for name, vector in given.items() if vector is not None}
-    config = ConfigRecord(about | {"local": json.dumps(describe_local(order.local))})
+    told = {} if share is None else {"share": json.dumps(share._replace(order=share.order._replace(centre=None)))}
+    config = ConfigRecord(about | {"local": json.dumps(describe_local(order.local))} | told)
     return RecordDict({"order": config, "arrays": ArrayRecord(arrays)})
 
 
@@ -39,8 +42,15 @@ def unpack_order(content: RecordDict, kind: str, node: int) -> Order:
     return Order(
         node, int(config["client"]), int(config["t"]), str(config["token"]), str(config["run"]),
         int(config["seed"]), local, vectors["params"], vectors.get("drift"), kind == TRAIN, vectors.get("buffers"),
-        kind == EVALUATE,
+        kind == EVALUATE, _share(config, vectors.get("centre")),
     )  # fmt: skip
+
+
+def _share(config: Any, centre: core.Array | None) -> Share | None:
+    if "share" not in config:
+        return None
+    rule, numbers, *more = json.loads(str(config["share"]))
+    return Share(rule, core.Order(*numbers)._replace(centre=centre), *more)
 
 
 def pack_body(body: Body) -> RecordDict:

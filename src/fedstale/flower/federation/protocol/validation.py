@@ -24,7 +24,7 @@ class Accepted(NamedTuple):
 
     update: Array  # (d,), (0,) if only the loss was asked for
     loss: float
-    buffers: Floats | None = None  # (b,) if the order has any
+    buffers: Floats | None = None  # (b,) if the order has any; with a share, what is added: (0,) if memory is lost
 
 
 def check(body: Body, order: Order, row: Array) -> Accepted:
@@ -37,12 +37,19 @@ def check(body: Body, order: Order, row: Array) -> Accepted:
     if type(loss) is not float or not math.isfinite(loss) or abs(loss) > float(np.finfo(np.float32).max):
         raise ValueError("the loss is not a finite number")
     row[:] = _finite(body.update, Slot("update", "float32", row.shape, True))
-    sent = order.buffers if order.train else None
-    if (body.buffers is None) != (sent is None):
+    shape = _shape(order, body.buffers) if order.train else None
+    if (body.buffers is None) != (shape is None):
         raise ValueError("no buffers" if body.buffers is None else "buffers were not asked for")
-    if sent is None:
+    if shape is None:
         return Accepted(row, loss)
-    return Accepted(row, loss, _finite(body.buffers, Slot("buffers", "float64", sent.shape, False)))
+    return Accepted(row, loss, _finite(body.buffers, Slot("buffers", "float64", shape, False)))
+
+
+def _shape(order: Order, told: Any) -> tuple[int, ...] | None:
+    """That of the buffers, or of what a client with a memory of its own adds: nothing if its memory is lost."""
+    if order.share is None:
+        return None if order.buffers is None else order.buffers.shape
+    return (0,) if getattr(told, "shape", None) == (0,) else (order.share.size,)
 
 
 def _finite(array: Any, slot: Slot) -> Values:

@@ -21,6 +21,7 @@ from fedstale.flower.federation.server.rounds import ClosedRound, Server, Start
 from fedstale.flower.federation.state import audit, roster
 from fedstale.flower.federation.state.manifest import read_metrics, write_sealed
 from fedstale.lab.runs.models import LAYOUT
+from fedstale.privacy.sums import Summed
 
 Layout = dict[str, list[dict[str, Any]]]
 STALLED = 10.0  # deadlines without a committed round after which a server is not healthy
@@ -54,6 +55,8 @@ def record(
     server = Server(chosen, link, lambda: roster.read(chosen.roster), start)
     first = server.ledger.initial(1).checkpoint
     link.size = first.params.nbytes + (0 if first.buffers is None else first.buffers.nbytes)
+    if isinstance(rule := server.rules.strategy, Summed):
+        link.size = 8 * rule.size(len(first.params))
     note_reply_limit(chosen.folder, link.size)
     if layout is not None:
         write_sealed(chosen.folder / LAYOUT, layout)

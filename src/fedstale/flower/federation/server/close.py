@@ -12,7 +12,10 @@ from fedstale.flower.federation.state.server_state import Rules, ServerState
 from fedstale.lab.runs.store import fingerprint
 from fedstale.lab.tracer import Traced
 from fedstale.privacy.noise import Accounted, ledger_of
+from fedstale.privacy.sums import Received, Summed
 from fedstale.simulate import close_round, screen
+
+LOST = "its memory is lost: all memories begin anew"
 
 
 class RoundReplies(NamedTuple):
@@ -55,6 +58,8 @@ def close(
     state: ServerState, rules: Rules, local: Local, replies: RoundReplies
 ) -> tuple[ServerState, dict[str, Any]]:
     """The state after the round, and the round's line of metrics."""
+    if isinstance(rules.strategy, Summed):
+        return _close_sums(state, rules, local, replies)
     now, t = state.checkpoint, state.checkpoint.t + 1
     accepted = [reply for _, reply in sorted(replies.outcome.accepted.items())]
     heard, arrived = state.positions(replies.outcome.accepted), np.ones((len(accepted), 1), np.bool_)
@@ -75,6 +80,25 @@ def close(
     replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
     count(state, replies.weights, replies.asked, r.clients, state.positions(replies.outcome.rejected))
     return state, _line(state, replies, r, step)
+
+
+def _close_sums(
+    state: ServerState, rules: Rules, local: Local, replies: RoundReplies
+) -> tuple[ServerState, dict[str, Any]]:
+    """Close a round whose clients keep their own memories; all begin anew after it if a client has lost its own."""
+    summed, d = rules.strategy, len(state.checkpoint.params)
+    assert isinstance(summed, Summed)
+    accepted = sorted(replies.outcome.accepted.items())
+    rows = {i: a.buffers for i, a in accepted if a.buffers is not None}
+    lost = {i: LOST for i, row in rows.items() if len(row) == 0}
+    good = {i: a._replace(buffers=None) for i, a in accepted if i not in lost}
+    replies = replies._replace(outcome=replies.outcome.without(lost)._replace(accepted=good))
+    received = Received(summed, summed.gathered([rows[i] for i in good], d))
+    after, line = close(state, rules._replace(strategy=received), local, replies)
+    if lost:
+        now = after.checkpoint
+        after = after._replace(checkpoint=now._replace(state=summed.forget(now.state, state.positions(lost))))
+    return after, line
 
 
 def _work(local: Local, t: int, m: int) -> Work | None:

@@ -6,6 +6,7 @@ failed: nothing is observed, nothing changes, and the same round is tried again.
 server would look like absence of the clients, and every estimate of p_i would be too low.
 """
 
+import json
 import logging
 import math
 import secrets
@@ -15,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.clock import Pace
-from fedstale.core import Array, Floats, Ids, State, hooks_of, require
+from fedstale.core import Array, Floats, Ids, Round, State, hooks_of, require
 from fedstale.flower.federation.protocol.exchange import Exchange
-from fedstale.flower.federation.protocol.link import Link, Order, Void
+from fedstale.flower.federation.protocol.link import Link, Order, Share, Void
 from fedstale.flower.federation.server.close import RoundReplies, close
 from fedstale.flower.federation.server.diagnostics import scores
 from fedstale.flower.federation.settings import Settings
@@ -26,7 +27,10 @@ from fedstale.flower.federation.state.manifest import read_manifest
 from fedstale.flower.federation.state.roster import Roster
 from fedstale.flower.federation.state.server_state import Cohorts, Rules, ServerState
 from fedstale.lab.runs.metrics import TRACED
+from fedstale.lab.spec import describe
 from fedstale.lab.tracer import Tracer
+from fedstale.privacy.sums import Summed
+from fedstale.registry import STRATEGIES
 from fedstale.rng import stream
 
 log = logging.getLogger("fedstale.flower.federation")
@@ -68,10 +72,14 @@ class Server:
         size = f"{len(params)}" if buffers is None else f"{len(params)}-{len(buffers)}"
         run, committed = f"{settings.run}-{size}", read_manifest(settings.state)
         traced = str(committed["run"]).endswith("t") if committed else len(roster().members) <= TRACED
-        if traced:  # the state holds realised weights; a federation that grows keeps its choice
+        if traced and not isinstance(
+            rules.strategy, Summed
+        ):  # the state holds realised weights; a federation that grows keeps its choice
             rules, run = rules.inside(Tracer), run + "t"
         ok = rules.privacy is None or buffers is None
         require(ok, 'privacy does not cover averaged buffers: use buffers = "frozen" or "local"')
+        ok = not isinstance(rules.strategy, Summed) or buffers is None
+        require(ok, 'averaged buffers are not summed with memory = "clients": use buffers = "frozen" or "local"')
         self.rules: Rules = rules
         self.exchange = Exchange(link, self.how)
         self.ledger = Ledger(settings.state, run, lambda n: self.rules.initial(n, params, buffers))
@@ -114,7 +122,8 @@ class Server:
         if self.settings.pace is not None:
             return self._close(state, roster, nodes, self._step(state, roster, self.settings.pace))
         available, chosen, remembered, rejected = self._select(state, roster, nodes)
-        outcome = self.exchange(self._orders(state, nodes, chosen, train=True), self.how.target or None)
+        orders = self._shared(state, roster, chosen, self._orders(state, nodes, chosen, train=True))
+        outcome = self.exchange(orders, self.how.target or None)
         late = tuple(sorted(self.exchange.late)) if self.how.target else ()
         good, quorum = len(outcome.accepted), self.how.quorum
         if good < quorum:
@@ -225,3 +234,15 @@ class Server:
             )
             for k, i in enumerate(state.ids[clients].tolist())
         ]  # fmt: skip
+
+    def _shared(self, state: ServerState, roster: Roster, clients: Ids, orders: list[Order]) -> list[Order]:
+        """The orders with what clients that keep their own memories are told besides."""
+        rule, now, m = self.rules.strategy, state.checkpoint, len(clients)
+        if not isinstance(rule, Summed):
+            return orders
+        none, probs = np.zeros((m, 0), np.float32), self.rules.estimator.probs(now.belief)
+        ones, losses = np.ones((m, 1), np.bool_), np.zeros(m, np.float32)
+        r = Round(now.t + 1, now.params, clients, none, ones, losses, roster.weights, probs)
+        named, size = json.dumps(describe(rule.strategy, STRATEGIES)), rule.size(len(now.params))
+        told = zip(orders, rule.orders(now.state, r), now.state.counted[clients].tolist(), strict=True)
+        return [order._replace(share=Share(named, one, t, now.state.epoch, size)) for order, one, t in told]

@@ -18,6 +18,7 @@ from fedstale.flower.federation.state.resize import resize
 from fedstale.lab.runs.codec import children, rebuilt
 from fedstale.privacy.ledger import Privacy
 from fedstale.privacy.noise import Noised, deployed
+from fedstale.privacy.sums import Summed
 
 Counts = npt.NDArray[np.int64]
 
@@ -160,6 +161,8 @@ class Rules(NamedTuple):
                 watch = resize(now.defence, lambda n: defence.init(n, len(now.params)), old, ids)
                 now = now._replace(defence=watch)
             state = state._replace(counts=resize(state.counts, ClientCounts.empty, old, ids))
+        if isinstance(rule := self.strategy, Summed) and rule.ring is None:  # other weights: memories begin anew
+            now = now._replace(state=rule.forget(now.state, np.arange(len(ids)))._replace(unit=float(len(ids))))
         return state._replace(checkpoint=now, ids=ids, roster=version)
 
     def select(self, now: Checkpoint, available: Ids, losses: Array, weights: Array) -> tuple[Ids, State]:
