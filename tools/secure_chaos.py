@@ -33,7 +33,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fedstale as fs
 from fedstale.flower import FedStale, SecAgg, SecureMod
-from fedstale.flower.own_memory import read_memory
+from fedstale.flower.federation.client.own_memory import read_memory
 from fedstale.flower.secure_mod import SECURE
 from fedstale.privacy.ring import Ring
 from fedstale.rng import stream

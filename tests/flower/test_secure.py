@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.flower import FedStale, SecAgg, SecureMod
-from fedstale.flower.own_memory import Held, read_memory, write_memory
+from fedstale.flower.federation.client.own_memory import Held, read_memory, write_memory
 from fedstale.flower.secure_mod import SECURE
 from tests.flower.direct import D, Direct, N, away, quadratic, reply, start
 

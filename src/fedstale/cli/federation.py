@@ -59,9 +59,15 @@ def init(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write_roster(folder, clients, hosts if tls else [])
     if app is None:
-        copy(template("federation-app"), folder / "app", name)
+        copy(template("federation-app"), folder / "app", app_name(name))
     (folder / "federation.toml").write_text(text)
     print(f"{folder}: {clients} clients; next: fedstale federation up {folder}")
+
+
+def app_name(name: str) -> str:
+    """A name that Flower takes for an app: letters, digits and hyphens, a letter first, at most 32 of them."""
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+    return (plain if plain[:1].isalpha() else f"app-{plain}")[:32].rstrip("-")
 
 
 def written(words: dict[str, Any], strategy: str, rounds: int, deadline: float, port: int) -> str:

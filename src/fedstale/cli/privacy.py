@@ -1,6 +1,5 @@
 """`fedstale privacy TRACE`: what differential privacy costs clients that take part like this, before training."""
 
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -8,12 +7,10 @@ import numpy as np
 import typer
 
 from fedstale.core import Array, Floats, Mask, normalised, require
-from fedstale.lab.advise.evidence import read_numbers, read_trace
-from fedstale.lab.spec import build, override
+from fedstale.lab.advise.evidence import draw_trace, read_numbers, read_trace
 from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.ledger import Privacy, costs
 from fedstale.registry import PARTICIPATION
-from fedstale.rng import stream
 from fedstale.strategies import PrivateFedAvg, PrivateFedStale
 from fedstale.view.terminal.console import AsFormat, ClientsFirst, Config, Format, print_json, print_table
 
@@ -86,13 +83,7 @@ def rules_of(clip: float, near: float, most: float | None) -> dict[str, Any]:
 
 def drawn(kind: str, clients: int | None, rounds: int | None, changes: list[str]) -> Rounds:
     """Rounds of a participation process, drawn as by a run with seed 0."""
-    n, length = _sizes(kind, clients, rounds)
-    settings: dict[str, Any] = {"kind": kind}
-    for change in changes:
-        override(settings, change)
-    process: Any = build(settings, PARTICIPATION, "participation")
-    here = np.array([*islice(process.rows(n, stream(0, "participation")), length)], np.bool_)
-    return Rounds(f"one draw of {kind}", here, np.asarray(process.probs(n), np.float32))
+    return Rounds(f"one draw of {kind}", *draw_trace(kind, *_sizes(kind, clients, rounds), changes))
 
 
 def bounded(visits: int, clients: int | None, rounds: int | None, max_weight: float | None) -> Rounds:

@@ -18,7 +18,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from fedstale.core import Floats, Order, Splits, Strategy, require
 from fedstale.flower.arrays import BUFFERS, Layout
 from fedstale.flower.federation import adapter
-from fedstale.flower.own_memory import read_memory, write_memory
+from fedstale.flower.federation.client.own_memory import read_memory, write_memory
 from fedstale.flower.secure_masks import Keys, agreed, locked, mask, pairwise
 from fedstale.privacy.ring import Ring
 from fedstale.privacy.sums import FEWEST

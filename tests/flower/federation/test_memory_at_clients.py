@@ -11,11 +11,11 @@ from flwr.app import Context, RecordDict
 from fedstale import simulate
 from fedstale.core import BadInput, Local
 from fedstale.engines import Serial
-from fedstale.flower.federation.client.memory import shared
+from fedstale.flower.federation.client.own_memory import read_memory
+from fedstale.flower.federation.client.share import shared
 from fedstale.flower.federation.protocol.link import Arrival, Fault
 from fedstale.flower.federation.protocol.messages import kind_of, pack_body, pack_order, unpack_body, unpack_order
 from fedstale.flower.federation.server.rounds import Server
-from fedstale.flower.own_memory import read_memory
 from fedstale.participation import Trace
 from tests.flower.federation.inprocess import InProcess, roster_of
 from tests.flower.federation.parts import LOCAL, TASK, D, N, made, played, server, table

@@ -147,6 +147,14 @@ def test_a_mistake_in_init_is_an_error_before_anything_is_written(tmp_path, opti
     assert not (tmp_path / "f").exists()
 
 
+@pytest.mark.parametrize(
+    ("folder", "called"),
+    [("my_federation.2", "my-federation-2"), ("2026", "app-2026"), ("__", "app"), ("a" * 40, "a" * 32)],
+)
+def test_the_app_of_any_folder_has_a_name_that_flower_packs(folder, called):
+    assert cli.app_name(folder) == called
+
+
 def test_init_takes_a_strategy_and_any_folder_name(tmp_path):
     table = '{ kind = "fedstale", beta = 0.25 }'
     invoke("init", tmp_path / "my first", "--insecure", "--strategy", table, "--host", "a.org")

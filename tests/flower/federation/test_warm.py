@@ -17,6 +17,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedstale.flower.federation.client import warm
 from fedstale.flower.federation.client.fleet import Crowd, Ended, Refused
 from fedstale.flower.federation.client.notes import Notes, noted
+from tests.flower.federation.parts import made
 from tools import federation_chaos as chaos
 
 APP = """
@@ -181,3 +182,13 @@ def test_notes_outlive_their_process_and_damage(tmp_path):
     assert noted(tmp_path)["state"] == "the link cannot be reached"
     (tmp_path / "client.json").write_text("{")
     assert Notes(tmp_path).node is None
+
+
+def test_a_client_has_a_folder_for_what_stays_with_it(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(warm, "Fleet", lambda *given: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(warm, "stay", lambda fleet, apps, notes: seen.append(apps.config))
+    monkeypatch.setattr(warm, "keep_the_keeper", lambda: None)
+    monkeypatch.setattr(warm.signal, "signal", lambda *given: None)
+    warm.serve(made(tmp_path), 3, tmp_path / "home", tmp_path / "key")
+    assert seen == [{"client": 3, "own": str(made(tmp_path).own(3))}]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, keep, normalised, require
+from fedstale.core import Array, BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, keep, normalised, require
 from fedstale.core.names import matched, names_of
 from fedstale.core.text_files import csv_lines, open_text
 from fedstale.lab import build as catalogue
@@ -195,6 +195,16 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> t
     table: Mask = part.recording()
     turned = clients_first and kind != "trace"
     return table.T if turned else table, () if clients_first else names_of(part)
+
+
+def draw_trace(kind: str, n: int, rounds: int, changes: list[str]) -> tuple[Mask, Array]:
+    """(rounds, n) of a participation process, drawn as by a run with seed 0, and its p (n,)."""
+    settings: dict[str, Any] = {"kind": kind}
+    for change in changes:
+        override(settings, change)
+    process: Any = build(settings, PARTICIPATION, "participation")
+    rows = itertools.islice(process.rows(n, stream(0, "participation")), rounds)
+    return np.array([*rows], np.bool_), process.probs(n)
 
 
 def is_log_file(path: Path) -> bool:

@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedstale.core import Task
-from fedstale.flower.federation.client.memory import shared
+from fedstale.flower.federation.client.share import shared
 from fedstale.flower.federation.client.training import OneClient, OwnState, score_on_order, train_on_order
 from fedstale.flower.federation.protocol.messages import EVALUATE, LOSS, TRAIN, WHO, pack_body, unpack_order
 

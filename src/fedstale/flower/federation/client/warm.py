@@ -83,7 +83,7 @@ def serve(s: Settings, client: int, home: Path, key: Path) -> None:
     authority = s.folder / "keys" / "ca.pem" if link.tls else None
     fleet = Fleet(f"{link.host}:{link.port}", authority, key, notes)
     try:
-        stay(fleet, Apps(fleet, {"client": client}), notes)
+        stay(fleet, Apps(fleet, {"client": client, "own": str(s.own(client))}), notes)
     finally:
         fleet.close()
         notes.tell("offline")

@@ -37,19 +37,21 @@ def check(body: Body, order: Order, row: Array) -> Accepted:
     if type(loss) is not float or not math.isfinite(loss) or abs(loss) > float(np.finfo(np.float32).max):
         raise ValueError("the loss is not a finite number")
     row[:] = _finite(body.update, Slot("update", "float32", row.shape, True))
-    shape = _shape(order, body.buffers) if order.train else None
-    if (body.buffers is None) != (shape is None):
-        raise ValueError("no buffers" if body.buffers is None else "buffers were not asked for")
-    if shape is None:
-        return Accepted(row, loss)
-    return Accepted(row, loss, _finite(body.buffers, Slot("buffers", "float64", shape, False)))
+    asked = order.train and (order.share is not None or order.buffers is not None)
+    if (body.buffers is None) == asked:
+        raise ValueError("no buffers" if asked else "buffers were not asked for")
+    return Accepted(row, loss, _wide(body.buffers, order) if asked else None)
 
 
-def _shape(order: Order, told: Any) -> tuple[int, ...] | None:
-    """That of the buffers, or of what a client with a memory of its own adds: nothing if its memory is lost."""
+def _wide(told: Any, order: Order) -> Floats:
+    """The buffers, or what a client with a memory of its own adds: nothing if its memory is lost."""
     if order.share is None:
-        return None if order.buffers is None else order.buffers.shape
-    return (0,) if getattr(told, "shape", None) == (0,) else (order.share.size,)
+        shape = () if order.buffers is None else order.buffers.shape
+        return _finite(told, Slot("buffers", "float64", shape, False))
+    try:
+        return _finite(told, Slot("buffers", "float64", (0,), False))
+    except ValueError:
+        return _finite(told, Slot("buffers", "float64", (order.share.size,), False))
 
 
 def _finite(array: Any, slot: Slot) -> Values:

@@ -6,9 +6,9 @@ import numpy as np
 from flwr.app import Context
 
 from fedstale.core import Floats, Splits, require
+from fedstale.flower.federation.client.own_memory import read_memory, write_memory
 from fedstale.flower.federation.protocol.arrays import Slot, decoded, packed
 from fedstale.flower.federation.protocol.link import Body, Order
-from fedstale.flower.own_memory import read_memory, write_memory
 from fedstale.lab.spec import build
 from fedstale.registry import STRATEGIES
 
