@@ -40,7 +40,7 @@ def reference(rounds: int, mark: Path) -> list[bytes]:
 
 
 def test_an_actor_killed_in_every_round_changes_no_bit(cluster: Any, tmp_path: Path) -> None:
-    mark, rounds = tmp_path / "mark", 20
+    mark, rounds = tmp_path / "mark", 10
     wanted, killed = reference(rounds, mark), set[int]()
     with Ray(Doomed(mark, pause=600.0), LOCAL) as engine:
         run = fs.simulate(engine, fs.FedStale(0.5), WHO, rounds=rounds, seed=1)
