@@ -145,6 +145,7 @@ def test_no_page_guesses() -> None:
         ("fedstale-fig3", "swap.fraction", "σ̂²"),
         ("fedstale-fig4", "p_min", "p_min"),
         ("fedstale-fig5", "p_min", "p_min"),
+        ("fedstale-fig5-shared", "p_min", "p_min"),
     ],
 )
 def test_the_leads_in_the_last_round_are_those_of_the_runs(figure: str, setting: str, symbol: str) -> None:
@@ -154,7 +155,7 @@ def test_the_leads_in_the_last_round_are_those_of_the_runs(figure: str, setting:
         for row in csv.DictReader(f):
             for metric in ("accuracy_last10", "accuracy_final"):
                 values[row["panel"], row[setting], row["algorithm"], metric].append(100 * float(row[metric]))
-    page = (PAGES / f"{figure}.md").read_text()
+    page = (PAGES / f"{figure.removesuffix('-shared')}.md").read_text()
     for panel, at in {key[:2] for key in values}:
         told = f"| {panel}, {symbol} = {at} "
         for other in ("FedAvg (β = 0)", "FedVARP (β = 1)"):
