@@ -86,9 +86,7 @@ class Names(Mapping[str, Any]):
         part = self._parts[name]
         if not (isinstance(part, str) and OWN.fullmatch(part)):
             return part
-        module, _, attribute = part.partition(
-            ":"
-        )  # one of ours: if torch is missing, the command says how to get it
+        module, _, attribute = part.partition(":")  # one of ours: if torch is missing, the command says so
         return getattr(importlib.import_module(module), attribute)
 
     def __iter__(self) -> Iterator[str]:
@@ -276,9 +274,8 @@ DATASETS = Names("dataset", data.DATASETS)
 ENGINES = Names("engine", engines.ENGINES)
 TABLES = {
     "recipes": RECIPES, "strategies": STRATEGIES, "participation": PARTICIPATION, "profiles": PROFILES,
-    "estimators": ESTIMATORS,
-    "channels": CHANNELS, "servers": SERVERS, "schedules": SCHEDULES, "workloads": WORKLOADS,
-    "memories": MEMORIES, "engines": ENGINES, "datasets": DATASETS,
+    "estimators": ESTIMATORS, "channels": CHANNELS, "servers": SERVERS, "schedules": SCHEDULES,
+    "workloads": WORKLOADS, "memories": MEMORIES, "engines": ENGINES, "datasets": DATASETS,
     "partitions": PARTITIONS, "swaps": SWAPS, "models": MODELS, "exit-models": EXIT_MODELS,
     "weightings": WEIGHTINGS, "latencies": LATENCIES, "paces": PACES,
 }  # fmt: skip

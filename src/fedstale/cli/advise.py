@@ -9,17 +9,13 @@ from fedstale.core import BadInput, Floats, require
 from fedstale.lab import schema
 from fedstale.lab.advise import evidence, lessons, text, trial
 from fedstale.lab.advise.evidence import Evidence, read_numbers, with_task
-from fedstale.lab.advise.measures import Measures, measure, plain
-from fedstale.lab.advise.rules import Advice
+from fedstale.lab.advise.measures import measure, plain
 from fedstale.lab.advise.rules import advise as decide
-from fedstale.lab.execute import Stop, execute
 from fedstale.lab.packaged import find, packaged
-from fedstale.lab.plan import plan
 from fedstale.lab.runs import store
 from fedstale.lab.schema import Experiment
-from fedstale.simulate import Diverged, Interrupted
 from fedstale.view.terminal import console
-from fedstale.view.terminal.progress import follow
+from fedstale.view.terminal.progress import simulated
 
 SOURCES = "a trace, a run's folder or an experiment, or --probs"
 
@@ -77,28 +73,13 @@ def advise(
     if format == console.Format.text:
         print("\n".join(text.lines(e, m, a)))
     if tried is not None:
-        found["simulation"] = simulation(tried, m, a, out)
+        size = f"{len(tried.algorithms)} rules × {len(tried.seeds)} seeds × {tried.rounds} rounds"
+        console.say(f"simulating {size} (--rounds, --seeds) …")
+        found["simulation"] = trial.rank(tried, simulated(tried, out), m, a)
         if format == console.Format.text:
             print("\n".join(text.ranking_lines(found["simulation"])))
     if format == console.Format.json:
         console.print_json(found)
-
-
-def simulation(e: Experiment, m: Measures, a: Advice, out: Path) -> dict[str, Any]:
-    """Simulate the runs that are not stored yet and rank the rules; the same command continues after a stop."""
-    planned = plan(e, store.open_store(out))
-    console.say(
-        f"simulating {len(e.algorithms)} rules × {len(e.seeds)} seeds × {e.rounds} rounds (--rounds, --seeds) …"
-    )
-    try:
-        with Stop() as stop:
-            follow(execute(e, planned, resume=True, stop=stop), planned, console.talk)
-    except Diverged as error:
-        console.say(f"warning: {error}")
-    except Interrupted:
-        console.say("fedstale: interrupted; the same command goes on from here")
-        raise typer.Exit(130) from None
-    return trial.rank(e, planned, m, a)
 
 
 def gather(
@@ -137,8 +118,7 @@ def of_folder(
     e = evidence.of_run(folder, weights)
     if experiment is not None:
         return with_task(e, experiment, weights), experiment
-    in_python = {"content", "version"} & {*folder.config()["data"]}  # a task that cannot be built again
-    return e, None if in_python else evidence.experiment_of(folder.path)
+    return e, None if evidence.in_python(folder.config()) else evidence.experiment_of(folder.path)
 
 
 def read_experiment(path: Path, changes: list[str], own: bool) -> Experiment:

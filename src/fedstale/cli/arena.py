@@ -30,14 +30,12 @@ from fedstale.lab.spec import override
 from fedstale.lab.sweep import Cell
 from fedstale.registry import RECIPES
 from fedstale.view.terminal import console
-from fedstale.view.terminal.log import Log, logging
+from fedstale.view.terminal.log import Log, On, logging
 from fedstale.view.terminal.results import command_line
 from fedstale.view.trackers.follow import Tracker
 
 app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")
 SUITES = Path(__file__).parents[1] / "lab" / "arena" / "suites"
-Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, each with one thread.")]
-On = Annotated[Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")]
 Folder = Annotated[Path, console.out_option("Folder of the contest: runs, record, page.")]
 
 
@@ -54,7 +52,7 @@ class Size(StrEnum):
 def run(
     name: Annotated[str, typer.Argument(metavar="SUITE", help="A packaged suite, or a TOML file.")] = "standard",
     size: Annotated[Size, typer.Option(help="How much of it to compute.")] = Size.smoke,
-    jobs: Jobs = cores(),
+    jobs: console.Jobs = cores(),
     executor: On = Executor.processes,
     engine: Annotated[str, typer.Option(help="How local training is executed.")] = "auto",
     only_estimate: Annotated[
@@ -86,7 +84,7 @@ def add(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="A recipe, or a rule of yours: package.module:Name.")],
     label: Annotated[str, typer.Option(help="Its name in the tables; that of the rule if left out.")] = "",
     config: console.Config = None,
-    jobs: Jobs = cores(),
+    jobs: console.Jobs = cores(),
     executor: On = Executor.processes,
     resume: console.Resume = False,
     log: Log = None,
@@ -173,7 +171,8 @@ def _report(out: Path, label: str, format: console.Format) -> None:
     found = standings(held.cells, held.full)
     pages = _write_page(held, out)
     write_csv(out / "results.csv", table.results(held))
-    write(out / "table.md", lambda file: file.write(table.markdown(found, table.about(held)).encode()))
+    text = f"{table.about(held)}\n\n{table.markdown(held.cells, held.full)}\n\n{table.WORDS}\n"
+    write(out / "table.md", lambda file: file.write(text.encode()))
     if format == console.Format.json:
         console.print_json([s._asdict() for s in found])
         return

@@ -1,7 +1,6 @@
 """`fedstale compare A B`: what differs in configuration and in results, tested over the seeds that both have."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -9,8 +8,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedstale.lab.runs.metrics import WINDOWS, metric
-from fedstale.lab.runs.pairing import Pair, matched, result, sides
+from fedstale.lab.runs.pairing import Pair, matched, result, sides, texts
 from fedstale.lab.runs.query import flat
 from fedstale.lab.runs.store import RunFolder
 from fedstale.view.terminal.console import AsFormat, Format, print_json, screen
@@ -84,12 +82,7 @@ def _print_pair(pair: dict[str, Any]) -> None:
     for k, heading in enumerate(("", "A", "B", "B - A", "verdict")):
         table.add_column(heading, justify="left" if k in (0, 4) else "right")
     for row in pair["metrics"]:
-        m = metric(row["name"])
-        cells = [m.text(row[side]["mean"], row[side]["std"] or None) for side in "ab"]
-        difference = "–" if row["difference"] is None else f"{m.scale * row['difference']:+.4g}"
-        if "interval" in row and math.isfinite(row["interval"][0]):
-            difference += f" [{m.scale * row['interval'][0]:+.3g}, {m.scale * row['interval'][1]:+.3g}]"
-        table.add_row(f"{m.label}, {WINDOWS[row['which']]}", *cells, difference, row["verdict"])
+        table.add_row(*texts(row))
     screen().print("", table)
     if pair["identical_seeds"] and pair["identical_seeds"] == seeds:
         print("the final parameters are the same to the last bit")

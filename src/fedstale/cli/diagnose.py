@@ -1,10 +1,8 @@
 """`fedstale diagnose DATA PRESENCE`: what uneven participation costs, from two CSV files, on one page."""
 
-import json
 import os
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,15 +10,15 @@ from fedstale.core import require
 from fedstale.lab import schema
 from fedstale.lab.advise import evidence, trial
 from fedstale.lab.advise.measures import Measures, measure
-from fedstale.lab.execute import Stop, execute
-from fedstale.lab.plan import Planned, plan
-from fedstale.lab.runs import query, store
+from fedstale.lab.advise.rules import LEARNT
+from fedstale.lab.runs import query
 from fedstale.lab.runs.store import write
 from fedstale.lab.schema import Experiment
+from fedstale.lab.spec import as_toml
 from fedstale.lab.tabular import guess, rows
 from fedstale.registry import RECIPES
-from fedstale.view.terminal.console import AsFormat, Format, parse_seeds, print_json, say, talk
-from fedstale.view.terminal.progress import follow
+from fedstale.view.terminal.console import AsFormat, Format, parse_seeds, print_json, say
+from fedstale.view.terminal.progress import simulated
 
 RULES = ("fedavg", "unbiased", "mifa", "auto")
 MOST = 400  # rounds that are simulated, unless --rounds says more
@@ -54,14 +52,13 @@ def diagnose(
     out.mkdir(parents=True, exist_ok=True)
     settings = {
         "rounds": rounds or min(MOST, max(len(here), 100)), "seeds": parse_seeds(seeds), "algorithms": [*RULES],
-        "main": columns.main,
-        "estimator": {"kind": "beta-bernoulli", "n0": 1.0, "m0": 0.0},
+        "main": columns.main, "estimator": LEARNT,
         "data": {"csv": os.path.relpath(data, out), "client": columns.client, "label": columns.label},
         "local": {"lr": lr, "steps": 5, "batch": 32},
         "participation": evidence.recording_spec(presence, os.path.relpath(presence, out), round),
     }  # fmt: skip
     file = out / "experiment.toml"
-    file.write_text("\n".join(f"{key} = {_toml(value)}" for key, value in settings.items()) + "\n")
+    file.write_text("\n".join(f"{key} = {as_toml(value)}" for key, value in settings.items()) + "\n")
     experiment = schema.read(file)
     planned = simulated(experiment, out / "runs")
     m = measure(evidence.of_experiment(experiment, None))
@@ -80,14 +77,6 @@ def diagnose(
     print(f"\npage:       {target}\nexperiment: {file}  (fedstale run {file})")
 
 
-def simulated(experiment: Experiment, folder: Path) -> list[Planned]:
-    """The runs of an experiment, computed where they are not stored yet; the same command goes on after a stop."""
-    planned = plan(experiment, store.open_store(folder))
-    with Stop() as stop:
-        follow(partial(execute, experiment, planned, resume=True, say=say)(stop=stop), planned, talk)
-    return planned
-
-
 def doubts(e: Experiment, m: Measures, classes: bool) -> list[str]:
     """Reasons not to be too sure, as sentences; `classes`: whether classes are predicted, not numbers."""
     found = [*trial.cautions(e, m)]
@@ -98,9 +87,3 @@ def doubts(e: Experiment, m: Measures, classes: bool) -> list[str]:
     found.append(f"a client is tested on about {tested:.0f} rows{unsure}")
     found.append("the model is linear: yours may gain more or less")
     return [f"{text[0].upper()}{text[1:]}." for text in found]
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + " }"
-    return json.dumps(value, ensure_ascii=False)

@@ -21,9 +21,7 @@ DIFFER = {"diversity": "σ_g² at the first model", "gradient": "‖∇F‖ at t
 
 def inspect(
     trace: Annotated[Path, typer.Argument(help="A 0/1 table, on/off events, a grid, or a .toml experiment.")],
-    weights: Annotated[
-        str | None, typer.Option(help="Client weights a_i: 1,2,… or a file of numbers; equal if omitted.")
-    ] = None,
+    weights: console.Weights = None,
     clients_first: console.ClientsFirst = False,
     period: Annotated[
         int | None, typer.Option(help="Length P, in rounds, of the windows of δ̃²(P); about 1 / p_min if omitted.")

@@ -12,7 +12,7 @@ from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.ledger import Privacy, costs
 from fedstale.registry import PARTICIPATION
 from fedstale.strategies import PrivateFedAvg, PrivateFedStale
-from fedstale.view.terminal.console import AsFormat, ClientsFirst, Config, Format, print_json, print_table
+from fedstale.view.terminal.console import AsFormat, ClientsFirst, Config, Format, Weights, print_json, print_table
 
 
 class Rounds(NamedTuple):
@@ -34,9 +34,7 @@ def privacy(
     difference_clip: Annotated[
         float | None, typer.Option(help="The longest difference to the memory, C_e; C / 5 if omitted.")
     ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="Client weights a_i: 1,2,… or a file of numbers; equal if omitted.")
-    ] = None,
+    weights: Weights = None,
     max_weight: Annotated[float | None, typer.Option(help="The largest a_i / p_i; no limit if omitted.")] = None,
     visits: Annotated[
         int | None, typer.Option(help="Without TRACE: most rounds that a client takes part in.")

@@ -16,7 +16,7 @@ from fedstale.lab.papers.figure import Scale, cells, figures, read
 from fedstale.lab.runs import store
 from fedstale.lab.sweep import cost, every_run, planned, reported
 from fedstale.view.terminal import console
-from fedstale.view.terminal.log import Log, logging
+from fedstale.view.terminal.log import Log, On, logging
 from fedstale.view.terminal.results import command_line
 from fedstale.view.terminal.sweeps import how_chosen
 
@@ -36,10 +36,8 @@ def reproduce(
     scale: Annotated[Scale, typer.Option(help="How much of the paper's setting to compute.")] = Scale.laptop,
     config: console.Config = None,
     seeds: console.Seeds = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of processes, each with one thread.")] = cores(),
-    executor: Annotated[
-        Executor, typer.Option(help="Where the runs are computed: processes here, or a Ray cluster.")
-    ] = Executor.processes,
+    jobs: console.Jobs = cores(),
+    executor: On = Executor.processes,
     resume: console.Resume = False,
     again: console.Again = False,
     out: Annotated[Path, console.out_option("Folder for figure, numbers and claims.")] = Path("reproduction"),

@@ -61,7 +61,6 @@ def find(run: str, out: Path) -> store.RunFolder:
     names = {r.path.name: r for r in store.runs(out)}
     require(bool(names), f"there is no run {run!r}: {out} has no runs; --out names another folder")
     matches = [name for name in names if name.startswith(run)]
-    require(
-        len(matches) < 2, f"the run {run!r} must be one, got the beginning of {len(matches)}: {', '.join(matches)}"
-    )
+    several = f"the beginning of {len(matches)}: {', '.join(matches)}"
+    require(len(matches) < 2, f"the run {run!r} must be one, got {several}")
     return names[matches[0] if len(matches) == 1 else known(run, names, "the run")]

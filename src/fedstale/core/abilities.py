@@ -267,9 +267,8 @@ def keeps_own(task: Task) -> KeepsOwn | None:
 def runs_loops(task: Task) -> RunsLoops:
     """The task, if it can train by a loop of the user's own; refuses one that cannot."""
     if not isinstance(task, RunsLoops):
-        raise BadInput(
-            f"local.train needs a task with a torch model, such as Supervised, got {type(task).__name__}"
-        )
+        kind = type(task).__name__
+        raise BadInput(f"local.train needs a task with a torch model, such as Supervised, got {kind}")
     return task
 
 

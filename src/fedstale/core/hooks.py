@@ -149,11 +149,8 @@ def forgotten(strategy: Strategy) -> str:
     for outer in layers(strategy):
         for inner in inside(outer).values():
             if lost := sorted(hooks_of(inner).used() - hooks_of(outer).used()):
-                who, what, way = (
-                    type(outer).__name__,
-                    type(inner).__name__,
-                    "return fs.core.hooks_of(self.strategy)",
-                )
+                who, what = type(outer).__name__, type(inner).__name__
+                way = "return fs.core.hooks_of(self.strategy)"
                 every = f"{who} must pass on every hook of {what} inside it, as `def hooks(self): {way}` does"
                 return f"{every}, got none for {', '.join(lost)}"
     return ""

@@ -177,9 +177,8 @@ class Local:
             return self
         count = self.work.steps if isinstance(self.work, Workload) else self.work
         steps = int(count(client, t, rng))
-        require(
-            steps >= 1, f"a client's work must be at least 1 step, got {steps} for client {client} in round {t}"
-        )
+        got = f"{steps} for client {client} in round {t}"
+        require(steps >= 1, f"a client's work must be at least 1 step, got {got}")
         return dataclasses.replace(self, steps=steps, work=None)
 
     def per_epoch(self, sizes: Ids) -> Ids:

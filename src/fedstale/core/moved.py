@@ -53,17 +53,13 @@ class OldNames(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         new = new_name(spec.name)
         assert new is not None
-        warnings.warn(
-            f"{spec.name} has moved to {new}; the old name goes with the next release",
-            FutureWarning,
-            stacklevel=2,
-        )
+        told = f"{spec.name} has moved to {new}; the old name goes with the next release"
+        warnings.warn(told, FutureWarning, stacklevel=2)
         module = import_module(new)
         spec.loader_state = module.__spec__
         parent, _, name = spec.name.rpartition(".")
-        if isinstance(
-            function := vars(sys.modules[parent]).get(name), FunctionType
-        ):  # as fs.runs: it stays callable
+        function = vars(sys.modules[parent]).get(name)
+        if isinstance(function, FunctionType):  # as fs.runs: it stays callable
             module.__class__ = type("Module", (ModuleType,), {"__call__": staticmethod(function)})
         return module
 
@@ -101,11 +97,9 @@ def old_name(name: str) -> Any:
     home = next((room for room, module in rooms.items() if name in module.__all__), None)
     if home is None and name not in ABILITIES:
         raise AttributeError(f"module 'fedstale' has no attribute {name!r}")
-    gone = "the old name goes with the next release"
-    gone = (
-        f"is now fs.{home}.{name}; {gone}" if home else "goes with the next release; see fs.core.hooks_of(strategy)"
-    )
-    warnings.warn(f"fs.{name} {gone}", FutureWarning, stacklevel=3)
+    gone = "goes with the next release"
+    told = f"is now fs.{home}.{name}; the old name {gone}" if home else f"{gone}; see fs.core.hooks_of(strategy)"
+    warnings.warn(f"fs.{name} {told}", FutureWarning, stacklevel=3)
     if home is not None:
         return getattr(rooms[home], name)
     member = ABILITIES[name]

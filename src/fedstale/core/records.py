@@ -188,9 +188,7 @@ class Checkpoint(NamedTuple):
     buffers: Floats | None = None  # (b,) the model's buffers that training changes: averaged, never stepped
     clients: Clients | None = None  # what each client keeps from round to round, if clients keep anything
     defence: State = None  # what the defence has seen of each client, if there is one
-    sent: Mapping[int, Array] | None = (
-        None  # with a clock: step → its parameters, as long as a client trains on them
-    )
+    sent: Mapping[int, Array] | None = None  # with a clock: step → its parameters, while a client trains on them
 
     def __repr__(self) -> str:
         return _brief(self)

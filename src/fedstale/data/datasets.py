@@ -39,9 +39,8 @@ class Dataset(NamedTuple):
 
     def at_resolution(self, height: int) -> "Dataset":
         """Smaller images of that height: each pixel is the mean of a square of pixels; mean and std stay."""
-        require(
-            self.x.ndim == 4, f"resolution needs images (C, H, W), got inputs {self.x.shape[1:]} of {self.name}"
-        )
+        got = f"inputs {self.x.shape[1:]} of {self.name}"
+        require(self.x.ndim == 4, f"resolution needs images (C, H, W), got {got}")
         m, c, h, w = self.x.shape
         factor = h // height if height > 0 and h % height == 0 else 0
         ways = [h // f for f in range(1, h + 1) if h % f == 0 and w % f == 0]

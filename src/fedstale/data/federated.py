@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, Ids, Mask, known, part, require, shown
+from fedstale.core.names import listed
 from fedstale.data.datasets import Dataset
 from fedstale.data.partition import NeedsWriters, Partition, check
 from fedstale.data.swap import Swap
@@ -141,10 +142,8 @@ def _check_parts(dataset: object, partition: object) -> None:
 def _official(dataset: Dataset, pool: Ids) -> tuple[Ids, Ids]:
     """The samples of a pool that are of the official training set, and of the official test set."""
     train, test = np.split(pool, [np.searchsorted(pool, dataset.n_train)])
-    some = (
-        "has none" if dataset.n_train >= len(dataset.y) else f"has none among the {len(pool)} samples that are used"
-    )
-    require(len(test) > 0, f'test = "official" needs a dataset with a test set, {dataset.name} {some}')
+    some = f" among the {len(pool)} samples that are used" if dataset.n_train < len(dataset.y) else ""
+    require(len(test) > 0, f'test = "official" needs a dataset with a test set, {dataset.name} has none{some}')
     return train, test
 
 
@@ -207,7 +206,7 @@ def _check_lists(lists: Sequence[Ids], n: int, count: int) -> None:
 def _warn(which: Mask, lack: str, stacklevel: int = 3) -> None:
     clients = np.flatnonzero(which).tolist()
     if clients:
-        few = ", ".join(map(str, clients[:5])) + (", …" if len(clients) > 5 else "")
+        few = listed([*map(str, clients)], 5)
         warnings.warn(f"{len(clients)} of {len(which)} clients have {lack}: {few}", stacklevel=stacklevel)
 
 

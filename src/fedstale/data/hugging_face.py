@@ -69,10 +69,8 @@ def from_hf(
     which a model gets by keyword. Values are torch tensors, unless the dataset has a format or a transform of
     its own (`with_format`, `with_transform`).
     """
-    require(
-        isinstance(dataset, Table),
-        f'dataset must be one split, such as load_dataset(…)["train"], got {type(dataset).__name__}',
-    )
+    ok = isinstance(dataset, Table)
+    require(ok, f'dataset must be one split, such as load_dataset(…)["train"], got {type(dataset).__name__}')
     names = inputs if isinstance(inputs, str) else tuple(inputs)
     table = dataset if dataset.format["type"] else dataset.with_format("torch")
     require(len(table) > 0, "dataset must have rows, got none")
@@ -87,10 +85,8 @@ def _divided(table: Table, by: Any) -> list[tuple[Table, Ids, str]]:
     if by is None:
         return [(table, np.arange(len(table)), "")]
     if not isinstance(by, str):
-        require(
-            isinstance(by, Partitioner),
-            f"partition_by must be a column or a partitioner of flwr-datasets, got {shown(by)}",
-        )
+        ok = isinstance(by, Partitioner)
+        require(ok, f"partition_by must be a column or a partitioner of flwr-datasets, got {shown(by)}")
         if not by.is_dataset_assigned():
             by.dataset = table
         parts = [by.load_partition(i) for i in range(by.num_partitions)]

@@ -140,9 +140,8 @@ def read_csv(path: Path) -> dict[str, list[str]]:
             rows = [(lines.line_num, with_points(row, separator)) for row in lines if any(row)]
     except (OSError, EOFError, UnicodeError, csv.Error, lzma.LZMAError, zlib.error) as error:
         raise BadInput(f"{path} cannot be read: {error}") from None
-    require(
-        len(rows) > 0 and len({*header}) == len(header), f"{path} must have a line of different names, then rows"
-    )
+    ok = len(rows) > 0 and len({*header}) == len(header)
+    require(ok, f"{path} must have a line of different names, then rows")
     odd = next((k for k, row in rows if len(row) != len(header)), None)
     require(odd is None, f"{path}, line {odd}: must have {len(header)} entries, as the first line has")
     return dict(zip(header, map(list, zip(*(row for _, row in rows), strict=True)), strict=True))

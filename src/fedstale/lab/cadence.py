@@ -107,10 +107,8 @@ def evaluation_task(task: Task, config: Mapping[str, Any], clients: int | None) 
     test = config.get("evaluate") == "test"
     if not test and clients is None:
         return task
-    require(
-        isinstance(task, NarrowsEvaluation),
-        f"evaluate and evaluate_clients need a task with samples, got {type(task).__name__}",
-    )
+    ok = isinstance(task, NarrowsEvaluation)
+    require(ok, f"evaluate and evaluate_clients need a task with samples, got {type(task).__name__}")
     whole = f"evaluate_clients must be left out where clients keep a part of the model, got {clients}"
     require(clients is None or not keeps_own(task), whole)
     return _narrowed(cast(Any, task), clients, not test)
@@ -147,6 +145,5 @@ class Stopping:
         if self.target is not None and m.score(value) >= m.score(self.target):
             self.why = f"{name} {m.text(value)} reached the target {m.text(self.target)} in round {t}"
         elif self.patience is not None and t - self.since >= self.patience:
-            self.why = (
-                f"{name} did not improve on {m.text(m.score(self.best))} of round {self.since} until round {t}"
-            )
+            best = f"{m.text(m.score(self.best))} of round {self.since}"
+            self.why = f"{name} did not improve on {best} until round {t}"

@@ -174,11 +174,8 @@ def _engine_name(engine: Engine) -> str:
     """The name of an engine's class as an experiment has it; of the user's own, package.module:Name."""
     named = {"BatchedQuadratic": "batched"} | {kind: name for name, (_, kind) in MODULES.items()}
     cls = type(engine)
-    return (
-        named.get(cls.__name__, "")
-        if cls.__module__.startswith("fedstale.")
-        else f"{cls.__module__}:{cls.__qualname__}"
-    )
+    ours = cls.__module__.startswith("fedstale.")
+    return named.get(cls.__name__, "") if ours else f"{cls.__module__}:{cls.__qualname__}"
 
 
 def _compute(play: Callable[..., Iterator[Progress]], planned: Sequence[Planned]) -> None:

@@ -238,11 +238,8 @@ def _compute(
 def _checked_evaluation(run: Run, config: Mapping[str, Any]) -> str:
     """A sentence about a smaller evaluation; a metric that is asked for and not evaluated is refused."""
     chosen, tuned = cadence(run, config), config.get("tuned", {})
-    asked = {
-        "monitor": config.get("monitor"),
-        "main": config.get("main"),
-        "tune_by": tuned.get("by", OBJECTIVE) if tuned else None,
-    }
+    asked = {key: config.get(key) for key in ("monitor", "main")}
+    asked["tune_by"] = tuned.get("by", OBJECTIVE) if tuned else None
     if any(asked.values()):
         values = evaluate(evaluation_task(run.engine.task, config, chosen.clients), first(run))
         for key, name in asked.items():
@@ -306,9 +303,8 @@ def _recorded(r: Recorder, s: Snapshot) -> Progress:
 
 def _diverged(r: Recorder, error: Diverged) -> str:
     """Which run diverged, and where its last good checkpoint is; its folder says so from now on."""
-    last = (
-        f"the last good checkpoint is round {r.saved} in {r.folder.path}" if r.saved else "there is no checkpoint"
-    )
+    there = f"the last good checkpoint is round {r.saved} in {r.folder.path}"
+    last = there if r.saved else "there is no checkpoint"
     why = f"{r.planned.algorithm.label}, seed {r.planned.seed}: {error}; {last}"
     store.write_json(r.folder.path / "diverged.json", {"why": why, "code": packages()["fedstale"]})
     return why

@@ -18,10 +18,6 @@ from fedstale.lab.spec import algorithm as resolve
 from fedstale.registry import PARTICIPATION, dataset_source, sources
 from fedstale.rng import stream
 
-LATER = (  # in a key if given
-    "evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "main", "defence",
-    "liars", "privacy", "heterogeneity",
-)  # fmt: skip
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 
 
@@ -72,11 +68,14 @@ def plan_parts(
     `own` has, by label, the user's own code in an algorithm: a change of it concerns the runs of that one alone.
     """
     _check_labels([a.label for a in algorithms])
+    data = experiment.data
+    if "csv" in data:  # a file of the user's own is known by its name and content
+        data = data | {"csv": Path(data["csv"]).name}
     shared = {
         "rounds": experiment.rounds,
-        **_given(experiment, LATER),
+        **experiment.model_dump(include={*experiment.later}),
         "engine": experiment.engine,
-        "data": _portable(experiment.data),
+        "data": data,
         "participation": describe(participation, PARTICIPATION),
         **more,
     }
@@ -100,17 +99,6 @@ def _clock(clock: Clock | None, chosen: Algorithm) -> Clock | None:
     ok = clock is not None and clock.replay is None
     require(ok, f"{chosen.label}: a pace of its own needs a [clock] that is not replayed from a file")
     return dataclasses.replace(clock, pace=chosen.pace)  # type: ignore[type-var]
-
-
-def _portable(data: dict[str, Any]) -> dict[str, Any]:
-    """A section `data` for a run's key: a file of the user's own is known by its name and content."""
-    return data | {"csv": Path(data["csv"]).name} if "csv" in data else data
-
-
-def _given(e: Experiment, keys: Sequence[str]) -> dict[str, Any]:
-    """Of these settings those that are not the default: the others are no part of a run's name."""
-    defaults = {key: type(e).model_fields[key].default for key in keys}
-    return {key: getattr(e, key) for key in keys if getattr(e, key) != defaults[key]}
 
 
 def _check_labels(labels: Sequence[str]) -> None:
@@ -151,9 +139,8 @@ def _warmup(
     chosen = algorithm({"kind": "fedavg", "label": "warm-up"}, alone, "warmup")
     own = int(stream(seed, "warmup").integers(2**31))
     config = _keyed(shared | chosen.described() | {"seed": own, "rounds": rounds})
-    return Planned(
-        chosen, participation, own, config, store.RunFolder(folder / store.run_name("warm-up", seed, config))
-    )
+    run = store.RunFolder(folder / store.run_name("warm-up", seed, config))
+    return Planned(chosen, participation, own, config, run)
 
 
 def algorithm(spec: Spec, e: Experiment, where: str) -> Algorithm:

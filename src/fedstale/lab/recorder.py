@@ -22,7 +22,7 @@ from fedstale.core.hooks import hooks_of
 from fedstale.core.names import labels_of, names_of
 from fedstale.core.parts import BadInput, require
 from fedstale.core.protocols import Task
-from fedstale.core.records import Checkpoint, Ids, Snapshot, State
+from fedstale.core.records import Checkpoint, Ids, Snapshot
 from fedstale.lab import lineage
 from fedstale.lab.cadence import LAST, Stopping, cadence, evaluation_task
 from fedstale.lab.concerns import Concerns
@@ -129,7 +129,9 @@ class Recorder:
         """Append the round's line; save a checkpoint now and then."""
         last = self.tally.last
         last[s.clients] = s.t
-        realised = state.weights if isinstance(state := rule_state(s.checkpoint), Traced) else None
+        state = s.checkpoint.state
+        state = state.inner if isinstance(state, Accounted) else state  # without the ledger that may be around it
+        realised = state.weights if isinstance(state, Traced) else None
         total = self.tally.weights if realised is None else self.tally.weights + realised
         self.tally = Tally(last, total, self.tally.refused + len(s.refused))
         line = self._line(s) | (self._evaluation(s, realised is not None) if self.due(s.t) else {})
@@ -283,11 +285,6 @@ def client_table(task: Task, now: Checkpoint) -> dict[str, list[Any]]:
         values["epsilon"] = now.state.ledger.epsilons()
     told = {key: [*of] for key, of in (("name", names), ("labels", labels_of(task))) if of}
     return told | {name: [float(f"{v:.6g}") if np.isfinite(v) else None for v in of] for name, of in values.items()}
-
-
-def rule_state(now: Checkpoint) -> State:
-    """The state of the rule, or of its tracer, without the ledger that may be around it."""
-    return now.state.inner if isinstance(now.state, Accounted) else now.state
 
 
 def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:

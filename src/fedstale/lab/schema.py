@@ -27,22 +27,14 @@ S = TypeVar("S", bound="Section")
 MOST = 10**7  # clients, or parameters of a quadratic, so that a wrong number does not fill the memory
 LARGEST = 1e38  # that float32 holds
 Share = Annotated[float, Field(ge=0, lt=1)]
-KINDS = (
-    "str",
-    "bool",
-    "dict[str,any]",
-    "constrained-float",
-    "list[int]",
-)  # what pydantic adds to a key of several kinds
+KINDS = ("str", "bool", "dict[str,any]", "constrained-float", "list[int]")  # that pydantic adds to a key
 
 
 class Section(BaseModel):
     """A table of an experiment file: unknown keys and other types are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    later: ClassVar[
-        tuple[str, ...]
-    ] = ()  # keys that came later: runs that have their defaults are known without them
+    later: ClassVar[tuple[str, ...]] = ()  # keys that came later: at their defaults they are no part of a run's key
 
     @model_serializer(mode="wrap")
     def _told(self, dump: SerializerFunctionWrapHandler) -> Table:
@@ -189,6 +181,8 @@ class Warmup(Training):
 class Experiment(Section):
     """One file: several algorithms × seeds over the same data and the same participation."""
 
+    later = ("evaluate_every", "evaluate_clients", "evaluate", "patience", "target", "monitor", "main", "defence",
+             "liars", "privacy", "heterogeneity")  # fmt: skip
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")]  # of the picture and the table; the file's name if left out
     rounds: Annotated[int, Field(ge=1, le=10**9)]  # rounds of every run
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1]  # one run of an algorithm each
@@ -283,15 +277,13 @@ def check(raw: Table) -> Experiment:
 
 def _refuse_unused(e: Experiment, data: Section) -> None:
     """Refuse settings that would change nothing: whoever gives one expects that it does."""
-    require(
-        bool(e.tune) or "tune_by" not in e.model_fields_set, "tune_by needs settings to choose, [tune], got none"
-    )
+    ok = bool(e.tune) or "tune_by" not in e.model_fields_set
+    require(ok, "tune_by needs settings to choose, [tune], got none")
     ok = e.monitor is None or e.patience is not None or e.target is not None
     require(ok, "monitor needs patience or target, got neither")
     if isinstance(data, Quadratics):
-        require(
-            "model" not in e.model_fields_set, "model must be left out with quadratic functions, which have none"
-        )
+        ok = "model" not in e.model_fields_set
+        require(ok, "model must be left out with quadratic functions, which have none")
         random, fixed = ("dimension", "spread", "seed"), ("curvature", "start")
         for key in sorted(data.model_fields_set & {*(fixed if data.centers is None else random)}):
             ok = getattr(data, key) is None

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import hashlib
+import json
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -36,12 +37,7 @@ ELSEWHERE = {  # names that people look for among the algorithms, and what they 
     "fedyogi": 'server = { kind = "yogi" }', "fedprox": "prox = 0.1 in [local]",
     "fedbn": 'buffers = "local" in [model]', "fedper": "personal in [model]",
 }  # fmt: skip
-SECTIONS = {
-    "defence": Defence,
-    "liars": Liars,
-    "privacy": Privacy,
-    "clock": Clock,
-}  # parts that runs may do without
+SECTIONS = {"defence": Defence, "liars": Liars, "privacy": Privacy, "clock": Clock}  # that runs may do without
 LOCAL_KEYS = tuple(f.name for f in dataclasses.fields(Local))
 
 
@@ -131,10 +127,8 @@ def _recipe(entry: Table, where: str) -> registry.Recipe:
     require("kind" in entry, f"{where} is missing; known: {', '.join(registry.RECIPES)}")
     kind, found = entry["kind"], registry.Recipe(entry["kind"])
     if not (isinstance(kind, str) and registry.OWN.fullmatch(kind)):
-        asks = kind == "fedstale" and entry.get("beta") == "auto"
-        require(
-            not asks, f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)'
-        )
+        fixed = f'{where}: FedStale has a fixed beta; the rule that learns it is kind "auto" (SelfTuning)'
+        require(not (kind == "fedstale" and entry.get("beta") == "auto"), fixed)
         other = ELSEWHERE.get(str(kind).lower().replace("-", ""))
         require(other is None, f"{where}: {kind} is no rule of its own here: it is fedavg with {other}")
         known(kind, dict.fromkeys([*registry.RECIPES, *registry.STRATEGIES]), where)
@@ -258,6 +252,13 @@ def override(raw: Table, change: str) -> None:
     put(raw, key.strip(), value)
 
 
+def as_toml(value: object) -> str:
+    """A value as TOML writes it in one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {as_toml(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def put(raw: Table, key: str, value: Any) -> None:
     """Set `a.b.0.c` in nested tables and lists; a bare name on the way becomes a table that can take settings."""
     *path, last = key.split(".")
@@ -277,11 +278,8 @@ def _place(here: Any, name: str, key: str) -> int | str:
     if isinstance(here, dict):
         return name
     if not isinstance(here, list):
-        raise BadInput(
-            f"{shown(key)}: what stands before {shown(name)} has no settings of its own, it is {shown(here)}"
-        )
-    require(
-        name.isdecimal() and int(name) < len(here),
-        f"{shown(key)}: the list has {len(here)} entries, got {shown(name)}",
-    )
+        what = f"what stands before {shown(name)} has no settings of its own, it is {shown(here)}"
+        raise BadInput(f"{shown(key)}: {what}")
+    ok = name.isdecimal() and int(name) < len(here)
+    require(ok, f"{shown(key)}: the list has {len(here)} entries, got {shown(name)}")
     return int(name)

@@ -61,15 +61,11 @@ def next_setting(scores: Scores, step: float) -> Setting:
 
 def survivors(scores: Scores, keep: int) -> list[Setting]:
     """The settings that go on to runs of all rounds, the best first; of equals, the smaller."""
-    return sorted(scores, key=lambda setting: (_last(scores[setting]), setting))[:keep]
+    worst_last = {s: score if math.isfinite(score) else math.inf for s, score in scores.items()}
+    return sorted(scores, key=lambda setting: (worst_last[setting], setting))[:keep]
 
 
 def choice(short: Scores, whole: Scores) -> Choice:
     """The setting that is chosen."""
     best, rates = survivors(whole, 1)[0], [s.rate for s in short]
     return Choice(best, best.rate in (min(rates), max(rates)), dict(short), dict(whole))
-
-
-def _last(score: float) -> float:
-    """Not a number is no better than infinite."""
-    return score if math.isfinite(score) else math.inf

@@ -9,7 +9,7 @@ import pytest
 
 from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import standings
-from fedstale.lab.arena.table import HEAD, TIE, about, markdown, percent, rows
+from fedstale.lab.arena.table import HEAD, TIE, markdown, percent, rows
 from fedstale.view.page.arena import page
 from tests.lab.arena.small_suite import finished, hold
 
@@ -56,7 +56,7 @@ def test_a_cell_has_its_table_its_curves_and_its_hash(held: Contest) -> None:
 
 def test_the_markdown_table_has_the_rows_of_the_page(held: Contest) -> None:
     found = standings(held.cells, held.full)
-    lines = markdown(found, about(held)).splitlines()
+    lines = markdown(held.cells, held.full).splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 2 + len(found)
     assert all(line.count("|") == len(HEAD) + 1 for line in table)

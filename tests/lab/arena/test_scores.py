@@ -144,10 +144,10 @@ def test_subsets_are_those_of_a_task_a_participation_and_a_belief() -> None:
 
 def test_the_first_is_bold_and_those_that_chance_may_explain_are_marked() -> None:
     far = cell("a", [1.0, 1.1, 1.0, 1.1, 1.0], [1.1, 1.0, 1.1, 1.0, 1.05], [3.0, 3.1, 3.2, 3.1, 3.0])
-    found = standings([far], {"a": entry([1.0] * 5)})
-    names = [row[0] for row in rows(found)]
+    full = {"a": entry([1.0] * 5)}
+    names = [row[0] for row in rows(standings([far], full))]
     assert names == ["r0", "r1 ≈", "r2"]
-    lines = [line.split(" | ")[0] for line in markdown(found, "").splitlines() if line.startswith("| ")]
+    lines = [line.split(" | ")[0] for line in markdown([far], full).splitlines()]
     assert lines[-3:] == ["| **r0**", "| r1 ≈", "| r2"]
 
 

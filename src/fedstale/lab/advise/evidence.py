@@ -148,12 +148,17 @@ def believed(config: Table, here: Mask) -> Floats | None:
     return np.asarray(estimator.probs(belief), np.float64)
 
 
+def in_python(config: Table) -> bool:
+    """Whether the task of a run was made in Python: it cannot be built again."""
+    return bool({"content", "version"} & {*config["data"]})
+
+
 def experiment_of(path: Path) -> Experiment:
     """The experiment that a run was part of; a participation that its folder only names by a hash is replayed."""
     folder = RunFolder(path)
     config = folder.config()
-    in_python = {"content", "version"} & {*config["data"]}
-    require(not in_python, f"{config['data'].get('dataset')} was made in Python and cannot be built from the run")
+    made = f"{config['data'].get('dataset')} was made in Python and cannot be built from the run"
+    require(not in_python(config), made)
     kept = ("rounds", "data", "local", "participation", "estimator", "channel", "server")
     raw = {key: config[key] for key in kept} | {"name": "advise", "algorithms": ["fedavg"]}
     raw |= {"model": config["model"]} if config["model"] else {}

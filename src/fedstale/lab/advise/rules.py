@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedstale.core import Floats, hooks_of
+from fedstale.core.names import listed
 from fedstale.lab.advise import lessons as arena
 from fedstale.lab.advise.measures import VISITS, Measures
 from fedstale.memory import KeepsMemory
@@ -160,20 +161,15 @@ def memory(m: Measures) -> dict[str, Any] | None:
     return {"kind": fits[0]} if fits else {"kind": "int8", "folder": "memory"}
 
 
-def listed(clients: list[int], names: Sequence[str] = (), most: int = 5) -> str:
-    """`3 clients (0, 4, 7)`, by their names if they have any."""
-    told = ", ".join(names[i] if names else str(i) for i in clients[:most]) + (", …" if len(clients) > most else "")
-    return f"{len(clients)} client{'s' * (len(clients) > 1)} ({told})"
-
-
 def warnings(m: Measures) -> list[str]:
     """What about this participation deserves care, in sentences."""
     found = []
     if m.never:
+        many = f"{len(m.never)} client{'s' * (len(m.never) > 1)}"
         found.append(
-            f"{listed(m.never, m.names)} never came and hold {m.lost:.0%} of the weight. Nothing can be learnt "
-            "from them, and rules that divide by p_i refuse them: leave them out. All other numbers are of those "
-            "who come."
+            f"{many} ({listed([m.name(i) for i in m.never], 5)}) never came and hold {m.lost:.0%} of the weight. "
+            "Nothing can be learnt from them, and rules that divide by p_i refuse them: leave them out. All "
+            "other numbers are of those who come."
         )
     if m.planned is not None and m.planned < m.enough_rounds:
         found.append(

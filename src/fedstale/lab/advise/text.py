@@ -1,6 +1,5 @@
 """The recommendation as text of at most 100 columns: the rule first, then the numbers behind it."""
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from fedstale.lab.advise.lessons import Lesson, held_out
 from fedstale.lab.advise.measures import VISITS, Extreme, Measures
 from fedstale.lab.advise.rules import STRETCHES, Advice
 from fedstale.lab.arena.scores import NEAR
+from fedstale.lab.spec import as_toml
 from fedstale.registry import RECIPES
 
 WIDTH = 100
@@ -41,8 +41,8 @@ def entry(rule: dict[str, Any]) -> Iterator[str]:
     """What goes into the experiment's file: one line if it fits, else a table."""
     if "estimator" in rule:
         yield "  # the p_i are learnt as training goes on: p̂_i = (visits + 1) / (rounds + 1)"
-    line = f"  algorithms = [{_toml(rule)}]"
-    long = ["  [[algorithms]]", *(f"  {key} = {_toml(value)}" for key, value in rule.items())]
+    line = f"  algorithms = [{as_toml(rule)}]"
+    long = ["  [[algorithms]]", *(f"  {key} = {as_toml(value)}" for key, value in rule.items())]
     yield from [line] if len(line) <= WIDTH else long
 
 
@@ -151,10 +151,3 @@ def _summary(name: str, missing: Sequence[float]) -> str:
 
 def _missed(share: float) -> str:
     return f"{abs(share):.1%}"
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it in one line."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + " }"
-    return json.dumps(value)

@@ -68,10 +68,8 @@ def enter(suite: Suite, out: Path) -> Suite:
     path, raw = out / SUITE, suite.model_dump()
     if path.exists():
         before = checked(store.read_json(path))
-        require(
-            _grown(_terms(before), _terms(suite)),
-            f"{out} holds suite {before.name} at size {before.size} with other settings: take another folder",
-        )
+        other = f"{out} holds suite {before.name} at size {before.size} with other settings"
+        require(_grown(_terms(before), _terms(suite)), f"{other}: take another folder")
         more = {key: _both(before, suite, key) for key in ("rules", "clocked", "sums")}
         raw = checked(raw | more).model_dump()
     out.mkdir(parents=True, exist_ok=True)
@@ -116,8 +114,11 @@ def hold(suite: Suite, out: Path, compute: Compute, say: Callable[[str], None]) 
     whole = run("the best settings over all rounds", best, tuning.seeds)
     chosen = {p: {label: choice(short[p][label], s) for label, s in of.items()} for p, of in whole.items()}
     run("the evaluation", {p: {r: [c.setting] for r, c in of.items()} for p, of in chosen.items()}, suite.seeds)
-    record = _record(suite, chosen, folder)
-    store.write_csv(out / TIMES, [row for place, of in chosen.items() for row in _times(suite, place, of, folder)])
+    cells, times = zip(*(_cell_record(suite, place, of, folder) for place, of in chosen.items()), strict=True)
+    store.write_csv(out / TIMES, [row for rows in times for row in rows])
+    terms = hashlib.sha256(canonical(_terms(suite)).encode()).hexdigest()[:16]
+    about = {"suite": suite.name, "size": suite.size, "title": suite.title, "hash": terms, "seeds": suite.seeds}
+    record = about | {"tuning": tuning.model_dump(), "cells": [*cells]}
     store.write_json(out / RECORD, record)
     return record
 
@@ -145,27 +146,10 @@ def _sorted_out(suite: Suite, run: Callable[..., Found]) -> Found:
     return found
 
 
-def _times(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> list[Table]:
-    """How long the server takes for each rule, with as many clients as come on average."""
-    cell, task = _evaluated(suite, place, chosen, folder)
-    runs = by_label(cell.runs)
-    return [
-        {"cell": place.name, "rule": label, "server_ms": round(server_ms(p.algorithm, task, _heard(p, task.n)), 4)}
-        for label, p in ((label, runs[labelled(label, c.setting)][0]) for label, c in chosen.items())
-    ]
-
-
 def _heard(p: Planned, n: int) -> int:
     """How many clients come to a round on average; with a clock, at most."""
     rule = p.clock.pace.rule(n) if p.clock else None
     return round(float(np.sum(p.participation.probs(n)))) if rule is None else rule.arrivals or rule.most
-
-
-def _evaluated(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> tuple[Cell, Task]:
-    """The runs of the evaluation in a cell, and its task."""
-    settings = {label: [c.setting] for label, c in chosen.items()}
-    cell = _cell(suite, place, Stage("", {place: settings}, suite.seeds, 1.0), folder)
-    return cell, make_task(cell.experiment.data, cell.experiment.model.model_dump())
 
 
 def results(suite: Suite, stage: Stage, folder: Path, compute: Compute, say: Callable[[str], None]) -> Found:
@@ -192,19 +176,21 @@ def _objective(runs: Sequence[Planned]) -> float:
     return query.tuning_score([p.folder.result() if learned(p.folder) else None for p in runs])
 
 
-def _record(suite: Suite, chosen: Mapping[Place, Mapping[str, Choice]], folder: Path) -> Table:
-    """What the arena reads: nothing in it depends on when, where or how often a contest was interrupted."""
-    terms = hashlib.sha256(canonical(_terms(suite)).encode()).hexdigest()[:16]
-    tuning = suite.tuning.model_dump()
-    about = {"suite": suite.name, "size": suite.size, "title": suite.title, "hash": terms, "seeds": suite.seeds}
-    return about | {"tuning": tuning, "cells": [_cell_record(suite, p, of, folder) for p, of in chosen.items()]}
+def _cell_record(
+    suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path
+) -> tuple[Table, list[Table]]:
+    """What the arena reads of a cell, whenever, wherever and how often interrupted it was computed.
 
-
-def _cell_record(suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path) -> Table:
-    cell, task = _evaluated(suite, place, chosen, folder)
-    runs, rules = by_label(cell.runs), {}
+    And, which depends on the machine, how long the server takes for each rule with as many clients as come.
+    """
+    settings = {label: [c.setting] for label, c in chosen.items()}
+    cell = _cell(suite, place, Stage("", {place: settings}, suite.seeds, 1.0), folder)
+    task = make_task(cell.experiment.data, cell.experiment.model.model_dump())
+    runs, rules, times = by_label(cell.runs), {}, []
     for label, c in chosen.items():
         mine = runs[labelled(label, c.setting)]
+        took = server_ms(mine[0].algorithm, task, _heard(mine[0], task.n))
+        times.append({"cell": place.name, "rule": label, "server_ms": round(took, 4)})
         rules[label] = {
             **c.setting._asdict(), "edge": c.edge, "tuning_runs": c.tried * len(suite.tuning.seeds),
             "short": _pairs(c.short), "whole": _pairs(c.whole),
@@ -213,7 +199,7 @@ def _cell_record(suite: Suite, place: Place, chosen: Mapping[str, Choice], folde
     about = {"name": place.name, **place._asdict(), "rounds": cell.experiment.rounds}
     size = {"clients": task.n, "dimension": task.d, "hash": _hash(cell, task), "start": _start(cell, task)}
     size |= {"hours": cell.experiment.clock["hours"]} if cell.experiment.clock else {}
-    return about | size | {"rules": rules}
+    return about | size | {"rules": rules}, times
 
 
 def _pairs(scores: Scores) -> list[list[float | None]]:
@@ -241,7 +227,6 @@ def _hash(cell: Cell, task: Any) -> str:
     for seed in cell.experiment.seeds:
         rows = process.rows(task.n, stream(seed, "participation"))
         found.update(np.packbits(np.array([*islice(rows, cell.experiment.rounds)])).tobytes())
-    clocks = [p.config["clock"] for p in cell.runs if p.clock]
-    return (found if not clocks else hashlib.sha256(found.digest() + canonical({"": clocks}).encode())).hexdigest()[
-        :16
-    ]
+    if clocks := [p.config["clock"] for p in cell.runs if p.clock]:
+        found = hashlib.sha256(found.digest() + canonical({"": clocks}).encode())
+    return found.hexdigest()[:16]

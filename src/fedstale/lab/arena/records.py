@@ -75,9 +75,7 @@ class Contest(NamedTuple):
     about: Mapping[str, Any]
     cells: list[Cell]
     full: Mapping[str, Entry]  # the reference of each task
-    timed: Sequence[
-        Cell
-    ] = ()  # the cells with a clock, whose rules are others; they are `cells` if there are no others
+    timed: Sequence[Cell] = ()  # those with a clock, whose rules are others; they are `cells` if there are no more
 
 
 def read(out: Path) -> Contest:

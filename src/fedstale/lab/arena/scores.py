@@ -48,9 +48,7 @@ class Standing(NamedTuple):
     near: float  # share of the cells in which it misses at most 2 points
     rank: Interval  # mean rank, 1 is the best
     behind: Interval  # test accuracy below that of the best rule by accuracy
-    reached: (
-        float  # share of the rounds after which it is where FedAvg ends, median over the cells; nan: not in most
-    )
+    reached: float  # share of the rounds to where FedAvg ends, median over the cells; nan: not in most
     reaches: int  # cells in which it gets there
     behind_full: float  # the share of the progress with every client in every round that it misses
     accuracy: float
@@ -84,10 +82,9 @@ def _objectives(cells: Sequence[Cell], rules: Sequence[str]) -> Floats:
 
 
 def _missing(table: Floats, best: Floats, cells: Sequence[Cell]) -> Floats:
-    scale = np.maximum(
-        [c.start for c in cells] - best, 1e-12
-    )  # (cells,) where nobody learns, all but the best miss 1
-    nothing = table >= np.array([c.start for c in cells])[:, None]
+    start = np.array([c.start for c in cells])
+    scale = np.maximum(start - best, 1e-12)  # (cells,) where nobody learns, all but the best miss 1
+    nothing = table >= start[:, None]
     return np.asarray(np.where(nothing, 1.0, (table - best[:, None]) / scale[:, None]))
 
 

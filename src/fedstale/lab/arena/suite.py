@@ -43,9 +43,7 @@ class Tuning(Section):
 
     seeds: Annotated[list[int], Field(min_length=1)]  # other seeds than those of the evaluation
     factor: Annotated[float, Field(gt=1)] = 10**0.5  # from a rate to the next one beyond the list
-    server: Annotated[list[Rate], Field(min_length=1)] = Field(
-        default=[1.0, 2.0, 4.0]
-    )  # factors of the server's step
+    server: Annotated[list[Rate], Field(min_length=1)] = Field([1.0, 2.0, 4.0])  # factors of the server's step
     share: Annotated[float, Field(gt=0, le=1)] = 0.5  # of the rounds, in the runs that only sort out
     more: Annotated[int, Field(ge=0)] = 1  # rates that are tried after the list: beyond its end, or around the best
     keep: Annotated[int, Field(ge=1)] = 3  # settings that go on to runs of all rounds
@@ -112,9 +110,8 @@ def checked(raw: Table) -> Suite:
         known(label, {label: rule for task in suite.task for label, rule in suite.rules_in(task).items()}, "sums")
     for label, rule in (pair for task in suite.task for pair in suite.rules_in(task).items()):
         own = [key for key in rule if key in ALIKE]
-        require(
-            not own, f"rule {label} must not have {' and '.join(own)}: all rules train alike, and rates are tuned"
-        )
+        alike = "all rules train alike, and rates are tuned"
+        require(not own, f"rule {label} must not have {' and '.join(own)}: {alike}")
     first, *others = suite.tuning.server
     require(first == 1 and 1 not in others, f"tuning.server must begin with 1, got {suite.tuning.server}")
     both = {*suite.seeds} & {*suite.tuning.seeds}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedstale.lab.arena import table
-from fedstale.lab.arena.records import RECORD, Cell, Contest
+from fedstale.lab.arena.records import RECORD, Contest
 from fedstale.lab.arena.scores import PLAIN, Standing, standings
 from fedstale.lab.runs.store import RunFolder, read_json
 
@@ -14,7 +14,8 @@ FEW = 3.0  # sizes of the model at the server: no row for every client
 
 def verdict(contest: Contest) -> str:
     """Which rule to take and what it costs, in a paragraph."""
-    found = [s for s in standings(contest.cells, contest.full) if _modest(s)]
+    every = standings(contest.cells, contest.full)  # of rules whose clients only train and send: they keep nothing
+    found = [s for s in every if s.costs["client_state"] == 0 and s.costs["down"] <= 1.001 * s.costs["up"]]
     first, plain = found[0], next((s for s in found if s.rule == PLAIN), found[-1])
     lean = next((s for s in found if s.costs["server_memory"] <= FEW), plain)
     others = (
@@ -28,11 +29,6 @@ def verdict(contest: Contest) -> str:
         f"It costs the server {first.costs['server_memory']:.3g} times the memory of the model, on average over "
         f"these federations, and the clients nothing.{others}\n"
     )
-
-
-def _modest(s: Standing) -> bool:
-    """Whether clients only train and send: they keep nothing, and are sent one model for each that they send."""
-    return s.costs["client_state"] == 0 and s.costs["down"] <= 1.001 * s.costs["up"]
 
 
 def _miss(s: Standing) -> str:
@@ -54,17 +50,9 @@ def _speed(s: Standing, timed: bool) -> str:
 
 def boards(contest: Contest, out: Path) -> str:
     """The main columns of the leaderboard, who is first with p known and estimated, and what was computed."""
-    timed = f"\n\n{table.CLOCK_WORDS}\n\n{_board(contest, contest.timed)}" if contest.timed else ""
-    lines = f"{_board(contest, contest.cells)}\n\n{table.WORDS}\n\n{_beliefs(contest)}{timed}"
-    return f"{lines}\n\n{_origin(contest, out)}\n"
-
-
-def _board(contest: Contest, cells: Sequence[Cell]) -> str:
-    """The main columns over these cells, with the first rule in bold."""
-    (first, *rest), *others = table.rows(standings(cells, contest.full))
-    rows = [[table.head(cells)[k] for k in SHOWN], ["---"] * len(SHOWN)]
-    rows += [[row[k] for k in SHOWN] for row in ([f"**{first}**", *rest], *others)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    whole, *timed = (table.markdown(some, contest.full, SHOWN) for some in (contest.cells, contest.timed) if some)
+    pieces = [whole, table.WORDS, _beliefs(contest), *(f"{table.CLOCK_WORDS}\n\n{board}" for board in timed)]
+    return "\n\n".join([*pieces, _origin(contest, out)]) + "\n"
 
 
 def _beliefs(contest: Contest) -> str:

@@ -1,10 +1,10 @@
 """The leaderboard as rows of text, for the page, for Markdown and for the terminal."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from fedstale.lab.arena.records import Cell, Contest
-from fedstale.lab.arena.scores import CHANCE, Interval, Standing, pairs
+from fedstale.lab.arena.records import Cell, Contest, Entry
+from fedstale.lab.arena.scores import CHANCE, Interval, Standing, pairs, standings
 
 HEAD = (
     "rule", "missing progress (90 %)", "worst cell", "missing there", "cells within 2 points", "mean rank (90 %)",
@@ -54,25 +54,21 @@ def head(cells: Sequence[Cell]) -> list[str]:
     return [TIMED if name == HEAD[7] and cells[0].hours else name for name in HEAD]
 
 
-def rows(standings: Sequence[Standing]) -> list[list[str]]:
+def rows(found: Sequence[Standing]) -> list[list[str]]:
     """The cells of the leaderboard."""
-    return [_row(s, TIE if k and s.leading else "") for k, s in enumerate(standings)]
+    return [_row(s, TIE if k and s.leading else "") for k, s in enumerate(found)]
 
 
 def _row(s: Standing, mark: str) -> list[str]:
     notes = [f"diverged in {s.diverged} runs"] if s.diverged else []
     notes += [f"rate at the end of its list in {s.edges} cells"] if s.edges else []
     costs = [_number(s.costs[name]) for name in COSTS]
+    reached = f"{share(s.reached)} ({s.reaches} cells)" if s.reaches else "–"
     return [
         s.rule + mark, _interval(s.missing, share), s.worst_cell, share(s.worst_missing), f"{100 * s.near:.0f} %",
-        _interval(s.rank, "{:.1f}".format), _interval(s.behind, points), _rounds(s), share(s.behind_full),
+        _interval(s.rank, "{:.1f}".format), _interval(s.behind, points), reached, share(s.behind_full),
         share(s.accuracy), share(s.accuracy_over_time), share(s.worst_decile), *costs, "; ".join(notes),
     ]  # fmt: skip
-
-
-def _rounds(s: Standing) -> str:
-    """`42 % (11 cells)`."""
-    return f"{share(s.reached)} ({s.reaches} cells)" if s.reaches else "–"
 
 
 def results(contest: Contest) -> list[dict[str, object]]:
@@ -125,14 +121,9 @@ def _interval(of: Interval, text: Callable[[float], str]) -> str:
     return f"{text(of.mean)} ({text(of.low)} … {text(of.high)})"
 
 
-def markdown(standings: Sequence[Standing], about: str) -> str:
-    """The leaderboard as a Markdown table, with a line about the suite above it."""
-    lines = [" | ".join(HEAD), "|".join(":--" if k in TEXTS else "--:" for k in range(len(HEAD)))]
-    lines += [" | ".join(text.replace("|", "\\|") for text in row) for row in _marked(standings)]
-    return f"{about}\n\n" + "\n".join(f"| {line} |" for line in lines) + f"\n\n{WORDS}\n"
-
-
-def _marked(standings: Sequence[Standing]) -> list[list[str]]:
-    """The rows with the first rule in bold."""
-    (first, *rest), *others = rows(standings)
-    return [[f"**{first}**", *rest], *others]
+def markdown(cells: Sequence[Cell], full: Mapping[str, Entry], columns: Sequence[int] = range(len(HEAD))) -> str:
+    """Columns of the leaderboard over these cells as a Markdown table, with the first rule in bold."""
+    (first, *rest), *others = rows(standings(cells, full))
+    lines = [[*head(cells)], [":--" if k in TEXTS else "--:" for k in range(len(HEAD))]]
+    lines += [[text.replace("|", "\\|") for text in row] for row in ([f"**{first}**", *rest], *others)]
+    return "\n".join(f"| {' | '.join(line[k] for k in columns)} |" for line in lines)

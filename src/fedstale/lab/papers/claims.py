@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Floats, known, require
-from fedstale.lab.papers.pooled import OF_FIGURES, SCALES, Compared, lines
+from fedstale.lab.papers.pooled import OF_FIGURES, SCALES, Compared, lead, lines
 from fedstale.lab.papers.rates import Row
 from fedstale.lab.runs.statistics import LEVEL, difference, holm, p_value, paired_test, uncertainty
 
@@ -167,11 +167,6 @@ def between(values: Floats, low: float, high: float) -> Case:
     mean, room = float(values.mean()), uncertainty(values)
     ok = HOLDS if low <= mean <= high else NOISE if low - room <= mean <= high + room else FAILS
     return Case(ok, mean)
-
-
-def lead(c: Compared, claim: Claim) -> Floats:
-    """By how much `first` is better than `second` with each seed."""
-    return difference(c.values[claim["first"]], c.values[claim["second"]])
 
 
 def above(c: Compared, claim: Claim) -> Case:

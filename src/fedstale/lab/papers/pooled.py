@@ -30,15 +30,20 @@ class Compared(NamedTuple):
     numbers: dict[str, float]  # of each algorithm: its beta, or whatever the claim is of
 
 
+def lead(c: Compared, claim: Mapping[str, Any]) -> Floats:
+    """(seeds,) by how much `first` is better than `second`."""
+    return difference(c.values[claim["first"]], c.values[claim["second"]])
+
+
 def mean_lead(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
     """(seeds,) by how much `first` is better than `second`, on average over the cells; empty without cells."""
-    leads = [difference(c.values[claim["first"]], c.values[claim["second"]]) for c in cells]
+    leads = [lead(c, claim) for c in cells]
     return np.asarray(np.mean(leads, axis=0) + claim.get("margin", 0.0)) if leads else np.empty(0)
 
 
 def lead_slope(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
     """(seeds,) slope of the lead of `first` over `second` along a setting, on average over the other settings."""
-    return _slope(cells, claim, lambda c: difference(c.values[claim["first"]], c.values[claim["second"]]))
+    return _slope(cells, claim, lambda c: lead(c, claim))
 
 
 def best_slope(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:

@@ -15,11 +15,8 @@ WINDOWS = {"final": "last round", "last10": "mean of the last 10", "best": "best
 
 LISTED = 1024  # clients up to which every round names those heard from, and each is evaluated at the end
 TRACED = 256  # clients up to which realised weights are recorded: they cost n × n
-PREFIXES = {
-    "validation_": "validation",
-    "held_out_": "held-out",
-    "own_": "own point's",
-}  # of scores of other samples than the test samples, or at another point than the parameters
+# Of scores of other samples than the test samples, or at another point than the parameters.
+PREFIXES = {"validation_": "validation", "held_out_": "held-out", "own_": "own point's"}
 
 
 class Metric(NamedTuple):

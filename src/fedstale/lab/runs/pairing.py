@@ -1,6 +1,7 @@
 """Which algorithms of two folders are compared with each other, and the tests over the seeds that both have."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,7 +114,10 @@ def _mark(run: Run) -> str | None:
 
 
 def _tested(m: Metric, which: str, pair: Pair, seeds: Sequence[int]) -> dict[str, Any]:
-    a, b = (_values(side.group, m.name, which) for side in pair)
+    a, b = (
+        {r.seed: float(r.result[m.name][which]) for r in side.group.runs if r.result and m.name in r.result}
+        for side in pair
+    )
     found: dict[str, Any] = {k: spread(list(v.values()))._asdict() for k, v in (("a", a), ("b", b))}
     seeds = [s for s in seeds if s in a and s in b]
     if not seeds:
@@ -128,5 +132,11 @@ def _tested(m: Metric, which: str, pair: Pair, seeds: Sequence[int]) -> dict[str
     return found | {"interval": [found["difference"] - room, found["difference"] + room], "verdict": verdict}
 
 
-def _values(group: Group, name: str, which: str) -> dict[int, float]:
-    return {r.seed: float(r.result[name][which]) for r in group.runs if r.result and name in r.result}
+def texts(row: Mapping[str, Any]) -> list[str]:
+    """A row of `metrics` in words: what it is about, both means, the difference with its interval, the verdict."""
+    m = metrics.metric(row["name"])
+    sides = [m.text(row[side]["mean"], row[side]["std"] or None) for side in "ab"]
+    difference = "–" if row["difference"] is None else f"{m.scale * row['difference']:+.4g}"
+    if np.isfinite(ends := row.get("interval", [math.nan])).all():
+        difference += f" [{', '.join(f'{m.scale * end:+.3g}' for end in ends)}]"
+    return [f"{m.label}, {metrics.WINDOWS[row['which']]}", *sides, difference, row["verdict"]]

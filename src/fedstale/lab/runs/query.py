@@ -208,7 +208,8 @@ def tuned(setting: Setting) -> Setting:
         settings = of.get("settings", {})
         rate = " ".join(f"{k}={v:g}" if isinstance(v, int | float) else f"{k}={v}" for k, v in settings.items())
         touched = {"local", "server"} if rate else set()  # what is tuned may be a setting of any part
-        touched |= {key.partition(".")[0] if "." in key else "strategy" for key in settings if key not in _local(g)}
+        others = [key for key in settings if key not in g.config.get("local", {})]
+        touched |= {key.partition(".")[0] if "." in key else "strategy" for key in others}
         rest = {k: v for k, v in _parts(g.config).items() if k not in touched}
         families.setdefault(canonical({"name": name, **rest}), []).append((name, rate, g))
     chosen = []
@@ -217,27 +218,17 @@ def tuned(setting: Setting) -> Setting:
         apart = {seed for _, _, g in members for r in g.all for seed in r.tuned.get("seeds", [])}
         name, rate, best = min(members, key=lambda m: tuning_score([r.result for r in _on(m[2], apart).all], by))
         seeds = f"seeds {', '.join(map(str, sorted(apart)))}" if apart else "these seeds"
-        note = (
-            f"{rate}, of {len(members)} the one of best {metrics.metric(by).label} on {seeds}"
-            if len(members) > 1
-            else rate
-        )
+        best_of = f", of {len(members)} the one of best {metrics.metric(by).label} on {seeds}"
+        note = rate + best_of * (len(members) > 1)
         chosen.append(_on(best, apart, other=True)._replace(label=name, note=note))
     return setting._replace(groups=_distinct(chosen))
 
 
 def _on(g: Group, seeds: Collection[int], other: bool = False) -> Group:
     """The runs of these seeds, or all if there are none; with `other`, those of the other seeds."""
-    found = g._replace(
-        runs=[r for r in g.runs if (r.seed in seeds) is not other],
-        broken=[r for r in g.broken if (r.seed in seeds) is not other],
-    )
+    runs, broken = ([r for r in some if (r.seed in seeds) is not other] for some in (g.runs, g.broken))
+    found = g._replace(runs=runs, broken=broken)
     return found if found.all else g
-
-
-def _local(g: Group) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = g.config.get("local", {})
-    return found
 
 
 def tuning_score(results: Sequence[Mapping[str, Any] | None], by: str = OBJECTIVE) -> float:

@@ -191,7 +191,8 @@ class RunFolder:
                 if taken := lock(file):  # it ends with the process
                     break
                 time.sleep(PAUSE)
-            require(taken, f"{self.path} is being computed by another process{_watch(self.path)}")
+            way = f"`fedstale watch {self.path.parent}` shows how far it is"
+            require(taken, f"{self.path} is being computed by another process; {way}")
             for left in self.path.glob(".*.*"):
                 if left.suffix[1:].isdigit():  # .NAME.PROCESS of `write`, whose process had this lock
                     left.unlink()
@@ -289,10 +290,6 @@ class RunFolder:
         write(self.path / "params.npy", lambda f: np.save(f, params), durable)
         if buffers is not None:
             write(self.path / "buffers.npy", lambda f: np.save(f, buffers), durable)
-
-
-def _watch(path: Path) -> str:
-    return f"; `fedstale watch {path.parent}` shows how far it is"
 
 
 def _vector(path: Path) -> Any:

@@ -90,3 +90,17 @@ def reached(seeds: Sequence[Sequence[Line]], t: Target) -> Reached:
 def _when(values: Sequence[float], seeds: int) -> When:
     mean, std, reached = spread(values) if values else (None, 0.0, 0)
     return When(mean, std, reached, seeds)
+
+
+def took(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Megabytes of runs and, with a clock, hours to the end or to the target that stopped them, and costs."""
+    if not results or not all("bytes_up" in result for result in results):
+        return {}
+    told = {"megabytes": spread([(result["bytes_up"] + result["bytes_down"]) / 1e6 for result in results]).mean}
+    if not all("clock" in result for result in results):
+        return told
+    clocks = [result["clock"] for result in results]
+    means = {key: spread([c[key] for c in clocks]).mean for key in ("idle", "lost_work")}
+    means["never_heard"] = max(c["never_heard"] for c in clocks)
+    hours, stopped = spread([c["seconds"] / 3600 for c in clocks]).mean, sum("stopped" in r for r in results)
+    return told | {"stopped": stopped, "hours": hours} | means

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedstale.core import known, require
 from fedstale.lab.runs import pairing, query
-from fedstale.lab.runs.metrics import WINDOWS, metric
+from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.pairing import Pair, Side
 from fedstale.lab.runs.query import Group, Run, Setting
 from fedstale.lab.runs.status import Tail, duration
@@ -125,7 +125,7 @@ class Experiments:
         groups = {g.label: g for g in setting.groups if g.runs}
         left, right = (Side(setting, groups[known(label, groups, "the algorithm")]) for label in (a, b))
         found = pairing.result(Pair(left, right))
-        rows = [_compared(row) for row in found["metrics"]]
+        rows = [pairing.texts(row) for row in found["metrics"]]
         seeds = len(found["common_seeds"])
         caption = f"A: {a}, B: {b}; {seeds} seeds in common, 90 % interval of the difference, one-sided test at 5 %"
         return {"html": markup.table(Table(["", "A", "B", "B − A", "verdict"], rows), caption)}
@@ -189,16 +189,6 @@ def seed_table(rows: Sequence[Row]) -> Table:
          *[r.origin or "with round 1"] * forks]
         for r in order
     ])  # fmt: skip
-
-
-def _compared(row: dict[str, Any]) -> list[str]:
-    m = metric(row["name"])
-    sides = [m.text(row[side]["mean"], row[side]["std"] or None) for side in "ab"]
-    difference = "–" if row["difference"] is None else f"{m.scale * row['difference']:+.4g}"
-    if "interval" in row:
-        low, high = (f"{m.scale * x:+.3g}" for x in row["interval"])
-        difference += f" [{low}, {high}]"
-    return [f"{m.label}, {WINDOWS[row['which']]}", *sides, difference, row["verdict"]]
 
 
 def csv_of(plot: Plot) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstale.core import BadInput
+from fedstale.core.names import listed
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.query import SILENT, Group, Line, Run, mute
@@ -69,7 +70,8 @@ def part(folder: Path, tail: Tail) -> page.Part:
         heard = f"{last['participants']} clients, {last['heard_weight']:.0%} of the weight"
         said.append(f"The last round heard {heard}.")
     if silent := mute(lines):
-        said.append(f"Mute, without an answer in the last {SILENT} rounds that asked them: {_names(silent)}.")
+        few = listed([*map(str, silent)], 20)
+        said.append(f"Mute, without an answer in the last {SILENT} rounds that asked them: {few}.")
     above = "".join(f"<p>{escape(sentence)}</p>" for sentence in said)
     return page.Part(f"Federation {found.name}", above, plots, _rejected(lines))
 
@@ -79,10 +81,6 @@ def clients_table(found: Now) -> Table:
     keys = [key for key in HEAD if found.clients and key in found.clients[0]]
     rows = [["–" if row.get(key) is None else f"{row[key]:.4g}" for key in keys] for row in found.clients]
     return Table([HEAD[key] for key in keys] or ["client"], rows)
-
-
-def _names(clients: Sequence[int]) -> str:
-    return ", ".join(map(str, clients[:20])) + (f" and {len(clients) - 20} more" if len(clients) > 20 else "")
 
 
 def _as_run(line: Line) -> Line:

@@ -5,7 +5,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,15 +138,12 @@ class Index:
         """The rows by setting, without warm-ups, which are no runs of their own."""
         rows = self.all()
         warm = {(r.folder.path.parent, r.warmup) for r in rows if r.warmup}
-        return query.grouped((r for r in rows if r.key and not _is(r, warm)), lambda r: r.key)
+        others = (r for r in rows if r.key and (r.folder.path.parent, r.name) not in warm)
+        return query.grouped(others, lambda r: r.key)
 
     def all(self) -> list[Row]:
         """The rows of all runs, as many as are known yet."""
         return list(self.rows.values())
-
-
-def _is(row: Row, warm: Iterable[tuple[Path, str]]) -> bool:
-    return (row.folder.path.parent, row.name) in warm
 
 
 def _environment(folder: RunFolder) -> dict[str, Any]:

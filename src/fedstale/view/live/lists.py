@@ -58,12 +58,11 @@ class Lists:
             found = [row for row in found if row["state"] == known(state, dict.fromkeys(STATES), "state")]
         by = known(asked.get("sort") or sort, dict.fromkeys(keys), "sort")
         down = asked.get("down", "1" if by == "started" else "") == "1"
-        found.sort(key=lambda row: _order(row["by"][by]), reverse=down)
+        found.sort(key=lambda row: _order(row[by]), reverse=down)
         page, pages = asked.get("page", "1"), max(1, math.ceil(len(found) / PAGE))
         require(page.isdecimal(), f"page must be a whole number, got {page[:20]!r}")
         at = min(max(int(page), 1), pages)
-        here = found[(at - 1) * PAGE : at * PAGE]
-        kept = [{k: v for k, v in row.items() if k not in ("by", "search")} for row in here]
+        kept = [_shown(row) for row in found[(at - 1) * PAGE : at * PAGE]]
         return {
             "rows": kept, "found": len(found), "all": len(rows), "page": at, "pages": pages, "sort": by,
             "down": down, "counts": {s: counts[s] for s in STATES if counts[s]}, "whole": self.index.whole,
@@ -72,20 +71,21 @@ class Lists:
 
 def _order(value: Any) -> tuple[bool, bool, Any]:
     """Numbers before texts, and nothing before both, so that all can be compared."""
-    return (value is not None, isinstance(value, str), value if value is not None else 0)
+    return (value is not None, isinstance(value, str), value.lower() if isinstance(value, str) else value or 0)
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as the page shows it: numbers as text, and without what it is searched by."""
+    value = metric(row["metric"]).text(row["value"]) if row["metric"] else "–"
+    speed = f"{row['speed']:.3g}" if row.get("speed") else "–"
+    texts = {"speed": speed, "left": duration(row["left"]), "value": value, "started": row["started"].lstrip("~")}
+    return {key: x for key, x in row.items() if key not in ("folder", "search")} | texts
 
 
 def _run(row: Row, title: str) -> dict[str, Any]:
-    share = row.round / row.rounds if row.rounds else 0.0
-    by = {
-        "label": row.label.lower(), "seed": row.seed, "state": row.state, "progress": share, "speed": row.speed,
-        "left": row.left, "value": row.value, "started": row.started, "name": row.name,
-    }  # fmt: skip
-    return {
-        "name": row.name, "store": str(row.folder.path.parent), "key": row.key, "label": row.label,
-        "seed": row.seed, "state": row.state, "round": row.round, "rounds": row.rounds, "note": row.note,
-        "speed": "–" if not row.speed else f"{row.speed:.3g}", "left": duration(row.left),
-        "value": _value(row.metric, row.value), "started": row.started, "by": by, "origin": row.origin,
+    return row._asdict() | {
+        "name": row.name, "store": str(row.folder.path.parent),
+        "progress": row.round / row.rounds if row.rounds else 0.0,
         "search": f"{row.label} {row.name} {row.state} {title}".lower(),
     }  # fmt: skip
 
@@ -95,51 +95,37 @@ def _experiment(title: str, key: str, rows: Sequence[Row]) -> dict[str, Any]:
     state = next(s for s in ("running", "interrupted", "diverged", "finished") if states[s])
     total, done = sum(row.rounds for row in rows), sum(row.round for row in rows if row.state != "finished")
     done += sum(row.rounds for row in rows if row.state == "finished")
-    left = max((row.left for row in rows if row.left is not None), default=None)
     algorithms = grouped(rows, lambda row: row.label)
-    best, value = _best(algorithms)
-    started = max(row.started for row in rows)
-    by = {
-        "title": title, "algorithms": len(algorithms), "runs": len(rows), "state": state,
-        "progress": done / total if total else 0.0, "left": left, "best": best.lower(), "started": started,
-    }  # fmt: skip
-    return {
+    return _best(algorithms) | {
         "key": key, "title": title, "algorithms": len(algorithms), "runs": len(rows), "state": state,
-        "states": {s: states[s] for s in STATES if states[s]}, "done": done, "total": total, "left": duration(left),
-        "best": best, "value": value, "started": started, "by": by,
+        "states": {s: states[s] for s in STATES if states[s]}, "done": done, "total": total,
+        "progress": done / total if total else 0.0, "started": max(row.started for row in rows),
+        "left": max((row.left for row in rows if row.left is not None), default=None),
         "search": f"{title} {' '.join(algorithms)} {state}".lower(),
     }  # fmt: skip
 
 
 def _federation(key: str, folder: Path) -> dict[str, Any]:
-    """A federation as a row among the experiments; one that cannot be read says so when it is opened."""
+    """A federation as a row among the experiments, the first; one that cannot be read says so when it is opened."""
     try:
         found = federation.now(folder)
     except BadInput:
         found = federation.Now(folder.name, 0, 0, "damaged", [], 0)
     title = f"Federation {found.name}, {len(found.clients)} clients"
-    share = found.round / found.rounds if found.rounds else 0.0
-    by = dict.fromkeys(EXPERIMENT_KEYS) | {"title": title, "state": found.state, "progress": share, "started": "~"}
     return {
         "key": key, "title": title, "algorithms": 1, "runs": 1, "state": found.state, "states": {found.state: 1},
-        "done": found.round, "total": found.rounds, "left": "–", "best": "", "value": "–", "started": "", "by": by,
-        "search": title.lower(),
+        "done": found.round, "total": found.rounds, "progress": found.round / max(found.rounds, 1), "left": None,
+        "best": "", "metric": "", "value": None, "started": "~", "search": title.lower(),
     }  # fmt: skip
 
 
-def _best(algorithms: Mapping[str, Sequence[Row]]) -> tuple[str, str]:
-    """The algorithm with the best mean of the main metric in the last 10 rounds, and that mean."""
+def _best(algorithms: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    """The algorithm with the best mean of the main metric in the last 10 rounds, the metric, and that mean."""
     name = next((row.metric for rows in algorithms.values() for row in rows if row.metric), "")
     means = {}
     for label, rows in algorithms.items():
         values = [row.value for row in rows if row.metric == name and row.value is not None]
         if values:
             means[label] = sum(values) / len(values)
-    if not means:
-        return "", "–"
-    best = max(means, key=lambda label: metric(name).score(means[label]))
-    return best, _value(name, means[best])
-
-
-def _value(name: str, value: float | None) -> str:
-    return f"{metric(name).text(value)}" if name else "–"
+    best = max(means, key=lambda label: metric(name).score(means[label])) if means else ""
+    return {"best": best, "metric": name if best else "", "value": means.get(best)}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedstale.core import BadInput
+from fedstale.core.names import listed
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.halves import halves
 from fedstale.lab.runs.metrics import LISTED, TRACED, metric
@@ -44,13 +45,10 @@ def page(found: Sequence[Setting], traces: Sequence[Path], title: str, most: int
     runs = sum(len(g.runs) for s in found for g in s.groups)
     parts = [_overview(settings, names, runs, len(drawn))] if len(settings) > 1 else []
     numbered = [f"{k}. {name}" for k, name in enumerate(names, 1)] if len(names) > 1 else names
-    parts += [setting_part(s, name, _read(s)) for s, name in zip(drawn, numbered, strict=False)]
+    for s, name in zip(drawn, numbered, strict=False):
+        parts.append(setting_part(s, name, read([g for g in s.groups if g.runs][:KEYS])))
     parts += [Part(f"Recorded participation: {path.name}", "", recorded(path), "") for path in traces]
     return document(title, parts)
-
-
-def _read(s: Setting) -> list[Lines]:
-    return read([g for g in s.groups if g.runs][:KEYS])
 
 
 def _overview(settings: Sequence[Setting], names: Sequence[str], runs: int, drawn: int) -> Part:
@@ -131,7 +129,7 @@ def _not_drawn(s: Setting, running: Collection[Path]) -> list[str]:
     notes, done = [], sum(bool(g.runs) for g in s.groups)
     broken = [r.folder.path.name for g in s.groups for r in g.broken if r.folder.path not in running]
     if broken:
-        few = ", ".join(broken[:3]) + (", …" if len(broken) > 3 else "")
+        few = listed(broken)
         what = f"{len(broken)} runs have no result" if len(broken) > 1 else "One run has no result"
         notes.append(f"{what}: interrupted or diverged ({few}). The same command with `--resume` goes on with it.")
     if done > KEYS:

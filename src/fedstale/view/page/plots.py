@@ -73,6 +73,11 @@ def layout(
     }  # fmt: skip
 
 
+def ticks(m: Metric) -> dict[str, str]:
+    """The numbers on an axis of a metric: shares as percentages."""
+    return {"tickformat": ".2~%"} if m.percent else {}
+
+
 def level(y: float) -> dict[str, Any]:
     """A dotted line from side to side."""
     dotted = {"color": "#888", "dash": "dot"}
@@ -163,7 +168,7 @@ def _curve(s: Series, look: Look, m: Metric, unit: str) -> list[dict[str, Any]]:
 
 def _axis(found: Sequence[Series], m: Metric) -> dict[str, Any]:
     if m.percent:
-        return {"tickformat": ".2~%"}
+        return ticks(m)
     if m is BETA:
         return {"range": [-0.03, 1.03]}
     values = np.concatenate([s.values.mean for s in found])

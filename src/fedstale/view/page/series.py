@@ -10,10 +10,7 @@ from fedstale.lab.runs import query
 from fedstale.lab.runs.query import HEARD, Group, Line
 from fedstale.lab.runs.statistics import Spread, spread, thinned
 
-AXES = {
-    "hours": "seconds",
-    "bytes": "bytes_up",
-}  # what curves may be drawn over, and the key of a line that says it
+AXES = {"hours": "seconds", "bytes": "bytes_up"}  # what curves may be over, and the key of a line that says it
 POINTS = 500  # of a curve; a longer one is thinned
 
 

@@ -13,7 +13,7 @@ from fedstale.lab.runs.halves import compared_by
 from fedstale.lab.runs.metrics import Metric, metric
 from fedstale.lab.runs.query import client_values
 from fedstale.lab.runs.statistics import thinned
-from fedstale.view.page.plots import CLIENTS, Key, Plot, Table, dots, faint, layout, plain
+from fedstale.view.page.plots import CLIENTS, Key, Plot, Table, dots, faint, layout, plain, ticks
 from fedstale.view.page.series import Lines, absences, names, per_client, shares
 from fedstale.view.plots.palette import Look
 
@@ -39,10 +39,6 @@ def _format(m: Metric) -> str:
     return ".1%" if m.percent else ".4g"
 
 
-def _ticks(m: Metric) -> dict[str, Any]:
-    return {"tickformat": ".2~%"} if m.percent else {}
-
-
 def visited(lines: Sequence[Lines], looks: Mapping[str, Look], by: Metric | None = None) -> Plot | None:
     """The score of each client, or its ε, against how often it was heard from."""
     m, scores = scored(lines, by)
@@ -60,7 +56,7 @@ def visited(lines: Sequence[Lines], looks: Mapping[str, Look], by: Metric | None
         rows += [[label, called[i].removeprefix("client "), f"{often[i]:.1%}", m.text(values[i])] for i in some]
     rare = {label: v[often <= np.median(often)] for label, (v, often) in found.items()}
     told = ", ".join(f"{k} {m.text(float(np.nanmean(v)))}" for k, v in rare.items() if np.isfinite(v).any())
-    axes = layout("share of rounds heard", f"its {m.label}", xaxis={"tickformat": ".2~%"}, yaxis=_ticks(m))
+    axes = layout("share of rounds heard", f"its {m.label}", xaxis={"tickformat": ".2~%"}, yaxis=ticks(m))
     said = f"{m.label.capitalize()} of each client against how often it was heard from. The rarer half: {told}."
     table = Table(["algorithm", "client", "heard from", _short(m).lower()], rows)
     keys, note = [Key(k, looks[k], False) for k in found], "A dot is a client, mean over the seeds."
@@ -76,7 +72,7 @@ def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     data = [_box(g, values, often[g.group.label], looks[g.group.label], m) for g, values in reversed(found)]
     worst = ", ".join(f"{g.group.label} {m.text(v[_worst(v, m)[0]])}" for g, v in found)
     said = f"{m.label.capitalize()} of each client at the end. The worst served client: {worst}."
-    axes = layout(f"{m.label} of a client", "", xaxis=_ticks(m), yaxis={"ticks": "", "showgrid": False})
+    axes = layout(f"{m.label} of a client", "", xaxis=ticks(m), yaxis={"ticks": "", "showgrid": False})
     note = "A dot is a client, mean over the seeds, on its own test samples; the box holds the middle half."
     table = Table(["algorithm", "mean", "worst tenth", "worst client", "which was heard from in", "spread"],
                   [_served_row(g, values, often[g.group.label], m) for g, values in found])  # fmt: skip

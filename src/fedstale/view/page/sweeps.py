@@ -8,7 +8,7 @@ from fedstale.lab.runs.metrics import OBJECTIVE, Metric
 from fedstale.lab.runs.query import Setting, apart, flat, grouped, tuning_score, varying
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import compared
-from fedstale.view.page.plots import BLUES, KEYS, Key, Plot, Table, layout, plain, stroke
+from fedstale.view.page.plots import BLUES, KEYS, Key, Plot, Table, layout, plain, stroke, ticks
 from fedstale.view.page.tables import MOST, inline, names
 from fedstale.view.plots.palette import looks
 
@@ -35,7 +35,8 @@ def sweeps(settings: Sequence[Setting]) -> list[tuple[str, Table, Plot]]:
         done = [g for s in some for g in s.groups if g.runs]
         shown = compared(done)
         tried = _tried(some, shown[0]) if shown else []
-        keys = [key for key in dict.fromkeys(k for x in tried for k in x.settings) if _differs(tried, key)]
+        every = dict.fromkeys(k for x in tried for k in x.settings)
+        keys = [key for key in every if len({x.settings.get(key) for x in tried}) > 1]
         if keys:
             found.append((name or "Runs", _best(tried, keys, shown[0]), _plot(name, tried, keys, shown[0])))
     return found
@@ -56,10 +57,6 @@ def _tried(some: Sequence[Setting], m: Metric) -> list[Tried]:
             score = tuning_score([r.result for r in g.runs], of.get("by", OBJECTIVE))
             found.append(Tried(of.get("algorithm", label), str(place), place | own, mean, std, score))
     return found
-
-
-def _differs(tried: Sequence[Tried], key: str) -> bool:
-    return len({x.settings.get(key) for x in tried}) > 1
 
 
 def _best(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Table:
@@ -107,7 +104,7 @@ def _lines(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
             "legendgroup": label, "name": label, "line": stroke(drawn[label], 2.2),
             "marker": {"symbol": drawn[label].symbol, "size": 9, "color": drawn[label].colour},
         })  # fmt: skip
-    axes = layout(keys[0], m.label, xaxis={"type": "category"}, yaxis=_ticks(m))
+    axes = layout(keys[0], m.label, xaxis={"type": "category"}, yaxis=ticks(m))
     return data, axes, [Key(k, drawn[k]) for k in by]
 
 
@@ -122,7 +119,7 @@ def _map(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
         "z": [plain([b.value if b else float("nan") for b in row]) for row in found],
         "text": [[f"{m.text(b.value)}<br>{escape(b.algorithm)}" if b else "" for b in row] for row in found],
         "texttemplate": "%{text}", "textfont": {"color": "#101010"}, "colorscale": BLUES,
-        "reversescale": not m.higher_is_better, "xgap": 2, "ygap": 2, "colorbar": {"thickness": 12} | _ticks(m),
+        "reversescale": not m.higher_is_better, "xgap": 2, "ygap": 2, "colorbar": {"thickness": 12} | ticks(m),
         "hovertemplate": f"{keys[0]} %{{x}}, {keys[1]} %{{y}}<br>%{{text}}<extra></extra>",
     }]  # fmt: skip
     words = {"type": "category", "showgrid": False}
@@ -160,7 +157,3 @@ def _parallel(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
 
 def _share(value: float, low: float, high: float) -> float:
     return (value - low) / (high - low) if high > low else 0.5
-
-
-def _ticks(m: Metric) -> dict[str, str]:
-    return {"tickformat": ".2~%"} if m.percent else {}

@@ -8,7 +8,7 @@ from typing import Any
 from fedstale.lab.runs.metrics import WINDOWS, Metric
 from fedstale.lab.runs.query import Group, Setting, flat, grouped, varying
 from fedstale.lab.runs.statistics import spread
-from fedstale.lab.runs.targets import Target, reached, target
+from fedstale.lab.runs.targets import Target, reached, target, took
 from fedstale.lab.runs.verdict import compared, leading
 from fedstale.view.page.plots import Table
 from fedstale.view.page.series import Lines
@@ -62,13 +62,9 @@ def aim(lines: Sequence[Lines]) -> Target | None:
 
 def _time(g: Group, asked: bool) -> list[str]:
     """Hours and megabytes of the runs of an algorithm, idle places, lost work, and how many were never heard."""
-    results = [r.result or {} for r in g.runs]
-    hours = spread([r["clock"]["seconds"] / 3600 for r in results]).mean
-    sent = spread([(r["bytes_up"] + r["bytes_down"]) / 1e6 for r in results]).mean
-    late = ">" * any("stopped" not in r for r in results if asked)
-    idle, lost = (spread([r["clock"][key] for r in results]).mean for key in ("idle", "lost_work"))
-    never = str(max(r["clock"]["never_heard"] for r in results))
-    return [f"{late}{hours:.3g}", f"{late}{sent:.3g}", f"{100 * idle:.0f} %", f"{lost:.0f}", never]
+    w = took([r.result or {} for r in g.runs])
+    ends = [f"{'>' * (asked and w['stopped'] < len(g.runs))}{w[key]:.3g}" for key in ("hours", "megabytes")]
+    return [*ends, f"{100 * w['idle']:.0f} %", f"{w['lost_work']:.0f}", str(w["never_heard"])]
 
 
 def _best(done: Sequence[Group], m: Metric) -> int:

@@ -43,8 +43,12 @@ AsFormat = Annotated[Format, typer.Option("--format", help="Print results as tex
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="Comma-separated seeds instead of the file's, such as 1,2,3.")
 ]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Number of processes, each with one thread.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")]
 Again = Annotated[bool, typer.Option("--again", help="Delete stored results and compute them again.")]
+Weights = Annotated[
+    str | None, typer.Option("--weights", help="Client weights a_i: 1,2,… or a file of numbers; equal if omitted.")
+]
 ClientsFirst = Annotated[
     bool, typer.Option("--clients-first", help="The trace has a row per client, not per round.")
 ]

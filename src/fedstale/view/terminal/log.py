@@ -1,4 +1,4 @@
-"""The option `--log`, which several commands have: TensorBoard, Weights & Biases or MLflow beside the store."""
+"""Options of commands that compute many runs: where, and the trackers that are told about them."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedstale.lab.executors import Executor
 from fedstale.lab.plan import Planned
 from fedstale.view.trackers.follow import Tracker, following
 
@@ -15,6 +16,9 @@ Log = Annotated[
     typer.Option(
         "--log", metavar="TRACKER", help="Also log to tensorboard, wandb or mlflow, in OUT/logs; may be repeated."
     ),
+]
+On = Annotated[
+    Executor, typer.Option("--executor", help="Where the runs are computed: processes here, or a Ray cluster.")
 ]
 
 

@@ -86,7 +86,7 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str,
                 row |= {f"{m.name}_{which}": mean, f"{m.name}_{which}_std": std}
         speeds = [result["rounds_per_second"] for result in results if "rounds_per_second" in result]
         row["rounds_per_second"] = spread(speeds).mean if speeds else None
-        row |= _times(results)
+        row |= targets.took(results)
         rows.append(row)
     return rows
 
@@ -109,21 +109,6 @@ def to_target(
     ]  # fmt: skip
 
 
-def _times(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Megabytes and, with a clock, hours to the end, or to the target that stopped the runs."""
-    if not results or not all("bytes_up" in result for result in results):
-        return {}
-    sent = [(result["bytes_up"] + result["bytes_down"]) / 1e6 for result in results]
-    told = {"megabytes": spread(sent).mean}
-    if not all("clock" in result for result in results):
-        return told
-    told |= {"stopped": sum(result.get("stopped") is not None for result in results)}
-    clocks = [result["clock"] for result in results]
-    never, hours = max(c["never_heard"] for c in clocks), spread([c["seconds"] / 3600 for c in clocks]).mean
-    idle, lost = (spread([c[key] for c in clocks]).mean for key in ("idle", "lost_work"))
-    return told | {"hours": hours, "idle": idle, "lost_work": lost, "never_heard": never}
-
-
 def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str] = ()) -> Table:
     """The rows as a table: settings, three views of the main metric, the end of the others, and the speed."""
     names = dict.fromkeys(key.removesuffix("_final") for row in rows for key in row if key.endswith("_final"))
@@ -143,34 +128,23 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
         most = max(row["never_heard"] for row in rows)
         out.caption += f"; {most} clients were never heard: for them no rule is unbiased"
     out.add_column("algorithm", no_wrap=True)
-    for setting in settings:
-        out.add_column(setting, justify="right")
-    for heading in [
-        *(heading for *_, heading in columns),
-        *([f"to {aim.metric.text(aim.value)}"] if aim else []),
-        *timed,
-        "rounds/s",
-    ]:
-        out.add_column(heading, justify="right", no_wrap=True)
+    goal = [f"to {aim.metric.text(aim.value)}"] if aim else []
+    for heading in (*settings, *(heading for *_, heading in columns), *goal, *timed, "rounds/s"):
+        out.add_column(heading, justify="right", no_wrap=heading not in settings)
     for row in rows:
-        keys = [f"{m.name}_{which}" for m, which, _ in columns]
-        stds = [
-            row.get(f"{key}_std") if (k < 3 or columns[k][0].own) and row["seeds"] > 1 else None
-            for k, key in enumerate(keys)
-        ]
-        cells = [m.text(row.get(key), std) for (m, *_), key, std in zip(columns, keys, stds, strict=True)]
-        chosen = ["" if row[key] is None else console.in_words(row[key]) for key in settings]
-        if aim:
-            w = targets.When(
-                row["rounds_to_target"], row["rounds_to_target_std"], row["reached_target"], row["seeds"]
+        cells = ["" if row[key] is None else console.in_words(row[key]) for key in settings]
+        for k, (m, which, _) in enumerate(columns):
+            key = f"{m.name}_{which}"
+            cells.append(
+                m.text(row.get(key), row.get(f"{key}_std") if (k < 3 or m.own) and row["seeds"] > 1 else None)
             )
-            cells.append(w.text)
+        if aim:
+            when = (row["rounds_to_target"], row["rounds_to_target_std"], row["reached_target"], row["seeds"])
+            cells.append(targets.When(*when).text)
+        late = timed and any(0 < r["stopped"] > row["stopped"] for r in rows)  # it did not reach the target
+        cells += [f"{'>' * bool(late)}{row[key]:.3g}" for key in timed]
         speed = row["rounds_per_second"]
-        late = (
-            ">" * any(0 < r["stopped"] > row["stopped"] for r in rows) if timed else ""
-        )  # did not reach the target
-        cells += [f"{late}{row[key]:.3g}" for key in timed]
-        out.add_row(str(row["algorithm"]), *chosen, *cells, "–" if speed is None else f"{speed:.3g}")
+        out.add_row(str(row["algorithm"]), *cells, "–" if speed is None else f"{speed:.3g}")
     return out
 
 
