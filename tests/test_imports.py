@@ -50,7 +50,7 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "view/plots": BASE | {"lab/runs"},
     "view/trackers": BASE | {"lab/runs"},
     "lab": PARTS | PLAY | {"lab/runs", "theory"},
-    "view/terminal": BASE | {"lab", "lab/runs", "view/plots", "view/trackers"},
+    "view/terminal": BASE | {"lab", "simulate", "lab/runs", "view/plots", "view/trackers"},
     "lab/compare": BASE | PLAY | {"lab", "lab/runs", "view/terminal"},
     "lab/arena": BASE | PLAY | {"lab", "lab/runs"},
     "lab/papers": BASE | {"lab", "simulate", "lab/runs", "view/plots", "engines"},

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
-from fedstale.data.shares import Shares, by_layer
+from fedstale.data.partition import Shares, by_layer
 from fedstale.fed_cis import (
     DATA_SHARES,
     MIXES,

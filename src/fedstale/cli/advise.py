@@ -12,10 +12,12 @@ from fedstale.lab.advise.evidence import Evidence, read_numbers, with_task
 from fedstale.lab.advise.measures import measure, plain
 from fedstale.lab.advise.rules import advise as decide
 from fedstale.lab.packaged import find, packaged
+from fedstale.lab.plan import plan
 from fedstale.lab.runs import store
 from fedstale.lab.schema import Experiment
+from fedstale.simulate import Diverged
 from fedstale.view.terminal import console
-from fedstale.view.terminal.progress import simulated
+from fedstale.view.terminal.progress import simulate_rest
 
 SOURCES = "a trace, a run's folder or an experiment, or --probs"
 
@@ -75,7 +77,12 @@ def advise(
     if tried is not None:
         size = f"{len(tried.algorithms)} rules × {len(tried.seeds)} seeds × {tried.rounds} rounds"
         console.say(f"simulating {size} (--rounds, --seeds) …")
-        found["simulation"] = trial.rank(tried, simulated(tried, out), m, a)
+        planned = plan(tried, store.open_store(out))
+        try:
+            simulate_rest(tried, planned)
+        except Diverged as error:
+            console.say(f"warning: {error}")
+        found["simulation"] = trial.rank(tried, planned, m, a)
         if format == console.Format.text:
             print("\n".join(text.ranking_lines(found["simulation"])))
     if format == console.Format.json:

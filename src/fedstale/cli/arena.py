@@ -21,7 +21,7 @@ from fedstale.lab.arena import contest, suite, table
 from fedstale.lab.arena.estimate import estimate
 from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import missing, standings
-from fedstale.lab.arena.summary import boards, verdict
+from fedstale.lab.arena.table import boards, verdict
 from fedstale.lab.executors import Executor, compute, waiting
 from fedstale.lab.packaged import find
 from fedstale.lab.runs.store import write, write_csv

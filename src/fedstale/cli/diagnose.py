@@ -11,14 +11,15 @@ from fedstale.lab import schema
 from fedstale.lab.advise import evidence, trial
 from fedstale.lab.advise.measures import Measures, measure
 from fedstale.lab.advise.rules import LEARNT
-from fedstale.lab.runs import query
+from fedstale.lab.plan import plan
+from fedstale.lab.runs import query, store
 from fedstale.lab.runs.store import write
 from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import as_toml
 from fedstale.lab.tabular import guess, rows
 from fedstale.registry import RECIPES
 from fedstale.view.terminal.console import AsFormat, Format, parse_seeds, print_json, say
-from fedstale.view.terminal.progress import simulated
+from fedstale.view.terminal.progress import simulate_rest
 
 RULES = ("fedavg", "unbiased", "mifa", "auto")
 MOST = 400  # rounds that are simulated, unless --rounds says more
@@ -60,7 +61,8 @@ def diagnose(
     file = out / "experiment.toml"
     file.write_text("\n".join(f"{key} = {as_toml(value)}" for key, value in settings.items()) + "\n")
     experiment = schema.read(file)
-    planned = simulated(experiment, out / "runs")
+    planned = plan(experiment, store.open_store(out / "runs"))
+    simulate_rest(experiment, planned)
     m = measure(evidence.of_experiment(experiment, None))
     setting = query.settings(p.folder for p in planned)[0]
     unsure = doubts(experiment, m, columns.main == "accuracy")

@@ -3,8 +3,17 @@
 from fedstale.data.datasets import DATASETS, Dataset, load
 from fedstale.data.federated import Federated, federate
 from fedstale.data.hugging_face import from_hf
-from fedstale.data.partition import IID, ByWriter, ClusteredDirichlet, Dirichlet, Majority, Partition, Shards
-from fedstale.data.shares import Shares, by_layer
+from fedstale.data.partition import (
+    IID,
+    ByWriter,
+    ClusteredDirichlet,
+    Dirichlet,
+    Majority,
+    Partition,
+    Shards,
+    Shares,
+    by_layer,
+)
 from fedstale.data.swap import LabelSwap, ReleasedSwap, Swap
 from fedstale.data.tables import from_frame
 

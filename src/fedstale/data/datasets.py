@@ -17,8 +17,6 @@ from fedstale.data import formats
 from fedstale.data.download import Progress, quiet
 from fedstale.data.files import official, read
 from fedstale.data.formats import Samples
-from fedstale.data.hospitals import hospitals
-from fedstale.data.speakers import speakers
 
 
 class Dataset(NamedTuple):
@@ -89,11 +87,11 @@ DATASETS = {
     ),
     "shakespeare": Entry(
         "48,797 windows of 20 characters of Shakespeare and the one that follows, by speaker",
-        65, (), (), ("shakespeare",), speakers,
+        65, (), (), ("shakespeare",), formats.speakers,
     ),
     "heart-disease": Entry(
         "920 patients of four hospitals, 15 numbers each, 2 classes",
-        2, (), (), ("heart-cleveland", "heart-hungarian", "heart-switzerland", "heart-va"), hospitals,
+        2, (), (), ("heart-cleveland", "heart-hungarian", "heart-switzerland", "heart-va"), formats.hospitals,
     ),
 }  # fmt: skip
 

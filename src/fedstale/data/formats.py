@@ -1,4 +1,4 @@
-"""From the bytes of the published formats to images (m, C, H, W) and labels (m,)."""
+"""From the bytes of the published formats to samples: images (m, C, H, W), tables and texts, and labels (m,)."""
 
 import math
 from collections.abc import Sequence
@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Ids, require
+from fedstale.core import Floats, Ids, require
 
-Pixels = npt.NDArray[np.uint8]
 IDX_TYPES: dict[int, np.dtype[Any]] = {8: np.dtype(np.uint8), 12: np.dtype(">i4")}
 
 
@@ -78,3 +77,62 @@ def digits(contents: Sequence[bytes]) -> Samples:
     with files("fedstale.data").joinpath("digits.npz").open("rb") as opened, np.load(opened) as arrays:
         x, y = arrays["x"], arrays["y"].astype(np.int64)
     return Samples(x, y, len(y))
+
+
+COLUMNS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca",
+           "thal", "num")  # fmt: skip
+NUMBERS = ("age", "trestbps", "chol", "thalach", "oldpeak", "sex", "fbs", "exang")
+KINDS = {"cp": (1, 2, 3, 4), "restecg": (0, 1, 2)}  # columns of categories
+NEVER_ZERO = ("trestbps", "chol")  # 0 stands for a value that was not measured
+
+
+def hospitals(contents: Sequence[bytes]) -> Samples:
+    """Patients x (M, 15) with y = 1 where the disease was found, from one table for each hospital.
+
+    Numbers have mean 0 and deviation 1 over all patients, and what is missing has the mean. Categories have a
+    column each. slope, ca and thal are left out: outside Cleveland they are missing for most patients.
+    """
+    tables = [_table(content) for content in contents]
+    whole = np.concatenate(tables)
+    column = {name: whole[:, k] for k, name in enumerate(COLUMNS)}
+    for name in NEVER_ZERO:
+        column[name] = np.where(column[name] == 0, np.nan, column[name])
+    scaled = [(v - np.nanmean(v)) / np.nanstd(v) for v in (column[name] for name in NUMBERS)]
+    marked = [column[name] == kind for name, kinds in KINDS.items() for kind in kinds]
+    x = np.nan_to_num(np.stack([*scaled, *marked], axis=1)).astype(np.float32)
+    owners = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+    return Samples(x, (column["num"] > 0).astype(np.int64), len(x), owners)
+
+
+def _table(content: bytes) -> Floats:
+    """(patients, 14) of a file with commas, in which ? is missing."""
+    rows = [line.split(",") for line in content.decode().split("\n") if line]
+    wrong = next((len(row) for row in rows if len(row) != len(COLUMNS)), None)
+    require(wrong is None, f"a patient must have {len(COLUMNS)} values, got {wrong}")
+    return np.array([[np.nan if value == "?" else float(value) for value in row] for row in rows])
+
+
+WINDOW = 20  # characters that are read before the one that is predicted
+
+
+def speakers(contents: Sequence[bytes]) -> Samples:
+    """Windows of the speeches of each speaker, x (M, 20), and the character that follows, y (M,).
+
+    A play is blocks between empty lines, each a name with a colon and, below it, a speech. The speeches of a
+    speaker are joined and cut into windows that do not overlap. Characters are numbered by their codes.
+    """
+    text = contents[0].decode()
+    speeches: dict[str, list[str]] = {}
+    for block in text.strip().split("\n\n"):
+        name, _, speech = block.strip("\n").partition("\n")
+        require(name.endswith(":"), f"a speech must stand below a name with a colon, got {name[:40]!r}")
+        speeches.setdefault(name, []).append(speech)
+    number = {c: k for k, c in enumerate(sorted({*text}))}
+    rows, owners = [], []
+    for k, said in enumerate(speeches.values()):
+        codes = np.array([number[c] for c in "\n".join(said)], np.int64)
+        whole = codes[: len(codes) // (WINDOW + 1) * (WINDOW + 1)].reshape(-1, WINDOW + 1)
+        rows.append(whole)
+        owners.append(np.full(len(whole), k))
+    windows = np.concatenate(rows)
+    return Samples(windows[:, :-1], windows[:, -1], len(windows), np.concatenate(owners))

@@ -8,7 +8,7 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.lab.arena import contest, records
-from fedstale.lab.arena.summary import boards
+from fedstale.lab.arena.table import boards
 from fedstale.lab.build import make_task
 from fedstale.lab.runs import store
 from fedstale.lab.schema import check

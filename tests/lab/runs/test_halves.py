@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedstale.lab.runs.halves import Halves, halves
 from fedstale.lab.runs.store import RunFolder
+from fedstale.lab.runs.verdict import Halves, halves
 
 OFTEN = [
     {"round": t, "accuracy": 0.9, "loss": 0.1, "iou": 0.5, "heard": [1, 3] if t % 5 else [0, 1, 2, 3]}

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from fedstale.lab.runs.halves import Halves
 from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.query import Group, Run
 from fedstale.lab.runs.store import RunFolder
-from fedstale.lab.runs.verdict import left_behind, verdict
+from fedstale.lab.runs.verdict import Halves, left_behind, verdict
 
 
 def group(label: str, *accuracies: float) -> Group:

@@ -12,8 +12,8 @@ from matplotlib import pyplot
 from matplotlib.colors import to_rgb
 
 from fedstale.lab.runs import metrics, store
-from fedstale.lab.runs.halves import Halves
 from fedstale.lab.runs.metrics import Metric
+from fedstale.lab.runs.verdict import Halves
 from fedstale.view.plots import comparison
 from fedstale.view.plots.palette import DARK, looks
 

@@ -9,10 +9,9 @@ from typing import NamedTuple
 from fedstale.core import BadInput
 from fedstale.core.names import listed
 from fedstale.lab.runs import metrics
-from fedstale.lab.runs.halves import halves
 from fedstale.lab.runs.metrics import LISTED, TRACED, metric
 from fedstale.lab.runs.query import Setting, client_values, clients, tuned
-from fedstale.lab.runs.verdict import verdict
+from fedstale.lab.runs.verdict import halves, verdict
 from fedstale.view.page import beta_map, markup, tables
 from fedstale.view.page.clients import alike, heard_weight, realised, staleness
 from fedstale.view.page.plots import BETA, KEYS, Plot, curves

@@ -9,10 +9,10 @@ import numpy as np
 
 from fedstale.core import Floats
 from fedstale.lab.runs import metrics
-from fedstale.lab.runs.halves import compared_by
 from fedstale.lab.runs.metrics import Metric, metric
 from fedstale.lab.runs.query import client_values
 from fedstale.lab.runs.statistics import thinned
+from fedstale.lab.runs.verdict import compared_by
 from fedstale.view.page.plots import CLIENTS, Key, Plot, Table, dots, faint, layout, plain, ticks
 from fedstale.view.page.series import Lines, absences, names, per_client, shares
 from fedstale.view.plots.palette import Look

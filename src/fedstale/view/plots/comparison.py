@@ -13,11 +13,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedstale.core import Floats, require, shown
 from fedstale.lab.runs import metrics, query
-from fedstale.lab.runs.halves import Halves, halves
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.query import Line
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.store import RunFolder
+from fedstale.lab.runs.verdict import Halves, halves
 from fedstale.view.plots import raster
 from fedstale.view.plots.palette import DARK, GREY, STYLE, VERMILION, Look, looks
 

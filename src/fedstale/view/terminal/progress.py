@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -11,12 +10,11 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from fedstale.lab.execute import Progress, Stop, execute
-from fedstale.lab.plan import Planned, plan, warmups
+from fedstale.lab.plan import Planned, warmups
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.status import duration
-from fedstale.lab.runs.store import open_store
 from fedstale.lab.schema import Experiment
-from fedstale.simulate import Diverged, Interrupted
+from fedstale.simulate import Interrupted
 from fedstale.view.terminal.console import say, talk
 
 PLAIN_SECONDS = 10.0  # from one plain line to the next
@@ -51,18 +49,14 @@ def follow(
     return reused
 
 
-def simulated(e: Experiment, folder: Path) -> list[Planned]:
-    """The runs of an experiment, computed where they are not stored yet; the same command goes on after a stop."""
-    planned = plan(e, open_store(folder))
+def simulate_rest(e: Experiment, planned: Sequence[Planned]) -> None:
+    """Compute the runs of an experiment that are not stored yet; the same command goes on after a stop."""
     try:
         with Stop() as stop:
             follow(execute(e, planned, resume=True, stop=stop, say=say), planned, talk)
     except Interrupted:
         say("fedstale: interrupted; the same command goes on from here")
         raise typer.Exit(130) from None
-    except Diverged as error:
-        say(f"warning: {error}")
-    return planned
 
 
 class _Status:
