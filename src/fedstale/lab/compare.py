@@ -2,9 +2,8 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from fedstale.defence import Defence, Liars
 from fedstale.engines import MODULES
 from fedstale.lab import lineage, schema
 from fedstale.lab.build import make_participation
-from fedstale.lab.execute import Progress, Stop, execute
+from fedstale.lab.execute import Stop, execute
 from fedstale.lab.plan import Planned, plan_parts
 from fedstale.lab.runs import store
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, describe, settings_in
@@ -112,9 +111,8 @@ def compare(
     }  # fmt: skip
     experiment, planned = _plan(data, code, process, chosen, settings, Path(out), clock)
     planned = [*lineage.started(planned, start)]
-    _compute(partial(execute, experiment, planned, task=task, resume=resume, again=again,
-                     command=f"fs.compare(…, name={name!r})",
-                     checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
+    how = {"resume": resume, "again": again, "checkpoint_seconds": checkpoint_seconds}
+    _play(experiment, planned, how | {"task": task, "command": f"fs.compare(…, name={name!r})"})
     rows, picture, numbers = write_files(experiment, planned, [], Path(out))
     return Comparison(title(experiment), rows, [p.folder for p in planned], picture, numbers)
 
@@ -160,8 +158,8 @@ def record(
     chosen = [Algorithm(label or _label(run.strategy), *parts)]
     experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder), run.clock)
     planned = [*lineage.started(planned, start)]
-    _compute(partial(execute, experiment, planned, engine=run.engine, resume=resume, again=again,
-                     command="fs.record(…)", checkpoint_seconds=checkpoint_seconds), planned)  # fmt: skip
+    how = {"resume": resume, "again": again, "checkpoint_seconds": checkpoint_seconds}
+    _play(experiment, planned, how | {"engine": run.engine, "command": "fs.record(…)"})
     return planned[0].folder
 
 
@@ -178,10 +176,18 @@ def _engine_name(engine: Engine) -> str:
     return named.get(cls.__name__, "") if ours else f"{cls.__module__}:{cls.__qualname__}"
 
 
-def _compute(play: Callable[..., Iterator[Progress]], planned: Sequence[Planned]) -> None:
-    """Compute the runs and show their progress."""
-    with _stop() as stop:
-        reused = follow(play(stop=stop, say=say), planned, talk)
+def _play(experiment: schema.Experiment, planned: Sequence[Planned], how: Table) -> None:
+    """Compute the runs that are not finished, and show how far they are.
+
+    Ctrl-C stops them after the round at hand, with a checkpoint; threads get no signals.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    signals: AbstractContextManager[Callable[[], bool]] = Stop() if main else nullcontext(lambda: False)
+    try:
+        with signals as stop:
+            reused = follow(execute(experiment, planned, say=say, stop=stop, **how), planned, talk)
+    except Interrupted:
+        raise KeyboardInterrupt("stopped with a checkpoint; resume=True goes on from here") from None
     if reused:
         say(f"{reused} of {len(planned)} runs were stored already (again=True computes them again)")
 
@@ -244,16 +250,3 @@ def _check(kind: str, value: object) -> None:
     require_kind(kind, value)
     text = f"{kind} must be a dataclass, so that its settings are known: put @fs.part before"
     require(dataclasses.is_dataclass(value), f"{text} class {type(value).__name__}")
-
-
-@contextmanager
-def _stop() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C stops the runs after the round at hand, with a checkpoint; threads get no signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    try:
-        with Stop() as stop:
-            yield stop
-    except Interrupted:
-        raise KeyboardInterrupt("stopped with a checkpoint; resume=True goes on from here") from None

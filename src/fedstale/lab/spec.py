@@ -7,7 +7,7 @@ import hashlib
 import json
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -23,6 +23,7 @@ from fedstale.participation.profiles import Profile
 from fedstale.privacy.ledger import Privacy
 
 Table = dict[str, Any]
+Field = dataclasses.Field[Any]
 Spec = str | Table  # a part: its name, or a table with `kind` and the part's settings
 NESTED: Mapping[Any, registry.Names] = {
     core.Strategy: registry.STRATEGIES, core.Participation: registry.PARTICIPATION, core.Server: registry.SERVERS,
@@ -61,9 +62,7 @@ class Algorithm(NamedTuple):
 
 def describe_local(local: Local) -> Table:
     """The table that builds these settings again: of the later settings only those that are not the default."""
-    fields = {f.name: (getattr(local, f.name), f.default) for f in dataclasses.fields(local)}
-    kept = {key: value for key, (value, default) in fields.items() if key in LOCAL_ALWAYS or value != default}
-    return {key: _plain(value) for key, value in kept.items()}
+    return _settings(local, later=lambda f: f.name not in LOCAL_ALWAYS)
 
 
 def algorithm(
@@ -207,13 +206,12 @@ def describe(part: Any, names: registry.Names) -> Table:
     return {"kind": names.name_of(part)} | _settings(part)
 
 
-def _settings(part: Any) -> Table:
-    told = [f for f in dataclasses.fields(part) if f.init]
-    told = [f for f in told if not ("later" in f.metadata and _has_default(part, f))]
+def _settings(part: Any, later: Callable[[Field], bool] = lambda f: "later" in f.metadata) -> Table:
+    told = [f for f in dataclasses.fields(part) if f.init and not (later(f) and _has_default(part, f))]
     return {f.name: _plain(getattr(part, f.name)) for f in told}
 
 
-def _has_default(part: Any, field: dataclasses.Field[Any]) -> bool:
+def _has_default(part: Any, field: Field) -> bool:
     """Whether a setting has its default; an array is compared as a whole."""
     value, default = getattr(part, field.name), cast(Any, field.default)
     return np.array_equal(value, default) if isinstance(value, np.ndarray) else bool(value == default)

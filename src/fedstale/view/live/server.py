@@ -72,7 +72,8 @@ class Page:
             Route("/api/experiments", self._answer(lambda r: self.lists.experiments(r.query_params))),
             Route("/api/experiment/{key}", self._answer(self._experiment)),
             Route("/api/experiment/{key}/compare", self._answer(self._compare)),
-            Route("/api/experiment/{key}/{figure:int}.csv", self.csv), Route("/api/run", self._answer(self._run)),
+            Route("/api/experiment/{key}/{figure:int}.csv", self._answer(self._csv)),
+            Route("/api/run", self._answer(self._run)),
             *([Route("/api/control/{action}", self._answer(self._act), methods=["POST"])] if self.control else []),
         ]  # fmt: skip
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
@@ -93,8 +94,7 @@ class Page:
             if request.method not in ("GET", "HEAD") and not (self.control and self.control.may(given)):
                 return JSONResponse({"error": STRANGER}, status_code=403)
             try:
-                text = await run_in_threadpool(self._text, make, request)
-                return Response(text, media_type="application/json")
+                return await run_in_threadpool(self._response, make, request)
             except BadInput as error:
                 return JSONResponse({"error": str(error)}, status_code=404)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -102,13 +102,15 @@ class Page:
 
         return answer
 
-    def _text(self, make: Callable[[Request], Any], request: Request) -> str:
-        """The answer, with how long the page waits before it asks again."""
+    def _response(self, make: Callable[[Request], Any], request: Request) -> Response:
+        """The answer, with how long the page waits before it asks again; a file is answered as it is."""
         began, version = time.thread_time(), self.index.version
-        found = finite(make(request))
-        text = json.dumps(found | {"version": version}, allow_nan=False, default=str)
+        found = make(request)
+        if isinstance(found, Response):
+            return found
+        text = json.dumps(finite(found) | {"version": version}, allow_nan=False, default=str)
         pause = min(SHARE * (time.thread_time() - began), LONGEST)
-        return f'{text[:-1]}, "pause": {pause:.3f}}}'
+        return Response(f'{text[:-1]}, "pause": {pause:.3f}}}', media_type="application/json")
 
     async def page(self, request: Request) -> Response:
         text = (files("fedstale.view.live") / "page.html").read_text()
@@ -157,17 +159,11 @@ class Page:
         asked = request.query_params
         return self.experiments.compare(request.path_params["key"], asked.get("a", ""), asked.get("b", ""))
 
-    async def csv(self, request: Request) -> Response:
+    def _csv(self, request: Request) -> Response:
         """The numbers of a figure."""
-        figure = request.path_params["figure"]
-        try:
-            text = await run_in_threadpool(
-                self.experiments.numbers, request.path_params["key"], figure, self._view(request)
-            )
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            told = str(error) if isinstance(error, BadInput) else f"{STRANGE} ({type(error).__name__}: {error})"
-            return PlainTextResponse(told, status_code=404)
+        key, figure = request.path_params["key"], request.path_params["figure"]
         kept = {"content-disposition": f'attachment; filename="figure-{figure + 1}.csv"'}
+        text = self.experiments.numbers(key, figure, self._view(request))
         return Response(text, media_type="text/csv", headers=kept)
 
     def _run(self, request: Request) -> dict[str, Any]:

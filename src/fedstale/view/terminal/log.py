@@ -1,7 +1,7 @@
 """Options of commands that compute many runs: where, and the trackers that are told about them."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -24,4 +24,4 @@ On = Annotated[
 
 def logging(trackers: list[Tracker] | None, planned: Sequence[Planned], out: Path) -> AbstractContextManager[None]:
     """Log these runs while they are computed."""
-    return following([p.folder for p in planned], trackers or [], out / "logs")
+    return following([p.folder for p in planned], trackers, out / "logs") if trackers else nullcontext()
