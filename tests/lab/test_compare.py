@@ -248,6 +248,28 @@ def test_a_changed_strategy_is_another_run_of_its_own_alone(
     assert one["fedavg"] == other["fedavg"]
 
 
+def test_what_a_class_inherits_the_defaults_of_a_function_and_the_type_of_an_array_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def digests(factor: int, limit: int) -> list[str]:
+        text = f"class Base:\n    def f(self):\n        return {factor}\n\nclass Mine(Base):\n    pass\n\n"
+        (tmp_path / "inherits.py").write_text(f"{text}LIMIT = {limit}\ndef limited(*, k=LIMIT):\n    return k\n")
+        monkeypatch.delitem(sys.modules, "inherits", raising=False)
+        importlib.invalidate_caches()
+        module = importlib.import_module("inherits")
+        return [Content([value]).digest() for value in (module.Mine, module.limited)]
+
+    (mine, limited), (other, same), (again, longer) = digests(1, 5), digests(22, 5), digests(1, 555)
+    assert (mine == again) is (limited == same) is True
+    assert mine != other
+    assert limited != longer
+    whole, real = (Content([np.zeros(4, kind)]).digest() for kind in (np.int32, np.float32))
+    assert whole != real
+
+
 def test_metrics_are_known_by_their_source_also_with_a_version() -> None:
     x, y = np.ones((4, 3), np.float32), np.array([0, 1, 0, 1])
 
