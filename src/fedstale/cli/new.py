@@ -29,6 +29,13 @@ class Kind(StrEnum):
     parts = "parts"
 
 
+FIRST = {
+    Kind.csv: "fedstale diagnose patients.csv presence.csv",
+    Kind.flower: "flwr run . --federation-config num-supernodes=10 --stream",
+    Kind.parts: "pip install -e . && fedstale run experiment.toml",
+}  # what is typed next, where it is not `fedstale run`
+
+
 def new(
     folder: Annotated[Path, typer.Argument(help="The folder to make; it must not exist, or be empty.")],
     kind: Annotated[Kind, typer.Option(help="What it is about.")] = Kind.csv,
@@ -41,10 +48,7 @@ def new(
         _write_example(folder)
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     print(f"{folder}: {', '.join(names)}")
-    first = "flwr run . local-simulation" if kind == Kind.flower else "fedstale run experiment.toml"
-    first = "fedstale diagnose patients.csv presence.csv" if kind == Kind.csv else first
-    first = "pip install -e . && fedstale run experiment.toml" if kind == Kind.parts else first
-    print(f"next: cd {folder} && {first}")
+    print(f"next: cd {folder} && {FIRST.get(kind, 'fedstale run experiment.toml')}")
 
 
 def template(name: str) -> Any:

@@ -78,7 +78,10 @@ def source(text: str, folder: RunFolder) -> tuple[RunFolder, int]:
     asked = text.rpartition("@")[2] if "@" in text else str(max(stored))
     rounds = ", ".join(map(str, sorted(stored, reverse=True)))
     ok = asked.isdecimal() and int(asked) in stored
-    require(ok, f"{folder.path.name} can be started from the rounds that are stored, {rounds}, got @{asked[:20]}")
+    early = asked.isdecimal() and 0 < int(asked) < max(stored)
+    way = f"; the same run with rounds = {asked} stores that round" if early else ""
+    told = f"can be started from the rounds that are stored, {rounds}, got @{asked[:20]}{way}"
+    require(ok, f"{folder.path.name} {told}")
     return stored[int(asked)], int(asked)
 
 
