@@ -33,6 +33,19 @@ def test_one_that_is_best_is_called_so() -> None:
     )
 
 
+def test_runs_that_stopped_early_are_not_said_to_have_played_all_their_rounds() -> None:
+    groups = [group("fedavg", 0.80, 0.81), group("auto", 0.95, 0.96)]
+    for k, played in enumerate((400, 310)):
+        for run in groups[k].runs:
+            assert run.result is not None
+            run.result["rounds"] = played
+    assert "best test accuracy where each stopped, after at most 400 rounds, 95.50 %" in verdict(groups, {}, 0)
+    for run in groups[0].runs:
+        assert run.result is not None
+        run.result["rounds"] = 310
+    assert "best test accuracy after 310 rounds, 95.50 %" in verdict(groups, {}, 0)
+
+
 def test_one_seed_proves_nothing_and_one_algorithm_says_nothing() -> None:
     assert verdict([group("fedavg", 0.8), group("auto", 0.9)], {}, 0).endswith("may be chance: add seeds.")
     assert verdict([group("auto", 0.9, 0.8)], {}, 0) == ""

@@ -115,7 +115,10 @@ def best(done: Sequence[Group], m: Metric) -> str:
     near, seeds = leading(done, m), min(len(g.runs) for g in done)
     if not near:
         return ""
-    after = f"after {done[near[0]].config['rounds']} rounds"
+    played = {int((r.result or {}).get("rounds", r.config["rounds"])) for g in done for r in g.runs}
+    after = f"after {max(played)} rounds"
+    if len(played) > 1:
+        after = f"where each stopped, after at most {max(played)} rounds"
     labels = [done[k].label for k in near]
     if seeds < 2:
         return f"{labels[0]} ends with the best {m.label} {after}, but with one seed that may be chance: add seeds."
