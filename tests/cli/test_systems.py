@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from fedstale.__main__ import main
 from fedstale.core import BadInput
 from fedstale.flower.federation.ops import processes
 from tests.cli.commands import QUADRATIC
@@ -98,3 +100,14 @@ def test_a_federation_needs_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(processes, "PROC", tmp_path)
     with pytest.raises(BadInput, match="a federation needs Linux: this system has no /proc"):
         processes.started(os.getpid())
+
+
+def test_commands_start_where_nothing_hangs_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no SIGHUP."""
+    monkeypatch.delattr(signal, "SIGHUP")
+    monkeypatch.setattr("fedstale.cli.app.main", lambda: None)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
