@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedstale as fs
-from fedstale.core.names import matched
+from fedstale.core.abilities import matched
 from fedstale.participation.log import is_log
 
 

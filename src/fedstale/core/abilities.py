@@ -1,6 +1,11 @@
-"""Abilities: what a part may have beyond its protocol; those of a strategy are its hooks (`core.hooks`)."""
+"""Abilities: what a part may have beyond its protocol, and what is asked of parts by them.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+Those of a strategy are its hooks (`core.hooks`).
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -8,7 +13,7 @@ import numpy.typing as npt
 
 from fedstale.core.local import Local
 from fedstale.core.parts import BadInput, require, shown
-from fedstale.core.protocols import Estimator, Task
+from fedstale.core.protocols import Estimator, Participation, Task
 from fedstale.core.records import Array, Belief, Checkpoint, Clients, Floats, Ids, Mask, Snapshot, State
 
 __all__ = [
@@ -297,3 +302,88 @@ def _checkpoint(now: Checkpoint | Snapshot) -> Checkpoint:
     ok = isinstance(now, Checkpoint | Snapshot)
     require(ok, f"evaluate takes a task and then a snapshot of fs.simulate or its checkpoint, got {shown(now)}")
     return now.checkpoint if isinstance(now, Snapshot) else now
+
+
+@runtime_checkable
+class NamesClients(Protocol):
+    """A task or a recorded participation with a name for each client; `names` is empty where they have none."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class TellsLabels(Protocol):
+    """A task that says in words which labels each client has; `labels` is empty where there are none."""
+
+    @property
+    def labels(self) -> Sequence[str]: ...
+
+
+@runtime_checkable
+class HasNote(Protocol):
+    """A task that says how its samples were prepared; `note` is empty if there is nothing to say."""
+
+    @property
+    def note(self) -> str: ...
+
+
+@runtime_checkable
+class OrdersClients(NamesClients, Protocol):
+    """A recorded participation that can be put into another order of its clients, or cut to some of them."""
+
+    def ordered(self, names: Sequence[str]) -> Participation: ...
+
+
+@runtime_checkable
+class HasBase(Protocol):
+    """A participation that chooses among the clients of another one."""
+
+    @property
+    def base(self) -> Participation: ...
+
+
+def names_of(part: object) -> tuple[str, ...]:
+    """The names of the clients; empty where they have none."""
+    return part.names if isinstance(part, NamesClients) else ()
+
+
+def labels_of(part: object) -> Sequence[str]:
+    """Which labels each client has, in words; empty where there are none."""
+    return part.labels if isinstance(part, TellsLabels) else ()
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Different names in ascending order, by value if all of them are numbers."""
+    found = {*names}
+    try:
+        return sorted(found, key=lambda name: (float(name), name))
+    except ValueError:
+        return sorted(found)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """`Berlin, Bonn and 4 more`."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def matched(process: Participation, names: Sequence[str]) -> Participation:
+    """The participation with its clients in the order of the task's, matched by name where both have names."""
+    if not names:
+        return process
+    if dataclasses.is_dataclass(process) and isinstance(process, HasBase):
+        found: Any = dataclasses.replace(process, base=matched(process.base, names))
+        return process if found.base is process.base else found
+    if not isinstance(process, OrdersClients) or process.names in ((), (*names,)):
+        return process
+    if len(process.names) != len(names) and not {*names} & {*process.names}:
+        return process  # its header names rounds, or anything else
+    missing, others = [x for x in names if x not in process.names], [x for x in process.names if x not in names]
+    if missing:
+        what = f"{len(missing)} of {len(names)} clients of the data are not in the recorded participation"
+        there = f"it has {listed(others)} instead" if others else f"it has {listed(process.names)}"
+        raise BadInput(f"{what}: {listed(missing)}; {there}; leave them out of the data, or name them alike")
+    if others:
+        warnings.warn(f"recorded clients without data are left out: {listed(others)}", stacklevel=3)
+    return process.ordered(names)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, Ids, Mask, known, part, require, shown
-from fedstale.core.names import listed
+from fedstale.core.abilities import listed
 from fedstale.data.datasets import Dataset
 from fedstale.data.partition import NeedsWriters, Partition, check
 from fedstale.data.swap import Swap

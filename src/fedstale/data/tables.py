@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, Floats, Ids, known, part, require, shown
-from fedstale.core.names import in_order, listed
+from fedstale.core.abilities import in_order, listed
 from fedstale.core.text_files import csv_lines, open_text, with_points
 from fedstale.data.datasets import Dataset
 from fedstale.data.federated import Federated, Group, absent, federate

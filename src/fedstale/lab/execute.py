@@ -20,8 +20,7 @@ import numpy as np
 
 from fedstale import core, engines
 from fedstale.core import Engine, Local, Snapshot, Strategy, Task, bound, known, rebuilt, require
-from fedstale.core.abilities import evaluate
-from fedstale.core.names import HasNote, listed, names_of
+from fedstale.core.abilities import HasNote, evaluate, listed, names_of
 from fedstale.lab.build import make_task
 from fedstale.lab.cadence import cadence, evaluation_task
 from fedstale.lab.plan import Planned, warmups

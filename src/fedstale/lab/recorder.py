@@ -16,10 +16,9 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import evaluate, scores_of_clients
-from fedstale.core.abilities import CountsSamples, DescribesModel, HasBeta, HasExcluded, HasInner
+from fedstale.core import CountsSamples, evaluate, scores_of_clients
+from fedstale.core.abilities import DescribesModel, HasBeta, HasExcluded, HasInner, labels_of, names_of
 from fedstale.core.hooks import hooks_of
-from fedstale.core.names import labels_of, names_of
 from fedstale.core.parts import BadInput, require
 from fedstale.core.protocols import Task
 from fedstale.core.records import Checkpoint, Ids, Snapshot

@@ -15,8 +15,8 @@ import numpy as np
 from fedstale import core, registry
 from fedstale.clock import Clock, Latency, Pace
 from fedstale.core import BadInput, Local, check_types, known, require, shown
-from fedstale.core.hints import alternatives, opened
 from fedstale.core.local import OURS
+from fedstale.core.parts import alternatives, opened
 from fedstale.defence import Defence, Liars
 from fedstale.memory import Coding
 from fedstale.participation.profiles import Profile

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import buffered, hooks_of, keeps_own
+from fedstale.core import buffered, keeps_own
 from fedstale.engines import Serial
 from fedstale.lab.build import make_task
 from fedstale.lab.plan import plan
 from fedstale.lab.schema import Experiment
 from fedstale.simulate import Run
-from fedstale.simulate.timing import load_of, timeline_of
+from fedstale.simulate.run import timeline_of
 from fedstale.theory import heterogeneity
 
 
@@ -28,7 +28,7 @@ def describe(experiment: Experiment) -> dict[str, Any]:
     if p.clock is None:
         return {"clients": task.n, **differ}
     run = Run(Serial(task, a.local), a.strategy, p.participation, experiment.rounds, p.seed, clock=p.clock)
-    rows = p.clock.within(timeline_of(run, load_of(run, hooks_of(a.strategy))), experiment.rounds)
+    rows = p.clock.within(timeline_of(run), experiment.rounds)
     counts, ages = np.zeros(task.n), np.concatenate([r.ages for r in rows])
     for r in rows:
         counts[r.clients] += 1

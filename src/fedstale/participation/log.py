@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, Mask, keep, known, part, require, shown
-from fedstale.core.names import in_order
+from fedstale.core.abilities import in_order
 from fedstale.core.text_files import csv_lines, open_text
 from fedstale.participation.files import reading
 from fedstale.participation.trace import of_width, replay, shares

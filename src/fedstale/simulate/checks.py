@@ -7,22 +7,20 @@ from typing import Any
 import numpy as np
 
 from fedstale.clock import Clock, Pace
-from fedstale.core.abilities import Mixes, WarmsUp, WithTruth, buffered, runs_loops
-from fedstale.core.hooks import bound, check_hooks, hooks_of
-from fedstale.core.jobs import require_last_gradient
+from fedstale.core import CountsSamples, require_last_gradient
+from fedstale.core.abilities import Mixes, WarmsUp, WithTruth, buffered, matched, names_of, runs_loops
+from fedstale.core.hooks import bound, check_hooks, hooks_of, layers
 from fedstale.core.local import Local
-from fedstale.core.names import matched, names_of
 from fedstale.core.parts import require
 from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy, Task
-from fedstale.core.records import Mask
+from fedstale.core.records import Array, Mask
 from fedstale.defence import Defence, Liars
 from fedstale.privacy.ledger import Privacy, costs
 from fedstale.privacy.noise import Noised
 from fedstale.privacy.ring import Ring
 from fedstale.privacy.sums import placed
 from fedstale.rng import stream
-from fedstale.simulate.run import Run
-from fedstale.simulate.timing import arrival_shares, check_clock, limited
+from fedstale.simulate.run import Run, timeline_of
 
 
 def checked(run: Run) -> Run:
@@ -41,11 +39,13 @@ def checked(run: Run) -> Run:
         not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
-    check_clock(run._replace(strategy=rule))
-    run = limited(run._replace(strategy=rule))
+    run = run._replace(strategy=rule)
+    if run.clock is not None:
+        _check_clock(run, run.clock)
+        run = _limited(run, run.clock)
     explicit = isinstance(estimator, WithTruth) and not estimator.needs_truth
     timed = isinstance(estimator, WithTruth) and run.clock is not None and not explicit  # p_i are its shares
-    marginals = (arrival_shares(run) if timed else process.probs(n)) * arrival
+    marginals = (_arrival_shares(run) if timed else process.probs(n)) * arrival
     if isinstance(estimator, WithTruth):
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
@@ -53,7 +53,7 @@ def checked(run: Run) -> Run:
     if hooks_of(rule).inverse_weighting and run.clock is None:  # who never comes needs no p_i if all are given
         zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
         _refuse_zero(rule, zero)
-    run = run._replace(strategy=rule, estimator=warmed_up(estimator, process, n, run.seed))
+    run = run._replace(estimator=warmed_up(estimator, process, n, run.seed))
     if run.privacy is not None:
         require_kind("privacy", run.privacy)
     secure = run.privacy is not None and run.privacy.secure
@@ -168,3 +168,46 @@ def warmed_up(estimator: Estimator, participation: Participation, n: int, seed: 
     if not isinstance(estimator, WarmsUp) or estimator.warmup_rounds == 0:
         return estimator
     return estimator.warmed_up(participation.rows(n, stream(seed, "watched")))
+
+
+def _limited(run: Run, clock: Clock) -> Run:
+    """The run with as many rounds as its clock's hours have steps, if those are fewer."""
+    if clock.hours is None:
+        return run
+    rows = clock.within(timeline_of(run), run.rounds)
+    require(len(rows) > 0, f"clock.hours: no step is made within {clock.hours:g} hours")
+    return run._replace(rounds=len(rows))
+
+
+def _arrival_shares(run: Run) -> Array:
+    """(n,) the share of the steps of this run in which an update of the client arrives; its p_i.
+
+    A client that never arrives has that of one that comes in the step after the last: it is never divided by.
+    """
+    counts = np.zeros(run.engine.task.n)
+    for row in islice(timeline_of(run), run.rounds):
+        counts[row.clients] += 1
+    return np.asarray(np.where(counts > 0, counts / run.rounds, 1 / (run.rounds + 1)), np.float32)
+
+
+def _check_clock(run: Run, clock: Clock) -> None:
+    """Refuse what cannot be with a clock, or without waiting for clients."""
+    hooks, local = hooks_of(run.strategy), run.local or run.engine.local
+    name = type([*layers(run.strategy)][-1]).__name__  # of the rule itself, not of what records it
+    require(hooks.unheard is None, f"clients of {name} train unheard in every round; a clock cannot time them")
+    warm = isinstance(run.estimator, WarmsUp) and run.estimator.warmup_rounds > 0
+    require(not warm, "warm-up rounds have no clock: warmup_rounds must be 0 with one")
+    require(
+        local.work is None, "a clock needs a known number of steps: local.steps or local.epochs, got local.work"
+    )
+    counted = local.epochs is None or isinstance(run.engine.task, CountsSamples)
+    require(counted, "a clock needs local.steps with a task that does not count its samples, got local.epochs")
+    if clock.waits(run.engine.task.n):
+        return
+    wait = "without rounds; use pace 'rounds'"
+    require(hooks.select is None, f"{name} selects clients by their losses, which would change the timeline {wait}")
+    require(hooks.drift is None, f"{name} changes local gradients by what the server knows now, not {wait}")
+    require(
+        hooks.starts is None, f"clients of {name} begin at points of their own, which a server cannot age {wait}"
+    )
+    require(run.defence is None, f"a defence compares updates from the same parameters, which differ {wait}")

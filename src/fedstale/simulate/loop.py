@@ -6,9 +6,8 @@ from typing import cast
 
 from fedstale.channels import Lossless
 from fedstale.clock import Clock
-from fedstale.core.jobs import train
 from fedstale.core.parts import require, shown
-from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy
+from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy, train
 from fedstale.core.records import Checkpoint, Job, Reply, Snapshot
 from fedstale.defence import Defence, Liars
 from fedstale.estimators import Known
@@ -18,9 +17,8 @@ from fedstale.rng import stream
 from fedstale.servers import Sgd
 from fedstale.simulate.checks import checked
 from fedstale.simulate.orders import choose, heard, order, present
-from fedstale.simulate.round import Refusals, close_round, receive, screen
+from fedstale.simulate.round import Refusals, aged, close_round, in_flight, receive, screen, timed
 from fedstale.simulate.run import Diverged, Fixed, Run, first
-from fedstale.simulate.timing import aged, in_flight, load_of, timed
 
 Play = Generator[Job | Snapshot, Reply | None, None]  # yields a job, is sent its reply, yields a snapshot, …
 
@@ -28,8 +26,7 @@ Play = Generator[Job | Snapshot, Reply | None, None]  # yields a job, is sent it
 def _play(run: Run, now: Checkpoint) -> Play:
     """The rounds after this checkpoint: Algorithm 2 of FedStale, for any strategy and any network."""
     fixed, channel, refusals = Fixed.of(run), run.channel, Refusals(now.t > 0)
-    load = load_of(run, fixed.hooks)
-    for t, available, row in present(run, load, now.t):
+    for t, available, row in present(run, now.t):
         streams = partial(stream, run.seed, "channel", t)
         asked, now = choose(run, fixed, now, t, available)
         reached, link = channel.downlink(now.channel, asked.chosen, streams)
@@ -45,7 +42,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
         step, now = close_round(run, now._replace(sent=kept), r)
         refused = refusals.after(r, last=t == run.rounds)
         s = Snapshot(t, now.params, step, available, asked.chosen, r.clients, refused, r.losses, r.probs, now)
-        yield timed(s, load, fixed.hooks, trained, r, row)
+        yield timed(s, fixed, trained, r, row)
 
 
 def simulate(

@@ -6,22 +6,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedstale.clock import Load, Row
+from fedstale.clock import Row
 from fedstale.core.abilities import ListsPresent
 from fedstale.core.parts import BadInput, require, shown
 from fedstale.core.protocols import Strategy
-from fedstale.core.records import NOBODY, Availability, Checkpoint, Ids, Job, Mask, Reply
+from fedstale.core.records import NOBODY, Array, Availability, Checkpoint, Ids, Job, Mask, Reply
 from fedstale.rng import stream
 from fedstale.simulate.round import Asked, finite_rows, pair
-from fedstale.simulate.run import Fixed, Run
-from fedstale.simulate.timing import started, timeline_of
+from fedstale.simulate.run import Fixed, Run, timeline_of
 
 
-def present(run: Run, load: Load, after: int) -> Iterator[tuple[int, Ids, Row | None]]:
+def present(run: Run, after: int) -> Iterator[tuple[int, Ids, Row | None]]:
     """The rounds after this one, and the clients that the participation process or the clock names in each."""
     n = run.engine.task.n
     if run.clock is not None:
-        for t, line in enumerate(islice(timeline_of(run, load), after, run.rounds), after + 1):
+        for t, line in enumerate(islice(timeline_of(run), after, run.rounds), after + 1):
             yield t, line.clients, line
         return
     who, draws = run.participation, stream(run.seed, "participation")
@@ -110,3 +109,12 @@ def heard(run: Run, fixed: Fixed, now: Checkpoint, trained: Ids, reply: Reply | 
         now = now._replace(state=unheard(now.state, others, reply.updates[others], now.params))
         reply = reply.of(trained)
     return (run.liars.sent(reply, trained, now.t + 1) if run.liars else reply), now
+
+
+def started(now: Checkpoint, row: Row, trained: Ids) -> Array | None:
+    """(m, d) the parameters that these clients were sent; None if all were sent those of now."""
+    ages = row.ages[np.searchsorted(row.clients, trained)]
+    if not ages.any():
+        return None
+    sent = now.sent or {}
+    return np.stack([sent[now.t - age] if age else now.params for age in ages.tolist()])

@@ -3,16 +3,19 @@
 A simulation, a strategy of Flower and a federation close their rounds by the same `screen` and `close_round`.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from fedstale.clock import Row
 from fedstale.core.hooks import hooks_of
+from fedstale.core.local import Floats, Ids
 from fedstale.core.parts import BadInput, require, shown
 from fedstale.core.protocols import Estimator, Server, Strategy
-from fedstale.core.records import NOBODY, Array, Checkpoint, Floats, Ids, Mask, Reply, Round, weighted_sum
+from fedstale.core.records import NOBODY, Array, Checkpoint, Job, Mask, Reply, Round, Snapshot, weighted_sum
 from fedstale.defence import Defence
-from fedstale.simulate.run import Diverged, Fixed
+from fedstale.simulate.run import NUMBER, Diverged, Fixed
 
 NOT_FINITE = "its update, loss or buffers are not finite"
 STREAK = 10  # refused updates in a row after which a run cannot go on
@@ -161,3 +164,30 @@ def finite_rows(rows: Array) -> Mask:
     if rows.size <= SMALL:
         return np.asarray(np.isfinite(rows).all(axis=1))
     return np.array([np.isfinite(row).all() for row in rows], np.bool_)
+
+
+def aged(r: Round, row: Row, job: Job) -> Round:
+    """The round with the ages of its updates, and what each was trained from."""
+    ages = row.ages[np.searchsorted(row.clients, r.clients)]
+    return r._replace(
+        ages=ages, starts=None if job.starts is None else job.starts[np.searchsorted(job.clients, r.clients)]
+    )
+
+
+def timed(s: Snapshot, fixed: Fixed, trained: Ids, r: Round, row: Row | None) -> Snapshot:
+    """The snapshot with its bytes and, with a clock, its time; a rule that selects asks all who are there."""
+    load, hooks = fixed.load, fixed.hooks
+    if row is None:
+        asked = len(s.available) if hooks.select else len(s.chosen)
+        up = load.up * len(trained) + (NUMBER * asked if hooks.select else 0)
+        return s._replace(bytes_up=up, bytes_down=load.down * asked)
+    return s._replace(
+        bytes_up=row.bytes_up, bytes_down=row.bytes_down, ages=r.ages, seconds=row.seconds, lost=row.lost,
+        idle=row.idle,
+    )  # fmt: skip
+
+
+def in_flight(before: Checkpoint, row: Row) -> Mapping[int, Array]:
+    """The parameters that clients are still training on when the step after this checkpoint is made."""
+    sent = {**(before.sent or {}), before.t: before.params}
+    return {version: sent[version] for version in row.versions.tolist()}

@@ -1,14 +1,14 @@
 """A run: its parts and settings, the checkpoint that it begins with, and the ways in which it may end early."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from fedstale.channels import Lossless
-from fedstale.clock import Clock
-from fedstale.core.abilities import EstimatesMixing, buffered, keeps_own
+from fedstale.clock import Clock, Load, Row
+from fedstale.core.abilities import CountsSamples, EstimatesMixing, buffered, keeps_own
 from fedstale.core.hooks import Hooks, hooks_of
 from fedstale.core.local import Local
 from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy
@@ -18,6 +18,8 @@ from fedstale.estimators import Known
 from fedstale.privacy.ledger import Privacy
 from fedstale.rng import stream
 from fedstale.servers import Sgd
+
+NUMBER = 4  # bytes of a number that is sent
 
 
 class Interrupted(Exception):
@@ -55,6 +57,7 @@ class Fixed(NamedTuple):
     share: Array | None  # (n,) chance that a coordinate is there, given that anything is; None if it always is
     local: Local
     hooks: Hooks
+    load: Load  # what a client does and sends for an update
     mixing: Callable[[Belief], Array]  # (n,) belief about λ_i
 
     @classmethod
@@ -65,7 +68,8 @@ class Fixed(NamedTuple):
         n, d, local = task.n, task.d, run.local or run.engine.local
         share = run.channel.share(n, d)
         whole = None if (share == 1).all() else share  # to multiply by ones costs more than a round of few clients
-        return cls(n, d, task.weights, whole, local, hooks_of(run.strategy), mixing)
+        hooks = hooks_of(run.strategy)
+        return cls(n, d, task.weights, whole, local, hooks, _load(run, hooks), mixing)
 
 
 def first(run: Run) -> Checkpoint:
@@ -89,3 +93,21 @@ def _clients(run: Run) -> Clients | None:
     if own := keeps_own(run.engine.task):
         return Clients({NEW: own.initial_state(run.seed)})
     return None if (run.local or run.engine.local).train is None else Clients()
+
+
+def _load(run: Run, hooks: Hooks) -> Load:
+    """What a client does for an update: its steps, and the bytes of the vectors that it is sent and sends."""
+    task, local = run.engine.task, run.local or run.engine.local
+    numbers, keeper = task.d, buffered(task)
+    more = len(keeper.initial_buffers) if keeper else 0
+    down = NUMBER * (numbers * (1 + (hooks.drift is not None)) + more)  # SCAFFOLD sends its c as well
+    up = NUMBER * (numbers * (1 + hooks.needs_last_gradient) + more)
+    sizes = task.samples if isinstance(task, CountsSamples) else np.full(task.n, local.batch)
+    steps = np.full(task.n, local.steps or 0) if local.epochs is None else local.epochs * local.per_epoch(sizes)
+    return Load(steps, down, up)
+
+
+def timeline_of(run: Run) -> Iterator[Row]:
+    """The timeline of a run with a clock: the same for all algorithms that send as much."""
+    assert run.clock is not None
+    return run.clock.rows(run.participation, run.engine.task.n, _load(run, hooks_of(run.strategy)), run.seed)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Array, BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, keep, normalised, require
-from fedstale.core.names import matched, names_of
+from fedstale.core.abilities import matched, names_of
 from fedstale.core.text_files import csv_lines, open_text
 from fedstale.lab import build as catalogue
 from fedstale.lab import schema

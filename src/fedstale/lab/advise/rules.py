@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedstale.core import Floats, hooks_of
-from fedstale.core.names import listed
+from fedstale.core.abilities import listed
 from fedstale.lab.advise import lessons as arena
 from fedstale.lab.advise.measures import VISITS, Measures
 from fedstale.memory import KeepsMemory

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstale.core import BadInput
-from fedstale.core.names import listed
+from fedstale.core.abilities import listed
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.query import SILENT, Group, Line, Run, mute

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedstale.core import BadInput
-from fedstale.core.names import listed
+from fedstale.core.abilities import listed
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import LISTED, TRACED, metric
 from fedstale.lab.runs.query import Setting, client_values, clients, tuned

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 from typing_extensions import TypeAliasType
 
-from fedstale.core.hints import alternatives, fits, words
+from fedstale.core.parts import alternatives, fits, words
 from fedstale.memory import Coding, Float32
 
 A, B = TypeVar("A"), TypeVar("B")
