@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.data import DATASETS, formats, load
+from fedstale.data import DATASETS, datasets, load
 from fedstale.data.files import official, read
 
 REAL = {  # shape, training samples, first label of the training and of the test set
@@ -87,7 +87,7 @@ def test_real_writers():
     assert data.writers.shape == data.y.shape
     train, test = np.unique(data.writers[:60_000]), np.unique(data.writers[60_000:])
     assert (len(train), len(test), len(np.intersect1d(train, test))) == (539, 297, 0)
-    tables = [formats.idx(content) for content in read(official("qmnist-labels"))]
+    tables = [datasets.idx(content) for content in read(official("qmnist-labels"))]
     assert np.concatenate([tables[0][:, 0], tables[1][:10_000, 0]]).tolist() == data.y.tolist()
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
+from fedstale.data.datasets import hospitals
 from fedstale.data.files import official
-from fedstale.data.formats import hospitals
 
 ONE = b"60,1,4,140,200,0,1,150,1,2.0,2,?,?,3\n50,0,1,120,0,?,0,170,0,0.0,?,?,?,0\n"
 TWO = b"40,1,2,?,300,1,2,130,0,1.0,1,0,3,0\n"

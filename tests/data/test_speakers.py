@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
+from fedstale.data.datasets import WINDOW, speakers
 from fedstale.data.files import official
-from fedstale.data.formats import WINDOW, speakers
 
 PLAY = "ANN:\nthe quick brown fox jumps over\n\nBEN:\nit ran.\n\nBEN:\n\nANN:\nthe lazy dog sleeps all day long\n"
 

@@ -129,7 +129,7 @@ def test_a_task_with_a_gradient_of_its_own_is_trained_by_it():
     task = on_meta(Doubled(mlp, [(rng.standard_normal((20, 6), np.float32), rng.integers(0, 3, 20))]))
     assert device.steps_of(task) is None
     assert device.steps_of(on_meta(supervised()))
-    assert device.steps_of(supervised()) is None
+    assert Serial(supervised(), fs.Local(lr=0.1))._on_device is None
 
 
 def test_samples_of_datasets_are_fetched_by_numbers_that_stay_on_the_cpu():

@@ -16,7 +16,7 @@ from fedstale.lab.papers.figure import Scale, cells, figures, read
 from fedstale.lab.runs import store
 from fedstale.lab.sweep import cost, every_run, planned, reported
 from fedstale.view.terminal import console
-from fedstale.view.terminal.log import Log, On, logging
+from fedstale.view.terminal.progress import Log, On, logging
 from fedstale.view.terminal.results import command_line
 from fedstale.view.terminal.sweeps import how_chosen
 

@@ -10,13 +10,11 @@ import typer
 from fedstale.cli.show import find as find_run
 from fedstale.lab import lineage, schema, sweep
 from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumable
-from fedstale.lab.packaged import find
 from fedstale.lab.runs import store
 from fedstale.simulate import Diverged
 from fedstale.view.terminal import console, results, sweeps
 from fedstale.view.terminal.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say
-from fedstale.view.terminal.log import Log, logging
-from fedstale.view.terminal.progress import follow
+from fedstale.view.terminal.progress import Log, follow, logging
 
 
 def run(
@@ -45,7 +43,7 @@ def run(
     Finished runs are kept in the store and are not computed twice. With more rounds and --resume they go on.
     """
     overrides = [*(config or []), *console.seeds_override(seeds), *([f"engine={engine}"] if engine else [])]
-    cells = sweep.cells(schema.read_table(find(file), overrides))
+    cells = sweep.cells(schema.read_table(schema.find(file), overrides))
     cells = sweep.planned(cells, store.open_store(out))
     if start is not None:
         before = lineage.source(start, find_run(start.rpartition("@")[0] or start, out))
@@ -62,7 +60,7 @@ def run(
         reused += follow(_rounds(cells, compute), planned, console.talk)
     if reused:
         say(f"{reused} of {len(sweep.every_run(cells))} runs were stored already (--again computes them again).")
-    if sweeps.is_sweep(cells):
+    if sweep.is_sweep(cells):
         sweeps.write_and_print(cells, overrides, out, format)
     else:
         results.write_and_print(cells[0].experiment, planned, overrides, out, format)
@@ -79,5 +77,5 @@ def _rounds(cells: Sequence[sweep.Cell], compute: Callable[..., Iterator[Progres
         try:
             yield from compute(cell.experiment, cell.runs)
         except Diverged:
-            if not sweeps.is_sweep(cells):
+            if not sweep.is_sweep(cells):
                 raise

@@ -74,7 +74,7 @@ class Serial:
     @cached_property
     def _on_device(self) -> Callable[..., tuple[Array, float]] | None:
         """The steps of a client whose model stays on a GPU, if the task is on one."""
-        if not isinstance(self.task, HasDevice):
+        if not isinstance(self.task, HasDevice) or self.task.device.type == "cpu":
             return None
         from fedstale.engines.device import steps_of  # torch is slow to load
 

@@ -1,5 +1,6 @@
 """The sections of an experiment: every key is checked, and an unknown one is answered with the nearest known."""
 
+import difflib
 import errno
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ MOST = 10**7  # clients, or parameters of a quadratic, so that a wrong number do
 LARGEST = 1e38  # that float32 holds
 Share = Annotated[float, Field(ge=0, lt=1)]
 KINDS = ("str", "bool", "dict[str,any]", "constrained-float", "list[int]")  # that pydantic adds to a key
+PACKAGED = Path(__file__).parent / "experiments"  # the files that come with the package
 
 
 class Section(BaseModel):
@@ -335,3 +337,18 @@ def _sentence(error: Any) -> str:
         return f"must be a list, such as [{shown(given)}], got {shown(given)}"
     text = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return f"{text[0].lower()}{text[1:]}, got {shown(error['input'])}"
+
+
+def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
+    """The TOML file that a user names: by its path, or by the bare name of one that comes with the package."""
+    if name.endswith(".toml") or Path(name).is_file() or "/" in name:
+        return Path(name)
+    files = packaged(folder)
+    if near := difflib.get_close_matches(name, [path.name for path in Path().glob("*.toml")], n=1, cutoff=0.6):
+        raise BadInput(f"there is no file {name}; did you mean {near[0]}?")
+    return files[known(name, files, what)]
+
+
+def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
+    """The TOML files of a folder by their bare names."""
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}

@@ -212,6 +212,11 @@ def place(cell: Cell) -> Table:
     return found
 
 
+def is_sweep(found: Sequence[Cell]) -> bool:
+    """Whether there is more than one comparison, or something to choose."""
+    return len(found) > 1 or any(choice.tuned for choice in found[0].choices)
+
+
 def cost(found: Sequence[Cell]) -> tuple[int, int]:
     """The number of runs, and of rounds of all runs together."""
     runs = [_count(c) for c in found]

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -10,12 +12,14 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from fedstale.lab.execute import Progress, Stop, execute
+from fedstale.lab.executors import Executor
 from fedstale.lab.plan import Planned, warmups
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.status import duration
 from fedstale.lab.schema import Experiment
 from fedstale.simulate import Interrupted
 from fedstale.view.terminal.console import say, talk
+from fedstale.view.trackers.follow import Tracker, following
 
 PLAIN_SECONDS = 10.0  # from one plain line to the next
 WARM_UP_SECONDS = 1.0  # time left is not estimated before rounds have been timed for this long
@@ -113,3 +117,19 @@ def _result(result: Mapping[str, Any]) -> str:
     refused = [f"{result['refused']} updates refused"] if result["refused"] else []
     stopped = [f"stopped: {result['stopped']}"] if "stopped" in result else []
     return ", ".join([*values, f"{result['rounds_per_second']:.3g} rounds/s", *refused, *stopped])
+
+
+Log = Annotated[
+    list[Tracker] | None,
+    typer.Option(
+        "--log", metavar="TRACKER", help="Also log to tensorboard, wandb or mlflow, in OUT/logs; may be repeated."
+    ),
+]
+On = Annotated[
+    Executor, typer.Option("--executor", help="Where the runs are computed: processes here, or a Ray cluster.")
+]
+
+
+def logging(trackers: list[Tracker] | None, planned: Sequence[Planned], out: Path) -> AbstractContextManager[None]:
+    """Log these runs while they are computed."""
+    return following([p.folder for p in planned], trackers, out / "logs") if trackers else nullcontext()

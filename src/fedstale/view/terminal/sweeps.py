@@ -19,11 +19,6 @@ PICTURES = 12  # cells that are drawn, at most: a picture takes a second
 Row = dict[str, Any]
 
 
-def is_sweep(cells: Sequence[Cell]) -> bool:
-    """Whether there is more than one comparison, or something to choose."""
-    return len(cells) > 1 or any(choice.tuned for choice in cells[0].choices)
-
-
 def write_and_print(cells: Sequence[Cell], overrides: list[str], out: Path, format: Format) -> None:
     """Write the files of a sweep and print the settings that were chosen."""
     keys, every, tuning = varied(cells), every_run(cells), [cell.tuning for cell in cells if cell.tuning]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.lab import packaged
+from fedstale.lab.schema import find
 
 
 def test_a_mistyped_file_is_answered_with_the_one_beside_it(
@@ -13,7 +13,7 @@ def test_a_mistyped_file_is_answered_with_the_one_beside_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match="experiment 'wards' is unknown; known: demo"):
-        packaged.find("wards")
+        find("wards")
     (tmp_path / "wards.toml").touch()
     with pytest.raises(BadInput, match=r"there is no file wards.tml; did you mean wards.toml\?"):
-        packaged.find("wards.tml")
+        find("wards.tml")
