@@ -27,7 +27,7 @@ def test_every_command_explains_itself() -> None:
         assert command.help == summary(name) != "", name
 
 
-@pytest.mark.parametrize("words", [[], ["run"], ["arena", "run"]], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["run"], ["arena", "run"], ["report"], ["ui"]], ids=" ".join)
 def test_help_names_no_types_of_flags(words: list[str]) -> None:
     text = fedstale(*words, "--help").stdout
     assert "--help" in text

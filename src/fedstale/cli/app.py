@@ -114,10 +114,12 @@ class Commands(Mapping[str, Any]):
 
 
 def _plain_flags(command: Any) -> None:
-    """Leave out the type of flags, which newer versions of typer print as `<bool>`."""
+    """Leave out types that newer versions of typer print: `<bool>` of a flag, `<list[Path]>` of several paths."""
     for param in command.get_params(typer.Context(command)):  # with --help, which is none of `params`
         if isinstance(param, typer.core.TyperOption) and param.is_flag:
             param.metavar = ""
+        elif param.nargs == -1:
+            param.display_type_rich = lambda **_: None
     for inner in command.commands.values() if isinstance(command, typer.core.TyperGroup) else ():
         _plain_flags(inner)
 
