@@ -72,7 +72,7 @@ RAW: dict[str, Any] = {
     ("change", "sentence"),
     [
         ({"rounds": 1e3}, "rounds must be a whole number: write 1000, got 1000.0"),
-        ({"seeds": 3}, r"seeds must be a list, such as \[3\], got 3"),
+        ({"seeds": 3}, r"seeds must be a list, such as \[1, 2, 3\], got 3"),
         (
             {"algorithms": ["fedavgm"]},
             "fedavgm is no rule of its own here: it is fedavg with server = ",

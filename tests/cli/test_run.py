@@ -117,11 +117,11 @@ def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Pa
 NONSENSE = [
     (["-c", "algorithms.1.beta=1.5"], "beta must be in [0, 1], got 1.5"),
     (["-c", "participation.p_min=0.0"], "is 0 for 4 of 8 clients"),
-    (["-c", "rounds=0"], "rounds should be greater than or equal to 1, got 0"),
+    (["-c", "rounds=0"], "rounds must be at least 1, got 0"),
     (["-c", "data.dataset=mnits"], "did you mean 'mnist'?"),
     (["-c", "roundz=3"], "did you mean 'rounds'?"),
     (["-c", "participation.pmin=3"], "did you mean 'p_min'?"),
-    (["-c", "local.lr=-1"], "local.lr should be greater than 0, got -1"),
+    (["-c", "local.lr=-1"], "local.lr must be above 0, got -1"),
     (["-c", "algorithms.7.beta=0"], "the list has 3 entries"),
     (["-c", "nonsense"], "an override is key=value, got 'nonsense'"),
     (["-c", 'participation={kind="trace", matrix="missing.csv"}'], "missing.csv"),

@@ -75,7 +75,7 @@ def test_pixels_are_scaled_with_the_mean_and_deviation_of_the_file(made: Any) ->
     torch.testing.assert_close(own.train.x, (plain.train.x * 0.25 + 0.5 - 0.1) / 2)
     with pytest.raises(BadInput, match=r"data.mean and data.std .* each of 1 channels, got \[0.1, 0.2\]"):
         made("mean = [0.1, 0.2]")
-    with pytest.raises(BadInput, match=r"data.std.0 should be greater than 0"):
+    with pytest.raises(BadInput, match=r"data.std.0 must be above 0"):
         made("std = [0.0]")
 
 
@@ -87,7 +87,7 @@ def test_images_of_a_smaller_resolution_reach_the_task(made: Any) -> None:
     assert small.test.x.shape[-2:] == (2, 2)
     with pytest.raises(BadInput, match="resolution must divide"):
         made("resolution = 3")
-    with pytest.raises(BadInput, match=r"data.resolution should be greater than or equal to 1, got 0"):
+    with pytest.raises(BadInput, match=r"data.resolution must be at least 1, got 0"):
         made("resolution = 0")
 
 

@@ -39,7 +39,7 @@ def test_settings_are_checked_before_any_work():
     for more, sentence in (
         ({"defence": {"loud": 0.5}}, "defence: loud must be above 1, got 0.5"),
         ({"defence": {"lod": 5}}, "defence setting 'lod' is unknown; did you mean 'loud'"),
-        ({"defence": "maybe"}, "defence should be a valid boolean, got 'maybe'"),
+        ({"defence": "maybe"}, "defence must be true or false or a table, got 'maybe'"),
         ({"liars": {"factor": 2}}, r"liars \(Liars\) needs clients"),
     ):
         with pytest.raises(BadInput, match=sentence):

@@ -1,5 +1,7 @@
 """Every key of an experiment is checked before any work."""
 
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from fedstale import registry as recipes
 from fedstale.core import BadInput, Local
 from fedstale.lab import build as catalogue
 from fedstale.lab.plan import algorithm, plan
-from fedstale.lab.schema import check, read
+from fedstale.lab.schema import SUCH_AS, Experiment, check, read
 from fedstale.lab.spec import algorithm as parts_of
 from fedstale.lab.spec import build, describe, describe_local, make, settings_in
 from fedstale.schedules import Cosine, UniformSteps
@@ -81,8 +83,8 @@ def test_a_model_may_be_a_bare_name() -> None:
 
 TABLE = {"csv": str(Path(__file__).parents[2] / "tools" / "patients.csv"), "client": "site", "label": "ill"}
 REFUSED = [
-    ({"participation": 3}, "^participation should be a valid string, got 3"),
-    ({"data": {"dataset": "digits", "held_out": 2}}, "^data.held_out should be less than 1, got 2"),
+    ({"participation": 3}, "^participation must be a name or a table with `kind`, got 3"),
+    ({"data": {"dataset": "digits", "held_out": 2}}, "^data.held_out must be below 1 or a list, got 2"),
     ({"algorithms": []}, "algorithms"),
     ({"algorithms": ["fedavg", "fedavg"]}, "label of its own"),
     ({"algorithms": [{"beta": 0.5}]}, "algorithms.0.kind is missing"),
@@ -107,7 +109,7 @@ REFUSED = [
     ({"local": {"lr": 0.1, "decay": float("inf")}}, "local: decay must be at least 0 and finite, got inf"),
     ({"participation": {"kind": "bernoulli", "p": True}}, "p must be a number or an array of numbers, got true"),
     ({"participation": {"kind": "bernoulli", "p": [0.5, True]}}, "p must be a number or an array of numbers"),
-    ({"data": {"dataset": "digits", "fraction": "0.5"}}, "data.fraction should be a valid number, got '0.5'"),
+    ({"data": {"dataset": "digits", "fraction": "0.5"}}, "data.fraction must be a number, got '0.5'"),
     ({"algorithms": [{"kind": "fedavg", "server": 5}]}, "server must be a name or a table with `kind`, got 5"),
     ({"channel": {"kind": "loss", "up": "much"}}, "up must be a number or an array of numbers, got 'much'"),
     ({"channel": {"kind": "loss", "up": 0.1, "retries": 2**63}}, "retries must be a whole number"),
@@ -131,7 +133,7 @@ REFUSED = [
         {"data": {"dataset": "quadratic", "clients": 1, "centers": [[1.0]], "spread": 2.0}},
         "data.spread .* with data.c",
     ),
-    ({"data": TABLE | {"clients": 0}}, "data.clients should be greater than or equal to 1, got 0"),
+    ({"data": TABLE | {"clients": 0}}, "data.clients must be at least 1, got 0"),
     ({"data": TABLE | {"clients": 4}}, "data.clients is read from patients.csv, which has 3: leave it out, got 4"),
     ({"data": TABLE | {"dataset": "digits"}}, "data.dataset is read from patients.csv"),
     ({"data": TABLE | {"sha256": "word"}}, "data.sha256 is read from patients.csv"),
@@ -146,6 +148,24 @@ def test_what_cannot_be_used_is_refused_before_any_work(
     with pytest.raises(BadInput, match=sentence) as caught:
         plan(check(BASE | change), tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", sorted(Experiment.model_fields))
+def test_a_value_of_another_type_is_told_what_the_key_takes_in_our_words(key: str) -> None:
+    for value in ("fast", 3, -2.5, True, ["a"], {"a": 1}, float("nan")):
+        try:
+            check(BASE | {key: value})
+        except BadInput as error:
+            sentence = str(error)
+            assert sentence.startswith(key), sentence
+            assert not re.search(r"\n|Input|valid|instance|dictionary|should", sentence), sentence
+
+
+@pytest.mark.parametrize(("key", "example"), SUCH_AS.items())
+def test_the_example_of_a_table_or_list_is_one(key: str, example: str) -> None:
+    with pytest.raises(BadInput, match=f"{key} must be a (table|list), such as {re.escape(example)}, got true"):
+        check(BASE | {key: True})
+    check(BASE | {"data": {"dataset": "digits"}} | {key: tomllib.loads(f"x = {example}")["x"]})
 
 
 def test_a_recording_is_looked_for_in_the_data_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,9 +194,9 @@ def test_a_word_that_a_numeric_setting_knows_is_taken() -> None:
             r"data.centers must be rows of equal length, got .*\[1, 2\]",
         ),
         ({"clients": 3, "centers": [[1.0], [2.0]]}, "data.centers must be one for each of 3 clients, got 2"),
-        ({"clients": 10**15}, "data.clients should be less than or equal to 10000000, got 1000000000000000"),
+        ({"clients": 10**15}, "data.clients must be at most 10000000, got 1000000000000000"),
         ({"clients": 10**7, "dimension": 10**7}, "data.clients · data.dimension must be at most 1e9 numbers"),
-        ({"clients": 2, "centers": [[1.0], [float("nan")]]}, "data.centers.1.0 should be a finite number, got nan"),
+        ({"clients": 2, "centers": [[1.0], [float("nan")]]}, "data.centers.1.0 must be a finite number, got nan"),
     ],
 )
 def test_a_task_that_cannot_be_made_is_told_in_a_sentence(data: dict[str, Any], sentence: str) -> None:

@@ -65,10 +65,10 @@ def test_what_an_algorithm_sets_itself_is_not_tuned_unless_its_entry_has_it() ->
     [
         ({"grid": {"local.lr": 0.1}}, r"grid.local.lr must be a list of values that is not empty, got 0.1"),
         ({"grid": {"local.lr": []}}, "must be a list of values that is not empty"),
-        ({"grid": 5}, "grid should be a valid dictionary, got 5"),
+        ({"grid": 5}, "grid must be a table, such as .*, got 5"),
         ({"grid": {"local.lrr": [1.0]}}, "did you mean 'lr'"),
         ({"tune": {"bbeta": [0.1]}}, "tune.bbeta must be a setting of an algorithm"),
-        ({"tune_by": 3}, "tune_by should be a valid string, got 3"),
+        ({"tune_by": 3}, "tune_by must be a text, got 3"),
         ({"tune": {"lr": [0.1], "seeds": [3, 1]}}, r"other seeds than those that are reported, got \[1\] in both"),
         ({"tune": {"lr": [0.1], "seeds": [3, 3]}}, "tune.seeds must be different whole numbers of at least 0"),
         ({"tune": {"lr": [0.1], "seeds": [-3]}}, "tune.seeds must be different whole numbers of at least 0"),

@@ -28,8 +28,22 @@ S = TypeVar("S", bound="Section")
 MOST = 10**7  # clients, or parameters of a quadratic, so that a wrong number does not fill the memory
 LARGEST = 1e38  # that float32 holds
 Share = Annotated[float, Field(ge=0, lt=1)]
-KINDS = ("str", "bool", "dict[str,any]", "constrained-float", "list[int]")  # that pydantic adds to a key
 PACKAGED = Path(__file__).parent / "experiments"  # the files that come with the package
+KINDS = ("str", "bool", "dict[str,any]", "constrained-float", "list[int]", "list[list[float]]")  # pydantic adds
+ALLOWED = {  # what is wrong, as pydantic calls it, and what is allowed
+    "string_type": "a text", "float_type": "a number", "int_type": "a whole number", "bool_type": "true or false",
+    "int_from_float": "a whole number", "dict_type": "a table", "model_type": "a table", "list_type": "a list",
+    "finite_number": "a finite number", "greater_than": "above {gt}", "greater_than_equal": "at least {ge}",
+    "less_than": "below {lt}", "less_than_equal": "at most {le}", "literal_error": "{expected}",
+    "string_pattern_mismatch": "of letters, digits, '.', '_' and '-'",
+}  # fmt: skip
+SUCH_AS = {  # of tables and lists
+    "data": '{ dataset = "digits" }', "local": "{ lr = 0.1 }", "model": '{ kind = "mlp" }',
+    "warmup": "{ lr = 0.1, rounds = 10 }", "clock": "{ round_seconds = 60 }", "liars": "{ clients = [0] }",
+    "privacy": "{ epsilon = 8 }",
+    "grid": '{ "local.lr" = [0.1, 0.01] }', "tune": "{ lr = [0.1, 0.01] }", "seeds": "[1, 2, 3]",
+    "algorithms": '["fedavg", "auto"]',
+}  # fmt: skip
 
 
 class Section(BaseModel):
@@ -305,15 +319,21 @@ def validated(model: type[S], raw: Table, where: str) -> S:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        keys = [key for key in first["loc"] if key not in KINDS]
-        path = ".".join(map(str, ([where] if where else []) + keys))
+        errors = error.errors()
+        first = errors[0]
+        path = _path(first, where)
         if first["type"] == "extra_forbidden":
             place = "" if path == first["loc"][-1] else f" in {path.rpartition('.')[0]}"
             known(first["loc"][-1], _siblings(model, first["loc"]), f"the key{place}")
         if first["type"] == "missing":
             raise BadInput(f"{path} is missing") from None
-        raise BadInput(f"{path} {_sentence(first)}") from None
+        paths = {_path(e, where): e for e in reversed(errors) if e["loc"][:1] == first["loc"][:1]}
+        path = max(reversed(paths), key=lambda path: path.count("."))  # of the types a key may have, the one meant
+        raise BadInput(f"{path} {_sentence(path, [e for e in errors if _path(e, where) == path])}") from None
+
+
+def _path(error: Any, where: str) -> str:
+    return ".".join(str(key) for key in (where, *error["loc"]) if key not in ("", *KINDS))
 
 
 def _siblings(model: type[Section], loc: tuple[int | str, ...]) -> Mapping[str, Any]:
@@ -327,16 +347,29 @@ def _siblings(model: type[Section], loc: tuple[int | str, ...]) -> Mapping[str, 
     return fields
 
 
-def _sentence(error: Any) -> str:
-    if error["type"] == "too_short":
+def _allowed(error: Any) -> str:
+    limits = {key: f"{x:g}" if isinstance(x, float) else x for key, x in error.get("ctx", {}).items()}
+    return ALLOWED[error["type"]].format(**limits)
+
+
+def _sentence(path: str, errors: Sequence[Any]) -> str:
+    """What a key must be; each error is of one of the types that it may have."""
+    given, kinds = errors[0]["input"], [error["type"] for error in errors]
+    if "too_short" in kinds:
         return "must not be empty"
-    given = error["input"]
-    if isinstance(given, float) and given.is_integer() and error["type"].startswith("int"):
+    if isinstance(given, float) and given.is_integer() and kinds[0].startswith("int"):
         return f"must be a whole number: write {int(given)}, got {shown(given)}"
-    if error["type"] == "list_type":
-        return f"must be a list, such as [{shown(given)}], got {shown(given)}"
-    text = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    return f"{text[0].lower()}{text[1:]}, got {shown(error['input'])}"
+    if not {*kinds} <= {*ALLOWED}:
+        text = errors[0]["msg"].removeprefix("Value error, ")
+        return f"{text[0].lower()}{text[1:]}, got {shown(given)}"
+    allowed = " or ".join(dict.fromkeys(map(_allowed, errors)))
+    if {*kinds} == {"string_type", "dict_type"}:
+        allowed = "a name or a table with `kind`"
+    if kinds[0] in ("dict_type", "model_type", "list_type"):
+        plain = kinds[0] == "list_type" and not isinstance(given, dict)
+        example = SUCH_AS.get(path, f"[{shown(given)}]" if plain else None)
+        allowed += f", such as {example}" if example else ""
+    return f"must be {allowed}, got {shown(given)}"
 
 
 def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
