@@ -1,5 +1,6 @@
 """Tables of one's own: a CSV file or a data frame, with the clients in a column."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import fedstale as fs
 from fedstale.data import from_frame
+from fedstale.tasks.checksum import describe_task
 
 ROWS = 40
 TABLE = {
@@ -31,6 +33,17 @@ def test_columns_are_prepared_with_the_numbers_of_the_training_rows(monkeypatch:
     assert "left out as names or dates, with a value of its own in most rows: note, patient_id" in made.note
     assert "scaled to mean 0 and deviation 1: age" in made.note
     assert "each category: ward (3)" in made.note
+
+
+def test_classes_keep_their_names_which_are_no_part_of_a_run_s_key() -> None:
+    for values, names in ((TABLE["disease"], ("no", "yes")), ([3, 1, 3, 3] * (ROWS // 4), ("1", "3"))):
+        made = from_frame(TABLE | {"disease": values}, client="hospital", label="disease")
+        assert made.class_names == names
+        task = fs.image_task(made, fs.models.Linear())
+        assert {label.split(" (")[0] for told in task.labels for label in told.split(", ")} <= {*names}
+        nameless = fs.image_task(dataclasses.replace(made, class_names=()), fs.models.Linear())
+        assert nameless.labels[0].startswith(("0 (", "1 ("))
+        assert describe_task(task) == describe_task(nameless)
 
 
 def test_test_rows_do_not_change_the_preparation() -> None:

@@ -51,6 +51,7 @@ class Federated:
     validation: Group | None = None  # of the n clients
     held_out: Group | None = None  # of clients that never train, which are not among the n
     names: tuple[str, ...] = ()  # of the n clients, where they have names
+    class_names: tuple[str, ...] = ()  # of the classes, where they have names
     note: str = ""  # how the samples were prepared, in words
 
     def __repr__(self) -> str:

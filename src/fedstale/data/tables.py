@@ -75,7 +75,7 @@ def from_frame(
     require(len(kinds) > 0, f"{name} must have a column of inputs besides {client} and {label}, got none")
     there = np.ones(len(y), np.bool_) if y.dtype.kind == "f" else y >= 0  # rows with a label
     x = np.stack([*kinds.values()], axis=1)[there]
-    whole = Dataset(name, x, y[there], int(there.sum()), classes, writers=owners[there])
+    whole = Dataset(name, x, y[there], int(there.sum()), len(classes) or 1, writers=owners[there])
     shared = {"test_share": test_share, "validation": validation, "held_out": held_out, "fraction": fraction}
     made = federate(whole, ByClient(), len(names), seed=seed, **shared)  # type: ignore[arg-type]
     out = absent(held_out, len(names), seed)
@@ -86,7 +86,8 @@ def from_frame(
     return dataclasses.replace(
         made, x=prepared(made.x), test_x=prepared(made.test_x),
         validation=_prepared(made.validation, prepared), held_out=_prepared(made.held_out, prepared),
-        names=tuple(name for i, name in enumerate(names) if i not in out), note="; ".join(notes),
+        names=tuple(name for i, name in enumerate(names) if i not in out), class_names=tuple(classes),
+        note="; ".join(notes),
     )  # fmt: skip
 
 
@@ -197,21 +198,21 @@ def _clients(column: Column, where: str) -> tuple[Ids, list[str]]:
     return np.array([place[v] for v in values], np.int64), names
 
 
-def _targets(column: Column, where: str) -> tuple[npt.NDArray[Any], int, str]:
-    """(M,) class numbers, -1 where there is none, or (M, 1) numbers to predict; how many classes, and in words."""
+def _targets(column: Column, where: str) -> tuple[npt.NDArray[Any], list[str], str]:
+    """(M,) class numbers, -1 where there is none, or (M, 1) numbers to predict; the classes, and what it is in words."""
     if column.dtype.kind == "f":
         seen = np.unique(column[~np.isnan(column)])
         if _continuous(column):
             require(not np.isnan(column).any(), f"{where} must be a number in every row, got nothing in some")
             told = "is a number to predict, by squared errors (in Python loss=nn.MSELoss())"
-            return column[:, None].astype(np.float32), 1, told
+            return column[:, None].astype(np.float32), [], told
         classes = [_text(v) for v in seen.tolist()]
         y = np.where(np.isnan(column), -1, np.searchsorted(seen, column))
     else:
         classes = _texts(column)
         y = np.array([classes.index(v) if v else -1 for v in column.tolist()])
     require(1 < len(classes) <= CLASSES, f"{where} must have 2 to {CLASSES} different labels, got {len(classes)}")
-    return y.astype(np.int64), len(classes), f"has {len(classes)} classes ({listed(classes, 5)})"
+    return y.astype(np.int64), classes, f"has {len(classes)} classes ({listed(classes, 5)})"
 
 
 def _continuous(column: Column) -> bool:

@@ -45,7 +45,7 @@ def image_task(
         None if group is None else Split.of(_scaled(group.x, federated), group.y, group.offsets)
         for group in (federated.central_test, federated.validation, federated.held_out)
     )
-    return Supervised(
+    made = Supervised(
         partial(model.build, federated.x.shape[1:], federated.classes) if isinstance(model, Model) else model,
         train,
         test if central is None else None,
@@ -64,6 +64,9 @@ def image_task(
         names=federated.names,
         note=federated.note,
     )
+    if federated.class_names:
+        made.class_names = federated.class_names
+    return made
 
 
 def splits(federated: Federated) -> tuple[Split, Split]:

@@ -90,13 +90,14 @@ class Split(NamedTuple):
         rows = np.concatenate([np.arange(*self.offsets[i : i + 2]) for i in clients])
         return Split(*self.take(torch.from_numpy(rows).to(self.y.device)), np.cumsum([0, *self.sizes[clients]]))
 
-    def labels(self, most: int = 3) -> list[str]:
-        """Of each client its most frequent labels, `3 (62 %), 7 (38 %)`."""
+    def labels(self, names: Sequence[str] = (), most: int = 3) -> list[str]:
+        """Of each client its most frequent labels, `3 (62%), 7 (38%)`, by their names where there are any."""
         found = []
         for start, stop in zip(self.offsets[:-1], self.offsets[1:], strict=True):
             values, counts = np.unique(self.y[start:stop].cpu().numpy(), return_counts=True)
             order = np.argsort(-counts, kind="stable")
-            shares = [f"{values[k]} ({counts[k] / (stop - start):.0%})" for k in order[:most]]
+            told = [names[v] for v in values] if names else values
+            shares = [f"{told[k]} ({counts[k] / (stop - start):.0%})" for k in order[:most]]
             found.append(", ".join(shares) + ", …" * (len(order) > most))
         return found
 

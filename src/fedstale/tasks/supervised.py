@@ -315,7 +315,12 @@ class Supervised:
     def labels(self) -> list[str]:
         """Of each client its most frequent labels, in words; nothing where samples have none, or are fetched."""
         known = self.classifies and isinstance(self.train, Split) and self.train.y.ndim == 1
-        return self.train.labels() if known and isinstance(self.train, Split) else []
+        return self.train.labels(self.class_names) if known and isinstance(self.train, Split) else []
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes. They change no number: as a cached property they are no part of the checksum."""
+        return ()
 
     def evaluated_samples(self, training: bool) -> int:
         """Samples of one evaluation, with or without those of training; half of them, for they only pass forward.
