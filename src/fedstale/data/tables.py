@@ -199,7 +199,7 @@ def _clients(column: Column, where: str) -> tuple[Ids, list[str]]:
 
 
 def _targets(column: Column, where: str) -> tuple[npt.NDArray[Any], list[str], str]:
-    """(M,) class numbers, -1 where there is none, or (M, 1) numbers to predict; the classes, and what it is in words."""
+    """(M,) class numbers, -1 where there is none, or (M, 1) numbers to predict; the classes, and a sentence."""
     if column.dtype.kind == "f":
         seen = np.unique(column[~np.isnan(column)])
         if _continuous(column):
