@@ -1,5 +1,6 @@
 """Theorem 4.3.1 of the thesis and Chen's bound, in plain Python and round by round."""
 
+import itertools
 import math
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
-from fedstale.theory import Lossy, dma_bound, lossy_constant, upga_bound, upga_rate
+from fedstale.theory import Lossy, dma_bound, lossy_constant, retries, upga_bound, upga_rate
 
 q, α, σ2 = [0.1, 0.9, 0.5], [0.5, 0.2, 0.3], [1.0, 2.0, 0.5]
 problem = Lossy(smoothness=4.0, convexity=0.5, noise=σ2, gap=0.3, stochastic_gradient=1.5, steps=5)
@@ -33,6 +34,30 @@ def test_the_bound_solves_the_recursion_of_its_proof() -> None:
         d = (1 - η * 0.5) * d + η**2 * 5 * C
         assert 4.0 / 2 * d <= upga_bound(problem, q, t, distance=3.0, weights=α) * (1 + 1e-12)
     assert upga_rate(problem, 1) == pytest.approx(1 / (4 * 4.0))  # η_1 = 1 / 4L
+
+
+def test_retransmissions_against_time() -> None:
+    """Rounds by trial, and the slots of a round by all ways in which three clients can fail."""
+    for found in retries(problem, q, 7.9, distance=3.0, training=2.5, most=3, weights=α):
+        R = found.retries
+        left = [x ** (R + 1) for x in q]
+        assert upga_bound(problem, left, found.rounds, distance=3.0, weights=α) <= 7.9
+        assert found.rounds == 1 or upga_bound(problem, left, found.rounds - 1, distance=3.0, weights=α) > 7.9
+        slots = 0.0
+        for sent in itertools.product(range(1, R + 2), repeat=3):  # transmissions of each client
+            ways = [x ** (k - 1) * (1 - x if k <= R else 1) for x, k in zip(q, sent, strict=True)]
+            slots += math.prod(ways) * max(sent)
+        assert found.slots == pytest.approx(slots)
+        assert found.time == pytest.approx(found.rounds * (2.5 + slots))
+
+
+def test_the_best_number_of_retransmissions_lies_between_none_and_many() -> None:
+    lossy = Lossy(smoothness=1.0, convexity=0.5, noise=0.0, gap=0.0, stochastic_gradient=1.0, steps=1)
+    times = [found.time for found in retries(lossy, [0.9] * 10, 0.01, distance=2.0, training=50.0)]
+    assert 0 < times.index(min(times)) < 30
+    assert {f.slots for f in retries(lossy, [0.0, 0.0], 0.01, distance=1.0, most=2)} == {1.0}
+    with pytest.raises(BadInput, match="target must be above 0"):
+        retries(lossy, [0.5], 0.0, distance=1.0)
 
 
 @given(st.floats(0, 3), st.floats(0, 3), st.integers(1, 40), st.floats(0, 5))

@@ -10,7 +10,10 @@ import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, normalised, part, per_client, require
 
-__all__ = ["DmaBound", "Lossy", "LossyConstant", "dma_bound", "lossy_constant", "upga_bound", "upga_rate"]
+__all__ = [
+    "DmaBound", "Lossy", "LossyConstant", "Retries", "dma_bound", "lossy_constant", "retries", "upga_bound",
+    "upga_rate",
+]  # fmt: skip
 
 
 @part
@@ -75,6 +78,39 @@ def upga_bound(
     L, μ = problem.smoothness, problem.convexity
     C = lossy_constant(problem, loss, weights).total()
     return L / μ / (8 * L / μ + rounds) * (2 * problem.steps * C / μ + 4 * L * distance**2)
+
+
+class Retries(NamedTuple):
+    """What it takes to reach a target if a lost reply is sent again up to so many times."""
+
+    retries: int  # R
+    rounds: int  # in which (4.6) falls to the target
+    slots: float  # of a round: the transmissions of the slowest client, on average
+    time: float  # rounds · (training + slots), in slots
+
+
+@arguments_checked
+def retries(
+    problem: Lossy, loss: npt.ArrayLike, target: float, *, distance: float, training: float = 0.0, most: int = 30,
+    weights: npt.ArrayLike | None = None,
+) -> list[Retries]:  # fmt: skip
+    """For R = 0, …, `most` retransmissions: rounds and time until (4.6) of [T] promises E F(w) - F* ≤ `target`.
+
+    Section 6.2 of [T] asks for the R of least time. With R a reply is lost with q_i^(R+1), so that fewer rounds do;
+    but a round lasts as long as its slowest client sends, Σ_{k=0}^R (1 - Π_i (1 - q_i^k)) slots on average, after
+    `training`, which is in slots too.
+    """
+    ok = target > 0 and distance >= 0 and training >= 0 and most >= 0
+    got = f"{target}, {distance}, {training} and {most}"
+    require(ok, f"target must be above 0, distance, training and most at least 0, got {got}")
+    q, _, _ = _losses(loss, weights)
+    κ, found, slots = problem.smoothness / problem.convexity, list[Retries](), 0.0
+    for R in range(most + 1):
+        slots += 1 - float(np.prod(1 - q**R))
+        once = upga_bound(problem, q ** (R + 1), 1, distance=distance, weights=weights)
+        rounds = max(1, int(np.ceil(once * (8 * κ + 1) / target - 8 * κ)))  # (4.6) falls as 1 / (8 κ + t)
+        found.append(Retries(R, rounds, slots, rounds * (training + slots)))
+    return found
 
 
 class DmaBound(NamedTuple):
