@@ -121,6 +121,30 @@ def test_the_shares_of_the_verdicts_are_those_of_the_pages() -> None:
     assert said in (PAGES / "README.md").read_text().replace("\n", " "), said
 
 
+READING = re.compile(  # what a claim begins with if it tests a statement of the same figure in another reading
+    r"^(\d epochs[^:]*|rate [\d.]+(, last round)?|FedAU p̂(, cutoff 50)?|Synthetic, own models"
+    r"|(F\* known, )?decisions about all clients, κ̄² = 1/4): (with estimates )?|^weighted alike, |, with F\* known$"
+)
+
+
+def test_the_shares_of_the_papers_statements_are_those_of_the_pages() -> None:
+    """A statement that is tested in several readings counts once, with the best of its verdicts."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for figure, rows in ((figure, rows) for tables in ON_PAGES.values() for figure, rows in tables.items()):
+        for claim, verdict, _ in rows:
+            name = re.sub(r"(-epochs|-shared)?-(laptop|paper)$", "", figure)
+            found[name, READING.sub("", claim)].append(verdict)
+    here, elsewhere, failed, open_ = SUPPORT
+    best = Counter(min(of, key=[here, elsewhere, open_, failed].index) for of in found.values())
+    n, good = len(found), best[here] + best[elsewhere]
+    shares = [f"{100 * k / n:.0f} %" for k in (good, best[failed], best[open_])]
+    said = (
+        f"Of these {n} statements {good} ({shares[0]}) are reproduced, {best[failed]} ({shares[1]}) are not, and "
+        f"{best[open_]} ({shares[2]}) cannot be decided."
+    )
+    assert said in (PAGES / "README.md").read_text().replace("\n", " "), said
+
+
 def test_the_top_table_can_be_read_in_two_minutes() -> None:
     """A picture in every row and short cells: at 200 words a minute."""
     rows = [
