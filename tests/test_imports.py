@@ -83,8 +83,8 @@ HOMES = {
     "ray": {"engines"},
     "matplotlib": {"view/plots", "lab/papers"},
     "plotly": {"view/page"},
-    "starlette": {"view/live"},
-    "uvicorn": {"view/live", "flower/federation"},  # Flower's link is served by it
+    "starlette": {"view/live", "flower/federation"},  # Flower's link is made with it
+    "uvicorn": {"view/live", "flower/federation"},
     "tensorboardX": {"view/trackers"},
     "wandb": {"view/trackers"},
     "mlflow": {"view/trackers"},
@@ -162,7 +162,8 @@ def test_a_federation_is_set_up_and_looked_at_without_flower() -> None:
     }
     talk = {
         "client.app", "client.fleet", "client.own_memory", "client.share", "client.trouble", "client.warm",
-        "ops.connections", "ops.keys", "ops.superlink", "protocol.grid", "protocol.messages", "server.app",
+        "ops.connections", "ops.express", "ops.keys", "ops.superlink", "protocol.grid", "protocol.messages",
+        "server.app",
     }  # fmt: skip
     without = names - {f"fedstale.flower.federation.{name}" for name in talk}
     absent = ("flwr", "httpx", "uvicorn", "starlette", "cryptography", "grpc")  # wherever the test is run

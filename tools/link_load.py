@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from tools.federation_chaos import online, write_app
 
 REQUESTS = 300  # of each kind
 QUIET, ROUNDS = 60.0, 2  # with --together: seconds without orders, and rounds after them
+STAGGER = 0.02  # seconds from the start of one client to that of the next, all in one process
 
 
 class Everybody:
@@ -130,8 +131,8 @@ def live(s: settings.Settings, client: int, task: Quadratic) -> None:
     warm.stay(fleet, Loaded(task, client), notes)  # type: ignore[arg-type]  # as far as it is used
 
 
-def together(folder: Path, clients: int) -> dict[str, float]:
-    """The share of a core that the link uses while nothing happens, and what rounds take."""
+def together(folder: Path, clients: int) -> Iterator[tuple[str, float]]:
+    """The share of a core that the link uses while nothing happens, and what rounds take, as it becomes known."""
     write_app(folder / "app")
     app = folder / "app" / "chaos" / "apps.py"
     app.write_text(app.read_text().replace("random(3,", f"random({clients},"))
@@ -146,22 +147,23 @@ def together(folder: Path, clients: int) -> dict[str, float]:
         control.register(s)
         for k in range(clients):
             threading.Thread(target=live, args=(s, k, task), daemon=True).start()
+            time.sleep(STAGGER)
         while (there := online(s)) < clients:
             require(time.monotonic() - began < 1800, f"{there} of {clients} clients are online")
             time.sleep(1.0)
-        found = {"seconds until all are online": time.monotonic() - began}
+        yield "seconds until all are online", time.monotonic() - began
         time.sleep(QUIET)  # their first polls are over
         before, began = cpu(pid), time.monotonic()
         time.sleep(QUIET)
-        found["cores while idle"] = (cpu(pid) - before) / (time.monotonic() - began)
-        found["online"] = online(s)
+        yield "cores while idle", (cpu(pid) - before) / (time.monotonic() - began)
+        yield "online", online(s)
         before, began = cpu(pid), time.monotonic()
         for event in runner.run(s):
             print(f"{time.monotonic() - began:.0f} s: {event.kind} {event.t} {event.text}", flush=True)
-        lines = read_metrics(s.state)
-        found |= {f"seconds of round {line['round']}": line["seconds"] for line in lines}
-        found |= {f"heard in round {line['round']}": len(line["heard"]) for line in lines}
-        return found | {"the link's CPU seconds per round": (cpu(pid) - before) / len(lines)}
+        for line in (lines := read_metrics(s.state)):
+            yield f"seconds of round {line['round']}", line["seconds"]
+            yield f"heard in round {line['round']}", len(line["heard"])
+        yield "the link's CPU seconds per round", (cpu(pid) - before) / len(lines)
     finally:
         threading.excepthook = lambda _: None  # clients whose link and folder are gone
         launcher.stop_all(s, patience=2.0, hard=True)
@@ -171,7 +173,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--together"]:
         threading.stack_size(512 << 10)  # two threads for each client
         with tempfile.TemporaryDirectory() as folder:
-            for name, value in together(Path(folder) / "f", int(sys.argv[2])).items():
+            for name, value in together(Path(folder) / "f", int(sys.argv[2])):
                 print(f"{name}: {value:.2f}", flush=True)
         return
     for clients in map(int, sys.argv[1:] or ["50"]):

@@ -115,6 +115,18 @@ def test_clients_of_a_large_federation_pause_longer_and_not_all_alike(monkeypatc
     assert told({"fedstale-clients": "-1"}) == (160.0, 240.0)
 
 
+def test_a_client_of_a_large_federation_waits_longer_for_an_answer_and_needs_one_connection(connected, monkeypatch):
+    monkeypatch.setattr(POOL, "timeout", 0.0, raising=False)
+    client, lanes = connected(NOTHING, NOTHING), []
+    client.receive()
+    assert POOL.timeout == fleet.TIMEOUT
+    lanes.append(client._lanes())
+    client.crowd.clients = 1000
+    client.receive()
+    assert POOL.timeout == 5 * fleet.TIMEOUT
+    assert [*lanes, client._lanes()] == [fleet.LANES, 1]
+
+
 def test_the_link_is_told_of_longer_pauses_between_heartbeats(connected, monkeypatch):
     monkeypatch.setattr(fleet, "BEAT", 0.0)
     beats, seen = [], threading.Event()

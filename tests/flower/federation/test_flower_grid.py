@@ -94,7 +94,7 @@ def _pull_fn(pull, node, run):
     def fn(name):
         found = pull(SimpleNamespace(object_id=name))
         if not found.object_available:
-            raise grid.adapter.ObjectPullError(name, "missing")
+            raise grid.adapter.ObjectUnavailableError(name)
         return found.object_content
 
     return fn
@@ -230,7 +230,39 @@ def test_a_reply_whose_parts_never_come_is_absent():
     fake = FakeGrid(range(N))
     fake._object = lambda request: SimpleNamespace(object_found=True, object_available=False, object_content=b"")
     fake._runtime_client.PullObject = fake._object
-    assert one(fake).fault is Fault.absent
+    link, clock = link_to(fake), [0.0]
+    link.now = lambda: clock[0]
+    handles = link.send([ORDER], 60.0)
+    for clock[0] in (0.0, grid.UPLOAD / 2):
+        assert link.pull(handles) == []
+    clock[0] = grid.UPLOAD
+    (arrival,) = link.pull(handles)
+    assert (arrival.fault, arrival.reason) == (Fault.absent, "the reply is not complete")
+    assert link.pull(handles) == []
+
+
+def test_a_reply_that_is_on_its_way_holds_nobody_up_and_may_take_as_long_as_its_parts_come():
+    fake, late = FakeGrid(range(N)), ORDER._replace(node=1002, client=2)
+    link, clock, there = link_to(fake), [0.0], set()
+    link.now = lambda: clock[0]
+    handles = link.send([late, ORDER], 60.0)
+    parts = list(get_all_nested_objects(fake.replies[handles[0]]))
+    whole = fake._runtime_client.PullObject
+
+    def some(request):
+        missing = request.object_id in parts and request.object_id not in there
+        return SimpleNamespace(object_found=True, object_available=False) if missing else whole(request)
+
+    fake._runtime_client.PullObject = some
+    assert [arrival.message for arrival in link.pull(handles)] == [handles[1]]
+    for part in parts[:-1]:
+        there.add(part)
+        clock[0] += 0.8 * grid.UPLOAD
+        assert link.pull(handles) == []
+    there.add(parts[-1])
+    (arrival,) = link.pull(handles)
+    assert arrival.node == 1002
+    assert arrival.body
 
 
 def test_garbage_for_objects_is_malformed():

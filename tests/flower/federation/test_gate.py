@@ -248,3 +248,28 @@ def test_an_order_that_is_pushed_while_a_poll_is_under_way_is_not_missed():
     for _ in range(3):
         asyncio.run(gate(scope | {"path": FLEET}, None, ignored))
     assert [path for path in reached if path == FLEET] == [FLEET, FLEET]
+
+
+def test_an_order_waits_while_the_link_is_busy_with_other_clients():
+    """The client asks again; one whose first poll it is goes to Flower, which alone can tell it anything."""
+    reached, busy = [], [True]
+
+    async def ignored(event):
+        pass
+
+    async def link(scope, receive, send):
+        reached.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    def ask(path):
+        headers = [(b"content-length", b"9"), (b"flwr-public-key", b"YQ==")]
+        asyncio.run(gate({"type": "http", "path": path, "client": HERE, "headers": headers}, None, ignored))
+        return reached.count(FLEET)
+
+    gate = Gate(link, lambda: "secret", busy=lambda: busy[0])
+    assert ask(FLEET) == 1
+    ask("/v1/runtime/push-messages")
+    assert ask(FLEET) == 1
+    busy[0] = False
+    assert ask(FLEET) == 2

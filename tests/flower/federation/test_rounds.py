@@ -6,6 +6,7 @@ import torch
 
 from fedstale.core import BadInput
 from fedstale.estimators import Intervals
+from fedstale.flower.federation.protocol import exchange
 from fedstale.flower.federation.protocol.link import Arrival, Fault, LinkDown
 from fedstale.flower.federation.server import rounds
 from fedstale.flower.federation.server.diagnostics import status, trace, write_trace
@@ -362,6 +363,18 @@ def test_the_status_and_the_trace_tell_what_happened(tmp_path):
     assert [c["weight_target"] for c in clients] == [pytest.approx(1 / 6, abs=1e-6)] * N
     write_trace(tmp_path / "trace.csv", *trace(read_metrics(s.ledger.path)))
     assert np.array_equal(Trace(tmp_path / "trace.csv").matrix, rows)
+
+
+@pytest.mark.parametrize(("small", "size"), [(16 << 20, 6), (9 * 4 * TASK.d // 2, 4), (0, 3)])
+def test_small_messages_travel_many_at_once_and_large_ones_in_groups(tmp_path, monkeypatch, small, size):
+    """As many as fit into so many bytes, and no fewer than `group`."""
+    monkeypatch.setattr(exchange, "SMALL", small)
+    link, sizes = InProcess(TASK, range(N)), []
+    for name in ("send", "pull"):
+        whole = getattr(link, name)
+        monkeypatch.setattr(link, name, lambda of, *more, whole=whole: (sizes.append(len(of)), whole(of, *more))[1])
+    played(server(tmp_path, link, round={"group": 3}), link, np.ones((1, N), bool))
+    assert max(sizes) == size
 
 
 def test_scaffold_sends_its_drift_with_the_order(tmp_path):

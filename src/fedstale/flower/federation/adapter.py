@@ -36,6 +36,10 @@ PRIVATE = {  # module of Flower → names
     "flwr.proto.runtime_pb2": "PullAppMessagesRequest",
     "flwr.supercore.cli": "flower_superexec",
     "flwr.supercore.control": "ControlHttpClient",
+    "flwr.supercore.constant": "TASK_TOKEN_HEADER",
+    "flwr.supercore.dependencies.runtime": "get_runtime_handlers get_runtime_state",
+    "flwr.supercore.dependencies.task": "authenticate_task",
+    "flwr.supercore.error": "http_error_translator",
     "flwr.supercore.fab": "Fab",
     "flwr.supercore.inflatable.inflatable_object": (
         "get_all_nested_objects get_object_tree iterate_object_tree no_object_id_recompute"
@@ -44,20 +48,34 @@ PRIVATE = {  # module of Flower → names
         "make_pull_object_fn_protobuf make_push_object_fn_protobuf"
     ),
     "flwr.supercore.inflatable.inflatable_utils": (
-        "ObjectPullError ObjectPushError inflate_object_from_contents pull_objects push_objects"
+        "ObjectPullError ObjectPushError ObjectUnavailableError inflate_object_from_contents pull_objects "
+        "push_objects"
     ),
     "flwr.supercore.interceptors": "RuntimeVersionHttpInterceptor",
     "flwr.supercore.primitives.asymmetric": (
         "bytes_to_private_key bytes_to_public_key generate_key_pairs private_key_to_bytes public_key_to_bytes "
         "verify_signature"
     ),
+    "flwr.supercore.protobuf.constants": "PROTOBUF_MEDIA_TYPE",
+    "flwr.supercore.protobuf.translation": "PROTOBUF_REQUEST_TYPES",
     "flwr.supercore.task_identity": "TaskIdentity",
     "flwr.superlink.cli.flower_superlink": "flower_superlink",
+    "flwr.superlink.dependencies.linkstate": "get_linkstate",
+    "flwr.superlink.routers.fleet.node_auth": "authenticate_node",
+    "flwr.superlink.routers.fleet.router": (
+        "fleet_confirm_message_received fleet_pull_messages fleet_pull_object fleet_push_messages "
+        "fleet_push_object fleet_send_node_heartbeat"
+    ),
     "flwr.supernode.fleet_http_client": "FleetHttpClient",
     "flwr.supernode.node_auth_http_interceptor": "NodeAuthHttpInterceptor",
 }
 HOMES = {name: (module, name) for module, names in PRIVATE.items() for name in names.split()}
 HOMES |= {
+    f"runtime_{name}": ("flwr.supercore.routers.runtime.router", name)
+    for name in ("confirm_message_received", "pull_messages", "pull_object", "push_messages", "push_object")
+}
+HOMES |= {
+    "DecodeError": ("google.protobuf.message", "DecodeError"),
     "ProtoMessage": ("flwr.proto.message_pb2", "Message"),
     "extensions": ("flwr.superlink.extensions", ""),
     "subprocess_executor": ("flwr.supercore.superexec.executor.subprocess_executor", ""),

@@ -23,10 +23,11 @@ from fedstale.flower.federation.ops.keys import certificate, private_key
 
 PAUSES = (0.5, 10.0)  # seconds before a call is repeated: at first, and at most
 INTERVAL = 15.0  # the link considers a client offline two intervals after its last heartbeat
-TIMEOUT = 15.0  # seconds without any sign of the link after which a call is repeated
+TIMEOUT = 15.0  # seconds without any sign of the link after which a call is repeated; longer with many clients
 BEAT = 5.0  # seconds between heartbeats, so that some may be lost
 FEW, LESS = 200, 100  # clients above which each polls more rarely, and beats more rarely: that costs the link more
 SLOWEST = 20.0  # times that pauses are longer, at most
+LANES = 8  # parts of a message that travel at the same time
 KEPT = 75.0  # seconds that a connection without requests stays open
 
 
@@ -76,7 +77,6 @@ class Fleet:
                 adapter.NodeAuthHttpInterceptor(private, private.public_key()),
             ],
         )  # fmt: skip
-        adapter.time_out_after(self.client, TIMEOUT)
         adapter.stay_connected(self.client, KEPT)
         threading.Thread(target=self._beat, daemon=True).start()
 
@@ -120,7 +120,13 @@ class Fleet:
         pull = adapter.make_pull_object_fn_protobuf(partial(self._call, self.client.PullObject), self.node, run)
         parts = [part.object_id for part in adapter.iterate_object_tree(tree)]
         try:
-            contents = adapter.pull_objects(parts, pull, initial_backoff=0.05, backoff_cap=1.0)
+            contents = adapter.pull_objects(
+                parts,
+                pull,
+                initial_backoff=0.05,
+                backoff_cap=self.crowd.slower(),
+                max_concurrent_pulls=self._lanes(),
+            )
         except adapter.ObjectPullError as error:
             raise Ended(str(error)) from None
         name = tree.object_id
@@ -155,9 +161,13 @@ class Fleet:
             push = adapter.make_push_object_fn_protobuf(call, self.node, run, session)
             try:
                 parts, wanted = adapter.get_all_nested_objects(reply), set(answer.objects_to_push)
-                adapter.push_objects(parts, push, object_ids_to_push=wanted)
+                adapter.push_objects(parts, push, object_ids_to_push=wanted, max_concurrent_pushes=self._lanes())
             except adapter.ObjectPushError as error:
                 raise Ended(str(error)) from None
+
+    def _lanes(self) -> int:
+        """Requests at the same time: each has a connection, which a link with many clients has no time for."""
+        return 1 if self.crowd.slower() > 1 else LANES
 
     def _beat(self) -> None:
         """Heartbeats in a thread of their own, also while the client trains."""
@@ -173,6 +183,7 @@ class Fleet:
         """The answer to a request, repeated until the link can be reached; raises Refused or Ended."""
         pause, longest = PAUSES
         while True:
+            adapter.time_out_after(self.client, TIMEOUT * self.crowd.slower())
             try:
                 answer = method(request)
                 self.notes.tell("online" if self.node.node_id else "signing in")
@@ -186,5 +197,5 @@ class Fleet:
                 if code < 500 and code != 429:
                     raise Ended(f"the link answers {code}: {error.response.text[:200]}") from None
                 self.notes.tell(f"the link at {self.address} is in trouble: it answers {code}")
-            time.sleep(pause * random.uniform(0.8, 1.2))
+            time.sleep(self.crowd.pause(pause))
             pause = min(2 * pause, longest)

@@ -7,7 +7,8 @@ roster only: Flower knows all that ever were in it. No request may be larger tha
 before more than UNPROVEN bytes of its request are read.
 
 A client that polls and has nothing new to get is answered here: Flower takes ten times as long to find out. Every
-client is told how many there are, because with many of them each polls more rarely.
+client is told how many there are, because with many of them each polls more rarely. While the link is busy with
+some clients, others are told that there is nothing new: they ask again, and nobody waits long for an answer.
 """
 
 import hashlib
@@ -91,16 +92,16 @@ class Gate:
         proven: Callable[[Headers], bool] = lambda headers: True,
         member: Callable[[bytes], bool] = lambda key: True,
         note: Callable[[str, Mapping[str, Any]], None] = lambda event, about: None,
-        clients: Callable[[], int] = lambda: 0,
+        clients: Callable[[], int] = lambda: 0, busy: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         """`token()` is what commands need, `limit()` how many bytes a client may store from one order to the next.
 
         `proven(headers)` is whether a client of the federation has signed a request, `member(key)` whether a public
         key is in the roster: Flower itself knows all that ever were. `note(event, about)` keeps the audit log.
-        `clients()` is the number of clients in the roster.
+        `clients()` is the number of clients in the roster, `busy()` whether requests of clients wait for others.
         """
         self.app, self.token, self.limit, self.proven, self.member = app, token, limit, proven, member
-        self.note, self.clients = note, clients
+        self.note, self.clients, self.busy = note, clients, busy
         self.pushes = 0  # so far: each may have brought orders
         self.idle: dict[bytes, Idle] = {}  # public key → how Flower has said last that there is no order for it
         self.stored: dict[bytes, int] = {}  # public key → bytes since its last order
@@ -157,12 +158,15 @@ class Gate:
         return None
 
     def _nothing_new(self, scope: Scope) -> list[dict[str, Any]]:
-        """Flower's last answer to a poll of this client, if that was no order, and none can have come since."""
+        """Flower's last answer to a poll of this client, if that was no order, and none can have come since.
+
+        One that has come is kept back while the link is busy.
+        """
         if scope.get("path") != ORDERS:
             return []
         headers = dict(scope["headers"])
         idle = self.idle.get(_sender(headers))
-        if idle is None or idle.pushes != self.pushes or time.monotonic() > idle.until:
+        if idle is None or time.monotonic() > idle.until or (idle.pushes != self.pushes and not self.busy()):
             return []
         return idle.answer if self.proven(headers) else []
 

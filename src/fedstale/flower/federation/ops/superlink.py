@@ -36,8 +36,11 @@ def main() -> None:
     limits |= {"note": audit.Once(folder), "clients": members.count}
     if "--enable-supernode-auth" in sys.argv:
         limits |= {"proven": partial(proven, members), "member": members}
-    gate = adapter.extensions.Middleware(Gate, **limits)
-    adapter.extensions.get_middleware = lambda: (gate,)
+    from fedstale.flower.federation.ops.express import Express, Queue  # loads Flower's own link
+
+    queue, middleware = Queue(), adapter.extensions.Middleware
+    around = (middleware(Gate, busy=queue.busy, **limits), middleware(Express, queue=queue))
+    adapter.extensions.get_middleware = lambda: around
     hurry()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # every client has a connection
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

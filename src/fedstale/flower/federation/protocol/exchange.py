@@ -1,6 +1,6 @@
 """One exchange of a round: orders go out, replies come in, and each is checked before it counts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from fedstale.flower.federation.protocol.validation import Accepted, check
 from fedstale.flower.federation.settings import RoundSection
 
 SHORTEST, SHARE = 0.2, 0.1  # between two pulls: seconds at least, and the share of the time since the orders
+SMALL, MANY = 16 << 20, 100  # bytes of messages that are few, and how many of them are sent or pulled at once
 
 
 class Outcome(NamedTuple):
@@ -63,10 +64,12 @@ class Exchange:
         sent = looked = self.link.now()
         while waiting:
             came, handles = 0, sorted(waiting, key=lambda handle: waiting[handle].token)  # no client is favoured
-            for k in range(0, len(handles), self.settings.group):
+            few = len(buffer) > enough  # then not many more than enough are pulled
+            group = self.settings.group if few else self._group(waiting.values())
+            for k in range(0, len(handles), group):
                 if len(outcome.accepted) >= enough:
                     break
-                for arrival in self.link.pull(handles[k : k + self.settings.group]):
+                for arrival in self.link.pull(handles[k : k + group]):
                     came += self._take(arrival, waiting, answered, outcome, buffer.__getitem__)
             now = self.link.now()
             if now >= until or not waiting or len(outcome.accepted) >= enough:
@@ -81,13 +84,19 @@ class Exchange:
 
     def _send(self, orders: Sequence[Order]) -> dict[str, Order]:
         waiting: dict[str, Order] = {}
-        for k in range(0, len(orders), self.settings.group):
-            group = orders[k : k + self.settings.group]
+        size = self._group(orders)
+        for k in range(0, len(orders), size):
+            group = orders[k : k + size]
             handles = self.link.send(group, self.settings.deadline)
             if len(handles) != len(group) or None in handles:
                 raise Void("the link did not take every order")
             waiting |= {str(handle): order for handle, order in zip(handles, group, strict=True)}
         return waiting
+
+    def _group(self, orders: Collection[Order]) -> int:
+        """How many messages are sent or pulled at once: few, so that the memory holds them, or many small ones."""
+        largest = max((order.params.nbytes for order in orders), default=0)
+        return max(self.settings.group, min(SMALL // max(largest, 1), MANY))
 
     def _take(
         self, a: Arrival, waiting: dict[str, Order], answered: dict[str, Order], out: Outcome, row: Row
@@ -147,8 +156,9 @@ class Exchange:
         """The orders that have ended since the last look, and whether each brought an update that counts."""
         before, handles, answered = dict(self.flying), [*self.flying], dict[str, Order]()
         new, d = Outcome({}, {}), max((len(order.params) for order in before.values()), default=0)
-        for k in range(0, len(handles), self.settings.group):
-            for arrival in self.link.pull(handles[k : k + self.settings.group]):
+        group = self._group(before.values())
+        for k in range(0, len(handles), group):
+            for arrival in self.link.pull(handles[k : k + group]):
                 self._take(arrival, self.flying, answered, new, lambda _: np.empty(d, np.float32))
         self.give_up(h for h in [*self.flying] if self.link.now() >= self.until[h])
         done = [(before[h], before[h].client in new.accepted) for h in handles if h not in self.flying]

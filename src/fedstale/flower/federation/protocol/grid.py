@@ -7,6 +7,7 @@ too large is not pulled to its end, and errors are sorted by whether the client 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from fedstale.flower.federation.state.roster import key_hash
 
 ROOM = 1 << 20  # bytes of a reply besides its update
 PATIENCE = 20.0  # seconds that a call to the SuperLink is repeated
-UPLOAD = 10.0  # seconds that a reply which is announced may take to be complete
+UPLOAD = 10.0  # seconds without another part after which a reply that was announced is given up
 GROUP = 100  # orders that are given up in one call
 OBJECTS = 10_000  # parts of a reply
 Code = adapter.ErrorCode
@@ -39,6 +40,17 @@ class TooLarge(Exception):
     """More bytes than a reply may have."""
 
 
+@dataclass
+class Announced:
+    """A reply of which the link knows the parts; they may still be on their way."""
+
+    handle: str  # of the order
+    name: str
+    parts: list[str]
+    missing: list[str]  # when it was looked for last
+    since: float  # when a part came last
+
+
 class GridLink:
     """A Grid as a Link; with `proven`, nodes authenticate with their keys."""
 
@@ -47,6 +59,7 @@ class GridLink:
         self.grid, self.proven, self.keys, self.size = grid, proven, dict(keys or {}), size
         self.who: dict[int, str | None] = {}  # node → key, of the nodes that were asked
         self.left: list[str] = []  # orders that were given up before they were answered
+        self.coming: list[Announced] = []
         adapter.give_up_after(grid, PATIENCE)
 
     def online(self) -> Mapping[int, str]:
@@ -101,31 +114,50 @@ class GridLink:
         return Arrival(handle, message.metadata.src_node_id, unpack_body(message.content))
 
     def _pull(self, handles: Sequence[str]) -> list[tuple[str, Message | None, str]]:
-        """Grid.pull_messages with limits of size and time: (handle, message or None, what went wrong)."""
-        client, node, run = adapter.runtime(self.grid), self.grid.node, self.grid.run.run_id
-        answer = client.PullMessages(adapter.PullAppMessagesRequest(message_ids=list(handles)))
-        found: list[tuple[str, Message | None, str]] = []
+        """Grid.pull_messages with limits of size and time: (handle, message or None, what went wrong).
+
+        It does not wait for the parts of a reply: those that are not there are looked for in the next call.
+        """
+        answer = adapter.runtime(self.grid).PullMessages(adapter.PullAppMessagesRequest(message_ids=list(handles)))
         for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
-            handle, name = proto.metadata.reply_to_message_id, proto.metadata.message_id
-            limited = _limited(adapter.make_pull_object_fn_protobuf(client.PullObject, node, run), self.size + ROOM)
-            try:
-                ids = [part.object_id for part in adapter.iterate_object_tree(tree)]
-                if len(ids) > OBJECTS:
-                    raise TooLarge
-                contents = adapter.pull_objects(ids, limited, max_time=UPLOAD)
-                message = adapter.inflate_object_from_contents(name, contents)
-                found.append((handle, message, "") if isinstance(message, Message) else (handle, None, "malformed"))
-            except adapter.ObjectPullError:
-                found.append((handle, None, "the reply is not complete"))
-            except TooLarge:
-                found.append((handle, None, "too large"))
-            except (httpx.HTTPError, OSError):
-                raise
-            except Exception:  # whatever a hostile reply makes the decoder do
-                found.append((handle, None, "malformed"))
-            usual = found[-1][1] is not None and not found[-1][1].has_error()  # its order was received and deleted
-            self._delete(*([name] if usual else [name, handle]))
+            parts = [part.object_id for part in adapter.iterate_object_tree(tree)]
+            said = proto.metadata
+            new = Announced(said.reply_to_message_id, said.message_id, parts, [], self.now())
+            self.coming.append(new)
+        asked, found = set(handles), list[tuple[str, Message | None, str]]()
+        for reply in [reply for reply in self.coming if reply.handle in asked]:
+            if (ended := self._whole(reply)) is None:
+                continue
+            message, trouble = ended
+            self.coming.remove(reply)
+            found.append((reply.handle, message, trouble))
+            usual = message is not None and not message.has_error()  # its order was received and deleted
+            self._delete(*([reply.name] if usual else [reply.name, reply.handle]))
         return found
+
+    def _whole(self, reply: Announced) -> tuple[Message | None, str] | None:
+        """A reply, or None and what is wrong with it; nothing while parts of it may still come."""
+        client, node, run = adapter.runtime(self.grid), self.grid.node, self.grid.run.run_id
+        pull = adapter.make_pull_object_fn_protobuf(client.PullObject, node, run)
+        try:
+            if len(reply.parts) > OBJECTS:
+                raise TooLarge
+            if still := [part for part in reply.missing if not _there(part, pull)]:
+                reply.since = reply.since if len(still) == len(reply.missing) else self.now()
+                reply.missing = still
+                return None if self.now() - reply.since < UPLOAD else (None, "the reply is not complete")
+            reply.missing = list(reply.parts)  # unless all are there now
+            contents = adapter.pull_objects(reply.parts, _limited(pull, self.size + ROOM), max_tries_per_object=1)
+            message = adapter.inflate_object_from_contents(reply.name, contents)
+            return (message, "") if isinstance(message, Message) else (None, "malformed")
+        except adapter.ObjectPullError:
+            return None if self.now() - reply.since < UPLOAD else (None, "the reply is not complete")
+        except TooLarge:
+            return None, "too large"
+        except (httpx.HTTPError, OSError):
+            raise
+        except Exception:  # whatever a hostile reply makes the decoder do
+            return None, "malformed"
 
     def _ask(self, nodes: Sequence[int]) -> None:
         """Ask nodes for their client number. This proves nothing: it is for trying things out."""
@@ -146,6 +178,15 @@ def _number(message: Message) -> int:
         return int(message.content.config_records["who"]["client"])
     except (KeyError, TypeError, ValueError):
         return -1
+
+
+def _there(part: str, pull: Callable[[str], bytes]) -> bool:
+    """Whether a part of a reply has come; it is pulled again with the rest, so that the memory does not fill."""
+    try:
+        pull(part)
+    except adapter.ObjectUnavailableError:
+        return False
+    return True
 
 
 def _limited(pull: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
