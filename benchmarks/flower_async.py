@@ -41,6 +41,7 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from quickstart import client_app, server_app  # noqa: E402
 from quickstart.task import Net  # noqa: E402
 
+from fedstale.cli.new import template  # noqa: E402
 from fedstale.flower import Buffer, FedStale  # noqa: E402
 
 CLIENTS = 10
@@ -52,20 +53,11 @@ STRATEGIES: dict[str, Callable[[], Any]] = {
     'FedStale("auto", pace=Buffer(5, 10))': lambda: FedStale("auto", **ALL, pace=Buffer(5, 10)),
     'FedStale("fedbuff", pace=Buffer(5, 10))': lambda: FedStale("fedbuff", **ALL, pace=Buffer(5, 10)),
 }
-PROJECT = """
-[project]
-name = "flower-async"
-version = "1.0.0"
-license = "Apache-2.0"
-dependencies = ["fedstale[flower]"]
-[tool.flwr.app]
-publisher = "fedstale"
-[tool.flwr.app.components]
-serverapp = "flower_async:server"
-clientapp = "flower_async:client"
-[tool.flwr.app.config]
-settings = ""
-"""
+PROJECT = (
+    (template("federation-app") / "pyproject.toml.txt").read_text().replace("{name}", "flower-async")
+    .replace("learning.server:app", "flower_async:server").replace("learning.client:app", "flower_async:client")
+    .replace("federation =", "settings =")
+)  # fmt: skip
 
 
 class Done(Exception):

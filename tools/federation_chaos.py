@@ -5,6 +5,8 @@ executor, the link, the clients, the keeper that starts everything again, and `f
 Nothing outside the federation helps. What must hold: every committed round stays committed, the next round comes at
 most a minute after the last kill, and the end is that of a simulation, never disturbed, with the participation that
 was recorded.
+
+`--everything 5` kills all processes at once, so often, and has an operator type `fedstale federation up` each time.
 """
 
 import argparse
@@ -15,13 +17,14 @@ import sqlite3
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 from fedstale.cli import federation as cli
+from fedstale.cli.new import template
 from fedstale.core import require
 from fedstale.engines import Serial
 from fedstale.flower.federation import settings
@@ -39,21 +42,11 @@ OUTAGE = 60.0  # seconds from the last kill to the next committed round, at most
 BURST = 4  # kills at most from one committed round to the next: something must be there to be lost
 TARGETS = ("server", "link", "executor", "client", "keeper", "run")
 TASK = "from fedstale.tasks.quadratic import Quadratic\n\ntask = Quadratic.random(3, 40, seed=3, noise=0.2)\n"
+PROJECT = (template("federation-app") / "pyproject.toml.txt").read_text().replace("{name}", "chaos")
 APP = {
-    "pyproject.toml": """\
-[project]
-name = "chaos"
-version = "1.0.0"
-description = "Quadratics"
-license = "Apache-2.0"
-[tool.flwr.app]
-publisher = "fedstale"
-[tool.flwr.app.components]
-serverapp = "chaos.apps:server"
-clientapp = "chaos.apps:client"
-[tool.flwr.app.config]
-federation = ""
-""",
+    "pyproject.toml": PROJECT.replace("learning.server:app", "chaos.apps:server").replace(
+        "learning.client:app", "chaos.apps:client"
+    ),
     "chaos/__init__.py": "",
     "chaos/apps.py": TASK.replace(
         "\n\n",
@@ -201,13 +194,50 @@ def chaos(folder: Path, kills: int, seed: int, out: TextIO, pause: float = 6.0) 
     }  # fmt: skip
 
 
+def everything(folder: Path, times: int) -> list[float]:
+    """Kill all processes at once and start them with `up`; returns the seconds from there to the next round."""
+    s, waited = prepare(folder, rounds=10**6), list[float]()
+    try:
+        launcher.start_run(s)
+        for k in range(times):
+            _until(s, committed_round(s.state) + 1 + k % 2)  # not always at the same moment
+            time.sleep(0.7 * k)
+            names = processes.names(s.folder)
+            pids = {
+                p for name in names for p in (processes.pid_of(s.folder, name), *processes.family(s.folder, name))
+            }
+            for pid in pids - {None}:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)  # type: ignore[arg-type]
+            t, began = committed_round(s.state), time.monotonic()
+            cli.up(folder)
+            _until(s, t + 1)
+            waited.append(round(time.monotonic() - began, 1))
+            print(f"{len(pids)} processes killed after round {t}; the next one {waited[-1]} s later", flush=True)
+    finally:
+        launcher.stop_all(s, patience=2.0, hard=True)
+    return waited
+
+
+def _until(s: settings.Settings, t: int) -> None:
+    end = time.monotonic() + PATIENT
+    while committed_round(s.state) < t:
+        require(time.monotonic() < end, f"round {t} is not committed after {PATIENT:g} s; see {s.folder / 'logs'}")
+        time.sleep(0.1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32))
     parser.add_argument("--pause", type=float, default=6.0, help="mean seconds between kills")
     parser.add_argument("--out", type=Path, help="write the kills here, as CSV")
+    parser.add_argument("--everything", type=int, metavar="TIMES", help="kill all processes at once instead")
     chosen = parser.parse_args()
+    if chosen.everything:
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"seconds: {everything(Path(folder) / 'federation', chosen.everything)}")
+        return
     print(f"seed {chosen.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         out = chosen.out.open("w") if chosen.out else sys.stdout

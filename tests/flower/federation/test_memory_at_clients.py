@@ -15,6 +15,7 @@ from fedstale.flower.federation.client.own_memory import read_memory
 from fedstale.flower.federation.client.share import shared
 from fedstale.flower.federation.protocol.link import Arrival, Fault
 from fedstale.flower.federation.protocol.messages import kind_of, pack_body, pack_order, unpack_body, unpack_order
+from fedstale.flower.federation.server.diagnostics import status
 from fedstale.flower.federation.server.rounds import Server
 from fedstale.participation import Trace
 from tests.flower.federation.inprocess import InProcess, roster_of
@@ -66,6 +67,14 @@ def test_it_has_the_bits_of_a_simulation_and_no_memory_at_the_server(tmp_path: P
     assert np.array_equal(last.checkpoint.params, due.params)
     assert last.checkpoint.state.memory is None
     np.testing.assert_allclose(last.checkpoint.state.total, held(link, last, s.ledger.run), atol=1e-12)
+
+
+def test_the_status_does_not_tell_weights_that_the_server_cannot_know(tmp_path: Path) -> None:
+    link = Keepers(tmp_path / "own")
+    s = server(tmp_path, link, strategy=at_clients(RULES[0]))
+    told = status(played(s, link, table(3))[-1].state, s.rules.estimator)["clients"]
+    assert [client["weight_realised"] for client in told] == [None] * N
+    assert all(client["weight_target"] > 0 for client in told)
 
 
 def test_an_update_that_got_lost_is_not_remembered(tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.flower.federation.ops import keeper, processes
+from fedstale.flower.federation.ops import keeper, launcher, processes
 from fedstale.lab.runs.store import read_json
 
 SLEEP = ["sleep", "3600"]  # longer than any test takes; stopped at its end
@@ -156,3 +158,14 @@ def test_a_long_log_is_put_aside_while_its_process_writes_on(folder, monkeypatch
     processes.rotate(folder, "client-0")
     assert log.read_text() == "later\n"
     processes.rotate(folder, "no such process")
+
+
+def test_a_free_port_is_none_that_the_system_gives_to_outgoing_connections(monkeypatch):
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    port = launcher.free_port()
+    assert not first <= port <= last
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        monkeypatch.setattr(launcher, "PORTS", range(port, port + 1))
+        with pytest.raises(BadInput, match=r"every port .* is in use"):
+            launcher.free_port()

@@ -8,12 +8,14 @@ DIR/logs/, pids/, flwr/, homes/          of the processes; only the owner can re
 """
 
 import os
+import random
 import secrets
 import signal
 import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from fedstale.flower.federation.ops.keeper import ensure
 from fedstale.flower.federation.settings import Settings
 
 CONNECTION = "fedstale"
+PORTS = range(20_000, 32_000)  # below those of outgoing connections, which could take one before it is used
 Command = list[str | Path]
 
 
@@ -160,10 +163,12 @@ def wait_for_clients(s: Settings, clients: Sequence[int], patience: float = 15.0
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """A port of this machine that nobody listens on, and that the system gives to no outgoing connection."""
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as s, suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
+    raise BadInput(f"every port from {PORTS[0]} to {PORTS[-1]} is in use")
 
 
 def listens(host: str, port: int) -> bool:

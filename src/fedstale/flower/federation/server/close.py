@@ -10,8 +10,7 @@ from fedstale.flower.federation.protocol.exchange import Outcome
 from fedstale.flower.federation.protocol.link import Order
 from fedstale.flower.federation.state.server_state import Rules, ServerState
 from fedstale.lab.runs.store import fingerprint
-from fedstale.lab.tracer import Traced
-from fedstale.privacy.noise import Accounted, ledger_of
+from fedstale.privacy.noise import ledger_of
 from fedstale.privacy.sums import Received, Summed
 from fedstale.simulate import close_round, screen
 
@@ -136,9 +135,8 @@ def count(state: ServerState, weights: Array, asked: Ids, heard: Ids, rejected: 
     counts.rejected[rejected] += 1
     counts.last[heard] = now.t
     counts.target[:] += weights
-    rule = now.state.inner if isinstance(now.state, Accounted) else now.state
-    if isinstance(rule, Traced):
-        counts.realised[:] += rule.weights
+    if traced := state.traced:
+        counts.realised[:] += traced.weights
 
 
 def _line(state: ServerState, replies: RoundReplies, r: Round, step: Array) -> dict[str, Any]:

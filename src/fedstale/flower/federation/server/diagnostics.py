@@ -63,7 +63,7 @@ def _columns(state: ServerState, estimator: Estimator) -> dict[str, list[Any]]:
         "p_high": _finite(high),
         "p_used": _finite(estimator.probs(now.belief)),
         "weight_target": _finite(counts.target / rounds),
-        "weight_realised": _finite(counts.realised / rounds),
+        "weight_realised": _finite(counts.realised / rounds) if state.traced else [None] * len(state.ids),
     } | told
 
 

@@ -16,8 +16,9 @@ from fedstale.core.records import Array, Availability, Checkpoint, Floats, Ids, 
 from fedstale.defence import Defence
 from fedstale.flower.federation.state.resize import resize
 from fedstale.lab.runs.codec import children, rebuilt
+from fedstale.lab.tracer import Traced
 from fedstale.privacy.ledger import Privacy
-from fedstale.privacy.noise import Noised, deployed
+from fedstale.privacy.noise import Accounted, Noised, deployed
 from fedstale.privacy.sums import Summed
 
 Counts = npt.NDArray[np.int64]
@@ -49,6 +50,13 @@ class ServerState(NamedTuple):
     ids: Ids  # (n,) client numbers, ascending: position k of every array is client ids[k]
     roster: int  # the version of the roster that `ids` are from
     voids: int  # rounds so far that were void because the infrastructure failed
+
+    @property
+    def traced(self) -> Traced | None:
+        """The weights of the last step; none where clients keep their own memories, and the server sums only."""
+        rule = self.checkpoint.state
+        rule = rule.inner if isinstance(rule, Accounted) else rule
+        return rule if isinstance(rule, Traced) else None
 
     def positions(self, clients: Iterable[int]) -> Ids:
         """The positions of these clients, ascending."""
