@@ -6,6 +6,7 @@ import re
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,25 @@ def test_published_runs_are_repeated_from_a_folder(
     assert [name for name, _, _ in lines] == ["fedavg", "fedvarp"]
     assert [f"{100 * (float(last) - 0.5):+.2f}" for _, last, _ in lines] == [gap for _, _, gap in lines]
     assert Path(f"published-{batches}.png").stat().st_size > 10_000
+
+
+def test_rounding_moves_a_published_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = published(tmp_path)
+    monkeypatch.setattr(fs.data, "load", digits)
+    small = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+    monkeypatch.setitem(names["task_of"].__globals__, "network", lambda: small)
+    monkeypatch.setitem(sys.modules, "main", SimpleNamespace(**names))
+    rounding = runpy.run_path(str(EXAMPLES / "published_runs" / "rounding.py"))
+    task = names["task_of"](3, 10.0, np.ones((4, 3), bool), "torch")
+    before = task.init(0).copy()
+    apart = np.abs(rounding["nudged"](task, np.random.default_rng(1)).init(0) / before - 1)
+    assert 0 < apart.max() < 3e-7
+    rounding["main"](tmp_path, "made-up", "fedvarp", 2)
+    out = capsys.readouterr().out
+    assert out.startswith("made-up, fedvarp: published 0.5000\n")
+    assert re.findall(r"^start (\d): 0\.\d{4}$", out, re.M) == ["1", "2"]
 
 
 def test_the_minibatches_of_published_runs_are_those_of_torch_loaders(tmp_path: Path) -> None:
