@@ -12,12 +12,12 @@ from fedstale.engines import Serial, make
 from fedstale.engines.auto import Auto
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
+from fedstale.engines.serial import work_of, works_of
 from fedstale.participation import Bernoulli
 from fedstale.rng import stream
 from fedstale.schedules import UniformSteps
 from fedstale.simulate import Run, play, simulate, together
 from fedstale.strategies import FedAvg, Scaffold
-from fedstale.tasks.local import work_of, works_of
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.tasks.supervised import Supervised
 from fedstale.testing import check_engine

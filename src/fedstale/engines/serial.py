@@ -7,16 +7,59 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedstale.core import CountsSamples
 from fedstale.core.abilities import HasBuffers, HasDevice, HasSlots, KeepsOwn, buffered, keeps_own, runs_loops
-from fedstale.core.local import Local
+from fedstale.core.local import Local, Work
 from fedstale.core.parts import part, require
 from fedstale.core.protocols import Task
-from fedstale.core.records import Array, Floats, Job, Reply, State
+from fedstale.core.records import Array, Floats, Ids, Job, Reply, State
 from fedstale.rng import stream
-from fedstale.tasks.local import drawn, few_threads, settled, training_thread, work_of, works_of
+from fedstale.tasks.local import drawn, few_threads, training_thread
 
 if TYPE_CHECKING:
     from fedstale.engines.optimizers import Optimizer
+
+
+def settled(job: Job, client: int) -> Local:
+    """The settings of one client of a job, with the number of steps that its workload gives it."""
+    return job.local.alone(client, job.t, stream(job.seed, "work", job.t, client)) if job.local.work else job.local
+
+
+def steps_of(job: Job, sizes: Ids) -> Ids:
+    """(m,) the steps of the clients of a job, which hold so many samples."""
+    local = job.local
+    if local.epochs is not None:
+        return local.epochs * local.per_epoch(sizes)
+    if local.work is None:
+        return np.full(len(job.clients), local.steps)
+    return np.array([settled(job, i).steps or 0 for i in job.clients.tolist()], np.int64)
+
+
+def work_of(task: Task, job: Job) -> Work | None:
+    """How much the clients of a job train; None for epochs of a task that does not count its samples."""
+    local, counted = job.local, task if isinstance(task, CountsSamples) else None  # asked once: it is slow
+    if local.epochs and counted is None:
+        return None
+    sizes = np.full(len(job.clients), local.batch) if counted is None else counted.samples[job.clients]
+    steps = steps_of(job, sizes)
+    whole = local.epochs is not None and not local.drop_last
+    samples = (local.epochs or 0) * sizes if whole else steps * np.minimum(sizes, local.batch)
+    return Work(steps, samples, local.rates(job.t, steps))
+
+
+def works_of(task: Task, jobs: Sequence[Job]) -> list[Work | None]:
+    """The work of each job; jobs that differ in their clients and parameters only are counted together."""
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for k, job in enumerate(jobs):
+        alike.setdefault((job.seed, job.t, id(job.local)), []).append(k)
+    found: list[Work | None] = [None] * len(jobs)
+    for members in alike.values():
+        clients = [jobs[k].clients for k in members]
+        whole = work_of(task, jobs[members[0]]._replace(clients=np.concatenate(clients)))
+        ends = pairwise([0, *accumulate(map(len, clients))])
+        for k, end in zip(members, ends, strict=True):
+            found[k] = None if whole is None else whole.of(slice(*end))
+    return found
 
 
 def cut(
@@ -76,9 +119,9 @@ class Serial:
         """The steps of a client whose model stays on a GPU, if the task is on one."""
         if not isinstance(self.task, HasDevice) or self.task.device.type == "cpu":
             return None
-        from fedstale.engines.device import steps_of  # torch is slow to load
+        from fedstale.engines import device  # torch is slow to load
 
-        return steps_of(self.task)
+        return device.steps_of(self.task)
 
     def _train(self, job: Job) -> Reply:
         m, keeper = len(job.clients), self._buffered

@@ -14,7 +14,7 @@ from fedstale.fed_cis.networks import Network
 from fedstale.rng import stream
 from fedstale.tasks.flat import Slot, draw
 from fedstale.tasks.local import minibatches
-from fedstale.tasks.samples import Samples
+from fedstale.tasks.split import Samples
 from fedstale.tasks.supervised import Batch, Supervised
 
 

@@ -26,8 +26,7 @@ from fedstale.tasks.flat import Flat, draw, layout, seeded, slots, vector
 from fedstale.tasks.images import splits
 from fedstale.tasks.local import few_threads
 from fedstale.tasks.losses import cross_entropy
-from fedstale.tasks.samples import Samples
-from fedstale.tasks.split import Split
+from fedstale.tasks.split import Samples, Split
 from fedstale.tasks.supervised import Batch
 
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from fedstale.core import Job, NarrowsEvaluation, Task, keeps_own, require
+from fedstale.engines.serial import work_of
 from fedstale.lab.runs import metrics
 from fedstale.rng import stream
 from fedstale.simulate import Run
-from fedstale.tasks.local import work_of
 
 WANTED = 50  # evaluations of a run, or a few more, besides those of its last rounds
 LAST = 10  # the last rounds are all evaluated where that is affordable, for the mean of the last 10

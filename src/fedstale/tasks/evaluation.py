@@ -15,7 +15,7 @@ from fedstale.engines.kernels.stages import Stage
 from fedstale.tasks.flat import Flat, seeded
 from fedstale.tasks.local import few_threads
 from fedstale.tasks.losses import answer, correct, cross_entropy, outputs_of
-from fedstale.tasks.split import Lazy, Split, means
+from fedstale.tasks.split import Lazy, Scored, Split, means
 
 if TYPE_CHECKING:
     from fedstale.tasks.supervised import Supervised
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
 PerSample = Callable[[Any, Tensor], Tensor]  # answer, targets (b, …) -> (b,)
 Metric = Callable[[Tensor, Tensor], Any]  # all outputs and targets of a client -> a number, or one per sample
-
-
-class Scored(NamedTuple):
-    """Samples that an evaluation scores, client by client; a central test set is that of one client."""
-
-    prefix: str  # of the names of its scores
-    split: Split | Lazy
-    weights: Array | Floats  # how much each of its clients counts
-    of_clients: bool = True  # whether its clients are those that train
 
 
 def average(values: Floats, sizes: Ids, weights: Array | Floats) -> float:

@@ -1,4 +1,4 @@
-"""The samples of all clients, in memory or fetched one by one, and how much each client counts."""
+"""The samples of all clients, in memory or fetched one by one: to train on, and to score; how much each counts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from fedstale.core import BadInput, Floats, Ids, require
+from fedstale.core import Array, BadInput, Floats, Ids, known, normalised, require
 
 Data = Tensor | npt.NDArray[Any]
 Inputs = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]  # with one first dimension: (b, …)
@@ -227,3 +227,86 @@ def _targets(data: Data) -> Tensor:
         raise BadInput(f"targets must be class numbers from 0, got texts such as {str(words.flat[0])!r}: {way}")
     data = _inputs(data)
     return data if data.is_floating_point() else data.long()
+
+
+Samples = Split | Lazy | Sequence[tuple[InputData, Data]] | Sequence[MapStyle]
+
+
+class Scored(NamedTuple):
+    """Samples that an evaluation scores, client by client; a central test set is that of one client."""
+
+    prefix: str  # of the names of its scores
+    split: Split | Lazy
+    weights: Array | Floats  # how much each of its clients counts
+    of_clients: bool = True  # whether its clients are those that train
+
+
+def split_of(samples: Samples, device: torch.device, what: str = "train") -> Split | Lazy:
+    """The samples of all clients, on a device; `what` they are is for sentences."""
+    if isinstance(samples, Split):
+        return Split.of(*samples).to(device)
+    if isinstance(samples, Lazy):
+        return samples.to(device)
+    if len(samples) and all(map(is_dataset, samples)):
+        return Lazy(tuple(samples), np.cumsum([0, *map(len, samples)]), device)
+    try:
+        return Split.joined(samples).to(device)  # type: ignore[arg-type]
+    except BadInput as error:
+        raise BadInput(f"{what}: {error}") from None
+
+
+@runtime_checkable
+class OfClient(Protocol):
+    """A dataset that knows the name of its client, as those of `from_hf` do; empty if it has none."""
+
+    @property
+    def client_name(self) -> str: ...
+
+
+def client_names(samples: Samples) -> tuple[str, ...]:
+    """The names that the datasets of the clients know; none if one has none."""
+    if isinstance(samples, Split | Lazy):
+        return ()
+    names = tuple(x.client_name if isinstance(x, OfClient) else "" for x in samples)
+    return names if all(names) else ()
+
+
+def of_clients(what: str, samples: Samples | None, n: int, device: torch.device) -> Split | Lazy:
+    """Samples of the n clients that train; no rows for each of them if none are given."""
+    if samples is None:
+        return Split(torch.empty(0), torch.empty(0), np.zeros(n + 1, np.int64))
+    split = split_of(samples, device, what)
+    require(len(split.sizes) == n, f"{what} must have {n} clients, got {len(split.sizes)}")
+    return split
+
+
+def scored_samples(
+    test: Split | Lazy,
+    central_test: tuple[InputData, Data] | MapStyle | None,
+    validation: Samples | None,
+    held_out: Samples | None,
+    weights: Array,
+    rule: npt.ArrayLike | Weighting,
+    device: torch.device,
+) -> list[Scored]:
+    """What an evaluation scores: test samples of the clients, or one set for all; validation samples; strangers.
+
+    Clients that never train count alike, unless there is a rule for the weights.
+    """
+    found = [Scored("", test, weights)]
+    if central_test is not None:
+        ok = is_dataset(central_test) or (isinstance(central_test, tuple | list) and len(central_test) == 2)
+        require(ok, f"central_test must be one pair (x, y) or one Dataset, got {type(central_test).__name__}")
+        found = [Scored("", split_of([central_test], device, "central_test"), np.ones(1), False)]
+    if validation is not None:
+        found.append(Scored("validation_", of_clients("validation", validation, len(weights), device), weights))
+    if held_out is not None:
+        others = split_of(held_out, device, "held_out")
+        a = normalised((rule if callable(rule) else even)(others.sizes), len(others.sizes))
+        found.append(Scored("held_out_", others, a, False))
+    return found
+
+
+def weighting(weights: npt.ArrayLike | Weighting | str) -> npt.ArrayLike | Weighting:
+    """Weights, or the rule with this name."""
+    return WEIGHTS[known(weights, WEIGHTS, "weights")] if isinstance(weights, str) else weights

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
 from fedstale.engines.kernels.gates import Gates
 from fedstale.rng import stream
-from fedstale.tasks import checks, evaluation, flat, samples
+from fedstale.tasks import checks, evaluation, flat, split
 from fedstale.tasks.layers import dense_sizes, gates, stages
 from fedstale.tasks.local import batches_of, drawn
 from fedstale.tasks.loops import ClientData, Context, read, started
 from fedstale.tasks.losses import Loss, cross_entropy, outputs_of
 from fedstale.tasks.optima import least_objectives
-from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Split, Weighting
+from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Samples, Split, Weighting
 
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
 Treatment = Literal["average", "local", "frozen"]  # of the buffers that training changes
@@ -92,12 +92,12 @@ class Supervised:
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module],
-        train: samples.Samples,
-        test: samples.Samples | None = None,
+        train: Samples,
+        test: Samples | None = None,
         *,
         central_test: tuple[InputData, Data] | MapStyle | None = None,
-        validation: samples.Samples | None = None,
-        held_out: samples.Samples | None = None,
+        validation: Samples | None = None,
+        held_out: Samples | None = None,
         weights: npt.ArrayLike | Weighting | str = "per-client",
         loss: Loss = cross_entropy,
         metrics: Mapping[str, evaluation.Metric] | None = None,
@@ -117,29 +117,25 @@ class Supervised:
             self.precision = precision
         ok = isinstance(ridge, int | float) and ridge >= 0
         require(ok, f"ridge must be at least 0, got {shown(ridge)}")
-        metrics, weights = metrics or {}, samples.weighting(weights)
+        metrics, weights = metrics or {}, split.weighting(weights)
         checks.check_metrics(metrics)
         self.metrics, self.transform = dict(metrics), transform
         self.loss, self.ridge, self.device = loss, ridge, checks.usable(device)
-        self.train = samples.split_of(train, self.device)
+        self.train = split.split_of(train, self.device)
         self.samples = self.train.sizes  # (n,)
         self.n = len(self.samples)
         checks.check_sizes(self.samples)
-        if given := tuple(names) or samples.client_names(train):
+        if given := tuple(names) or split.client_names(train):
             self.names = checks.checked_names(given, self.n)
         if note:
             self.note = note
         a = normalised(weights(self.train.sizes) if callable(weights) else weights, self.n)
         self.weights: Array = a.astype(np.float32)
         require(test is None or central_test is None, "give test or central_test, got both")
-        self.test = samples.of_clients("test", test, self.n, self.device)
-        self.scored = [evaluation.Scored("", self.test, self.weights)]
-        if central_test is not None:
-            self.scored = [samples.central(central_test, self.device)]
-        if validation is not None:
-            self.scored.append(samples.validation_of(validation, self.weights, self.device))
-        if held_out is not None:
-            self.scored.append(samples.strangers(held_out, weights, self.device))
+        self.test = split.of_clients("test", test, self.n, self.device)
+        self.scored = split.scored_samples(
+            self.test, central_test, validation, held_out, self.weights, weights, self.device
+        )
         ok = not metrics or any(s.split.offsets[-1] for s in self.scored)
         require(ok, "metrics are scores of test samples: give test, central_test, validation or held_out, got none")
         if transform is not None:

@@ -10,8 +10,9 @@ import numpy as np
 
 from fedstale.core import Array, Ids, Job, Local
 from fedstale.engines.kernels import load
+from fedstale.engines.serial import steps_of
 from fedstale.rng import key, stream
-from fedstale.tasks.local import minibatches, steps_of
+from fedstale.tasks.local import minibatches
 
 Key = tuple[Any, ...]  # seed, t, batch, steps, epochs, workload: jobs with the same draw the same samples
 Room = Callable[[int, int], int]  # b, J -> draws that a chunk may hold

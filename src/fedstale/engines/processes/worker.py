@@ -16,8 +16,7 @@ import numpy as np
 from fedstale.core import Array, BadInput, CountsSamples, Floats, Ids, Job, Reply, State, Task, buffered
 from fedstale.core.system import keep_memory
 from fedstale.engines.processes.shared import Shared, load
-from fedstale.engines.serial import answer, cut
-from fedstale.tasks.local import work_of
+from fedstale.engines.serial import answer, cut, work_of
 
 IMPORTABLE = (
     "the processes of engine 'pool' must be able to load the task: keep models in a module, start scripts under "
