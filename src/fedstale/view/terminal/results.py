@@ -31,7 +31,7 @@ def write_and_print(
     else:
         console.screen().print(table(rows, title(experiment)))
         print(f"picture: {figure}\nnumbers: {numbers}")
-        print(f"runs:    {out}/  (fedstale list runs, fedstale show RUN, fedstale ui)")
+        print(f"runs:    {out}/  (fedstale list {out}, fedstale show RUN, fedstale ui {out})")
 
 
 def write_files(
