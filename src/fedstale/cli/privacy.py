@@ -8,6 +8,7 @@ import typer
 
 from fedstale.core import Array, Floats, Mask, normalised, require
 from fedstale.lab.advise.evidence import draw_trace, read_numbers, read_trace
+from fedstale.lab.runs.statistics import tenth
 from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.ledger import Privacy, costs
 from fedstale.registry import PARTICIPATION
@@ -115,11 +116,11 @@ def row(name: str, rule: Any, found: Rounds, weights: Array, wanted: Privacy) ->
     noise = wanted.calibrated(spent).noise
     assert noise is not None
     ε = np.array([epsilon_of(float(np.sqrt(cost)) / noise, wanted.delta) for cost in spent])
-    order, tenth = np.argsort(np.where(p > 0, p, np.inf), kind="stable"), max(1, int((p > 0).sum()) // 10)
-    come = order[: int((p > 0).sum())]
+    come = np.argsort(np.where(p > 0, p, np.inf), kind="stable")[: int((p > 0).sum())]
+    some = tenth(len(come))
     return {
-        "rule": name, "noise": noise, "frequent_tenth_ε": _mean(ε[come[-tenth:]]),
-        "rare_tenth_ε": _mean(ε[come[:tenth]]), "largest_ε": float(ε.max()),
+        "rule": name, "noise": noise, "frequent_tenth_ε": _mean(ε[come[-some:]]),
+        "rare_tenth_ε": _mean(ε[come[:some]]), "largest_ε": float(ε.max()),
     }  # fmt: skip
 
 

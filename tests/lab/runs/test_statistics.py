@@ -6,7 +6,16 @@ import statistics as standard
 import numpy as np
 import pytest
 
-from fedstale.lab.runs.statistics import holm, p_value, paired_test, spread, student_tail, thinned, uncertainty
+from fedstale.lab.runs.statistics import (
+    holm,
+    p_value,
+    paired_test,
+    spread,
+    student_tail,
+    tenth,
+    thinned,
+    uncertainty,
+)
 
 
 def test_the_deviation_divides_by_n_minus_1() -> None:
@@ -83,3 +92,7 @@ def test_holm_multiplies_the_smallest_most_and_keeps_the_order():
     np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
     np.testing.assert_allclose(holm([0.9, 0.8]), [1.0, 1.0])
     assert len(holm([])) == 0
+
+
+def test_a_tenth_of_the_clients_is_the_nearest_number_and_one_at_least() -> None:
+    assert [tenth(n) for n in (1, 4, 14, 16, 20, 28)] == [1, 1, 1, 2, 2, 3]

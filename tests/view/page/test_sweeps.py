@@ -45,9 +45,20 @@ def test_the_best_settings_are_named_and_all_are_drawn(tmp_path: Path, more: dic
     assert name == "try"
     assert {trace["type"] for trace in plot.data} == {kind}
     places = len(more.get("grid", {}).get("participation.p_min", [0]))
-    assert [row[0] for row in best.rows] == ["fedavg", "fedstale"] * places
+    assert sorted(row[0] for row in best.rows) == ["fedavg"] * places + ["fedstale"] * places
     assert sum(int(row[-1]) for row in best.rows) == len(plot.table.rows)
     assert all(row[:-1] in plot.table.rows for row in best.rows)
+
+
+def test_the_best_settings_are_in_the_order_of_the_grid_and_the_best_algorithm_is_first(tmp_path: Path) -> None:
+    grid = {"participation.p_min": [0.9, 0.05, 0.5]}
+    found = swept(tmp_path / "runs", tune={"lr": [0.1, 0.2]}, grid=grid, algorithms=["fedstale", "mifa", "fedavg"])
+    ((_, best, _),) = sweeps(found)
+    place, value = best.head.index("participation.p_min"), len(best.head) - 2
+    assert [float(row[place]) for row in best.rows] == [0.05] * 3 + [0.5] * 3 + [0.9] * 3
+    for k in range(0, 9, 3):
+        values = [float(row[value].split()[0]) for row in best.rows[k : k + 3]]  # distances: the least is the best
+        assert values == sorted(values)
 
 
 def test_runs_of_one_setting_are_no_sweep(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fedstale.lab.advise.rules import LEARNT, Advice
 from fedstale.lab.plan import Planned, by_label
 from fedstale.lab.runs import store
 from fedstale.lab.runs.metrics import OBJECTIVE
-from fedstale.lab.runs.statistics import difference, paired_test, spread
+from fedstale.lab.runs.statistics import difference, paired_test, spread, tenth
 from fedstale.lab.schema import Experiment
 
 SHORTLIST = ("fedavg", "unbiased", "fedvarp", "fedstale", "mifa", "auto", "auto-unbiased")
@@ -51,7 +51,7 @@ def score(folder: store.RunFolder) -> dict[str, float]:
     result = folder.result()
     found = {str(name): float(result[name]["last10"]) for name in (OBJECTIVE, "accuracy") if name in result}
     each = sorted(x for x in folder.clients().get("accuracy", []) if x is not None)
-    return found | ({"worst_tenth": float(np.mean(each[: max(1, len(each) // 10)]))} if each else {})
+    return found | ({"worst_tenth": float(np.mean(each[: tenth(len(each))]))} if each else {})
 
 
 def ranking(scores: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:

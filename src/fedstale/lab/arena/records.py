@@ -10,7 +10,7 @@ import numpy as np
 from fedstale.core import Floats, require
 from fedstale.lab.runs import query
 from fedstale.lab.runs.metrics import OBJECTIVE
-from fedstale.lab.runs.statistics import thinned
+from fedstale.lab.runs.statistics import tenth, thinned
 from fedstale.lab.runs.store import RunFolder, read_json
 
 RECORD = "arena.json"
@@ -19,7 +19,6 @@ ACCURACY, WORST = "accuracy", "worst_decile"
 NOTHING = {OBJECTIVE: np.inf, ACCURACY: 0.0, WORST: 0.0}  # the scores of a run that diverged
 POINTS = 60  # of a curve
 MOSTLY = 0.5  # of the updates: a run in which more of them were refused has diverged
-TENTH = 0.1  # of the clients: those that the model serves worst
 FLOAT = 4  # bytes of a parameter
 
 
@@ -131,7 +130,7 @@ def _scores(run: RunFolder) -> dict[str, float]:
             found[f"{name}_over_time"] = float(np.mean([line[name] for line in lines if name in line]))
     served = np.sort([value for value in run.clients().get(ACCURACY, []) if value is not None])
     if len(served):
-        found[WORST] = float(served[: max(1, round(TENTH * len(served)))].mean())
+        found[WORST] = float(served[: tenth(len(served))].mean())
     return found
 
 

@@ -103,6 +103,11 @@ def block_means(table: npt.NDArray[Any], most: int) -> tuple[list[int], Floats]:
     return starts, sums / np.diff([*starts, table.shape[1]])
 
 
+def tenth(count: int) -> int:
+    """How many of so many clients are a tenth: the nearest whole number, at least one."""
+    return max(1, round(count / 10))
+
+
 def thinned(count: int, most: int) -> list[int]:
     """At most `most` of the indices 0 … count - 1, evenly spaced, with both ends."""
     every = range(count) if count <= most else np.unique(np.linspace(0, count - 1, most).round())

@@ -11,7 +11,7 @@ from fedstale.core import Floats
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import Metric, metric
 from fedstale.lab.runs.query import client_values
-from fedstale.lab.runs.statistics import thinned
+from fedstale.lab.runs.statistics import tenth, thinned
 from fedstale.lab.runs.verdict import compared_by
 from fedstale.view.page.plots import CLIENTS, Key, Plot, Table, dots, faint, layout, plain, ticks
 from fedstale.view.page.series import Lines, absences, names, per_client, shares
@@ -109,8 +109,8 @@ def _served_row(lines: Lines, values: Floats, share: Floats | None, m: Metric) -
     order = _worst(values, m)
     known, last = values[order], order[0]
     often = "–" if share is None else f"{share[last]:.0%} of the rounds"
-    tenth = known[: max(1, len(known) // 10)]
-    mean, worst, lowest, std = map(m.text, (known.mean(), tenth.mean(), known[0], known.std()))
+    least = known[: tenth(len(known))].mean()
+    mean, worst, lowest, std = map(m.text, (known.mean(), least, known[0], known.std()))
     return [lines.group.label, mean, worst, f"{names(lines, len(values))[last]}: {lowest}", often, std]
 
 

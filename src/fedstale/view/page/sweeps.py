@@ -20,7 +20,7 @@ class Tried(NamedTuple):
     """An algorithm at one setting: where in the grid, what was tuned, and how it ended."""
 
     algorithm: str
-    place: str  # in the grid
+    place: tuple[tuple[str, str], ...]  # in the grid
     settings: dict[str, str]
     value: float  # of the main metric
     std: float
@@ -55,14 +55,18 @@ def _tried(some: Sequence[Setting], m: Metric) -> list[Tried]:
             own = {key: inline(value) for key, value in of.get("settings", among).items()}
             mean, std, _ = spread(g.values(m.name, "last10"))
             score = tuning_score([r.result for r in g.runs], of.get("by", OBJECTIVE))
-            found.append(Tried(of.get("algorithm", label), str(place), place | own, mean, std, score))
+            found.append(Tried(of.get("algorithm", label), tuple(place.items()), place | own, mean, std, score))
     return found
 
 
 def _best(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Table:
-    """A row for each algorithm at each point of the grid: the settings that are best there."""
+    """A row for each algorithm at each point of the grid, the best first: the settings that are best there."""
     places = grouped(tried, lambda x: (x.place, x.algorithm)).values()
-    best = [(min(of, key=lambda x: x.score), len(of)) for of in places]
+    orders = {key: _order(tried, key) for key in keys}
+    best = sorted(
+        [(min(of, key=lambda x: x.score), len(of)) for of in places],
+        key=lambda of: ([orders[k].index(v) for k, v in of[0].place if k in orders], -m.score(of[0].value)),
+    )
     head = ["algorithm", *keys, f"{m.label}, mean of the last 10", "of settings"]
     return Table(head, [[*_row(x, keys, m), str(n)] for x, n in best[:MOST]])
 
