@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
-from fedstale.theory import Lossy, dma_bound, lossy_constant, retries, upga_bound, upga_rate
+from fedstale.theory import Lossy, dma_bound, loss_variance, lossy_constant, retries, upga_bound, upga_rate
 
 q, α, σ2 = [0.1, 0.9, 0.5], [0.5, 0.2, 0.3], [1.0, 2.0, 0.5]
 problem = Lossy(smoothness=4.0, convexity=0.5, noise=σ2, gap=0.3, stochastic_gradient=1.5, steps=5)
@@ -34,6 +34,22 @@ def test_the_bound_solves_the_recursion_of_its_proof() -> None:
         d = (1 - η * 0.5) * d + η**2 * 5 * C
         assert 4.0 / 2 * d <= upga_bound(problem, q, t, distance=3.0, weights=α) * (1 + 1e-12)
     assert upga_rate(problem, 1) == pytest.approx(1 / (4 * 4.0))  # η_1 = 1 / 4L
+
+
+def test_lemma_a_1_over_all_ways_in_which_messages_get_lost() -> None:
+    """(C.4) for models; for updates of K steps with gradients of at most G it is below (C.3)."""
+    sent = [[1.0, -2.0], [0.5, 3.0], [4.0, 0.0]]
+    mean = [sum(a * x[k] for a, x in zip(α, sent, strict=True)) for k in range(2)]
+    expected = 0.0
+    for here in itertools.product((0, 1), repeat=3):
+        chance = math.prod(1 - x if s else x for s, x in zip(here, q, strict=True))
+        step = [sum(s * a / (1 - x) * v[k] for s, a, x, v in zip(here, α, q, sent, strict=True)) for k in range(2)]
+        expected += chance * sum((b - c) ** 2 for b, c in zip(step, mean, strict=True))
+    assert loss_variance(sent, q, α) == pytest.approx(expected)
+    longest = max(math.hypot(*x) for x in sent)  # η K G
+    assert loss_variance(sent, q, α) <= longest**2 * sum(a * a * x / (1 - x) for a, x in zip(α, q, strict=True))
+    with pytest.raises(BadInput, match="sent must be a vector for each of 3 clients"):
+        loss_variance([[1.0], [2.0]], q, α)
 
 
 def test_retransmissions_against_time() -> None:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from fedstale.core import Floats, arguments_checked, normalised, part, per_client, require
 
 __all__ = [
-    "DmaBound", "Lossy", "LossyConstant", "Retries", "dma_bound", "lossy_constant", "retries", "upga_bound",
-    "upga_rate",
+    "DmaBound", "Lossy", "LossyConstant", "Retries", "dma_bound", "loss_variance", "lossy_constant", "retries",
+    "upga_bound", "upga_rate",
 ]  # fmt: skip
 
 
@@ -78,6 +78,21 @@ def upga_bound(
     L, μ = problem.smoothness, problem.convexity
     C = lossy_constant(problem, loss, weights).total()
     return L / μ / (8 * L / μ + rounds) * (2 * problem.steps * C / μ + 4 * L * distance**2)
+
+
+@arguments_checked
+def loss_variance(sent: npt.ArrayLike, loss: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+    """E‖Σ_S α_i x_i / (1 - q_i) - Σ_i α_i x_i‖² = Σ α_i² q_i / (1 - q_i) ‖x_i‖² for the vectors x_i, a row each.
+
+    Lemma A.1 of [T]: (C.4) if clients send models, as in UDMA-PL, so that it stays; (C.3) if they send updates,
+    as in UPGA-PL, so that it vanishes with the rate.
+    """
+    q, α, _ = _losses(loss, weights)
+    x = np.asarray(sent, np.float64)
+    require(
+        x.ndim == 2 and len(x) == len(q), f"sent must be a vector for each of {len(q)} clients, got shape {x.shape}"
+    )
+    return float((α**2 * q / (1 - q)) @ (x**2).sum(axis=1))
 
 
 class Retries(NamedTuple):
