@@ -6,7 +6,7 @@ import mpmath
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.privacy.gaussian import delta_of, epsilon_of, mu_of
+from fedstale.privacy.gaussian import _log_normal, delta_of, epsilon_of, mu_of
 
 
 def exact(mu: float, epsilon: float) -> float:
@@ -19,6 +19,12 @@ def exact(mu: float, epsilon: float) -> float:
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 30.0, 200.0])
 def test_delta_is_that_of_the_formula(mu: float, epsilon: float) -> None:
     assert delta_of(mu, epsilon) == pytest.approx(exact(mu, epsilon), rel=1e-8, abs=1e-20)
+
+
+@pytest.mark.parametrize("x", [3.0, -9.99, -10.01, -12.0, -20.0, -60.0])
+def test_the_tail_is_that_of_the_normal_distribution_also_beyond_what_a_float_holds(x: float) -> None:
+    with mpmath.workdps(60):
+        assert _log_normal(x) == pytest.approx(float(mpmath.log(mpmath.ncdf(x))), abs=2e-8, rel=1e-14)
 
 
 def test_a_known_case() -> None:

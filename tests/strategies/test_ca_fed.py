@@ -130,6 +130,15 @@ def test_six_clients_by_hand(tau: float, kept: list[int]) -> None:
     assert chosen.tolist() == [i for i in kept if i in (0, 2, 3)]
 
 
+def test_weights_that_do_not_sum_to_one_count_by_their_shares() -> None:
+    clients, losses, probs = range(4), [1.0, 1.2, 3.0, 9.0], [0.5, 0.4, 0.3, 0.1]
+    for whole in (1.0, 0.01, 100.0):
+        weights = [0.4 * whole, 0.3 * whole, 0.2 * whole, 0.1 * whole]
+        a = asked(clients, losses, weights, probs, [0.1, 0.2, 0.3, 0.4])
+        kept, _ = CAFed(kappa2=2.0, optimum=0.0).select(CAFed(kappa2=2.0, optimum=0.0).init(4, 2), a)
+        assert kept.tolist() == [0, 1, 2], whole
+
+
 def test_three_clients_by_hand() -> None:
     # gaps (3, 3, 0), a third each, κ̄² = 0.2: without one of the first two, ε falls from 2 to 3/2 + 2.4/9 = 1.767;
     # without both it is 2.4·4/9 = 1.067, so both go; but with κ̄² = 0.5, from 2 to 1.5 + 6/9 = 2.17: none goes
