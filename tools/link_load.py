@@ -35,7 +35,7 @@ from fedstale.tasks.quadratic import Quadratic
 from tools.federation_chaos import online, write_app
 
 REQUESTS = 300  # of each kind
-QUIET, ROUNDS = 60.0, 2  # with --together: seconds without orders, and rounds after them
+QUIET, ROUNDS = 60.0, 1  # with --together: seconds without orders, and rounds after them
 STAGGER = 0.02  # seconds from the start of one client to that of the next, all in one process
 
 

@@ -50,7 +50,7 @@ class FakeGrid:
             PullMessages=self._pull, PullObject=self._object,
             ConfirmMessageReceived=lambda request: self.deleted.append(request.message_object_id),
         )  # fmt: skip
-        self.deleted = []
+        self.deleted, self.asked = [], []
 
     def get_nodes(self):
         return [SimpleNamespace(node_id=1000 + i, public_key=f"client {i}".encode()) for i in self.there]
@@ -65,6 +65,7 @@ class FakeGrid:
         return [m.metadata.message_id for m in orders]
 
     def _pull(self, request):
+        self.asked.append(request.message_ids)
         found = [self.replies.pop(i) for i in request.message_ids if i in self.replies]
         protos, trees = [], []
         for reply in found:
@@ -258,11 +259,25 @@ def test_a_reply_that_is_on_its_way_holds_nobody_up_and_may_take_as_long_as_its_
     for part in parts[:-1]:
         there.add(part)
         clock[0] += 0.8 * grid.UPLOAD
-        assert link.pull(handles) == []
+        assert link.pull(handles[:1]) == []
     there.add(parts[-1])
-    (arrival,) = link.pull(handles)
+    (arrival,) = link.pull(handles[:1])
     assert arrival.node == 1002
     assert arrival.body
+    assert fake.asked == [handles]  # asked again, Flower says that there is no such message
+
+
+def test_what_is_on_its_way_to_an_order_that_is_given_up_is_deleted():
+    fake = FakeGrid(range(N))
+    fake._runtime_client.PullObject = lambda request: SimpleNamespace(object_found=True, object_available=False)
+    link = link_to(fake)
+    handles = link.send([ORDER], 60.0)
+    assert link.pull(handles) == []
+    (reply,) = link.coming
+    link.forget(handles)
+    assert (link.coming, link.left) == ([], [])
+    assert fake.deleted == [reply.name, handles[0]]
+    assert fake.asked == [handles]
 
 
 def test_garbage_for_objects_is_malformed():

@@ -81,9 +81,12 @@ class GridLink:
 
     def forget(self, messages: Sequence[str]) -> None:
         """Delete orders that were not answered in time; if an answer may still come, after a later exchange."""
-        self.left += messages
-        done = set[str]()
+        gone, done = [reply for reply in self.coming if reply.handle in {*messages}], set[str]()
+        self.coming = [reply for reply in self.coming if reply not in gone]
+        self.left += [handle for handle in messages if handle not in {reply.handle for reply in gone}]
         with suppress(LinkDown), _reaching():
+            for reply in gone:
+                self._delete(reply.name, reply.handle)
             for k in range(0, len(self.left), GROUP):
                 some = self.left[k : k + GROUP]
                 answer = adapter.runtime(self.grid).PullMessages(adapter.PullAppMessagesRequest(message_ids=some))
@@ -118,13 +121,13 @@ class GridLink:
 
         It does not wait for the parts of a reply: those that are not there are looked for in the next call.
         """
-        answer = adapter.runtime(self.grid).PullMessages(adapter.PullAppMessagesRequest(message_ids=list(handles)))
-        for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
-            parts = [part.object_id for part in adapter.iterate_object_tree(tree)]
-            said = proto.metadata
-            new = Announced(said.reply_to_message_id, said.message_id, parts, [], self.now())
-            self.coming.append(new)
-        asked, found = set(handles), list[tuple[str, Message | None, str]]()
+        asked, known = set(handles), {reply.handle for reply in self.coming}
+        if new := [handle for handle in handles if handle not in known]:  # Flower tells of a reply once
+            answer = adapter.runtime(self.grid).PullMessages(adapter.PullAppMessagesRequest(message_ids=new))
+            for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
+                parts, said = [part.object_id for part in adapter.iterate_object_tree(tree)], proto.metadata
+                self.coming.append(Announced(said.reply_to_message_id, said.message_id, parts, [], self.now()))
+        found = list[tuple[str, Message | None, str]]()
         for reply in [reply for reply in self.coming if reply.handle in asked]:
             if (ended := self._whole(reply)) is None:
                 continue
