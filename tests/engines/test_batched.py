@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,11 +15,13 @@ from fedstale.engines.auto import Auto
 from fedstale.engines.batched import chunks as chunking
 from fedstale.engines.batched import engine as batched
 from fedstale.engines.batched.chunks import chunks, filled
+from fedstale.engines.batched.compiled import Compiled
 from fedstale.engines.batched.compiled import Linear as LinearKernel
 from fedstale.engines.batched.dense import Dense
 from fedstale.engines.batched.engine import Batched
 from fedstale.participation.bernoulli import Bernoulli
 from fedstale.rng import key, stream
+from fedstale.schedules import UniformSteps
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
 from fedstale.tasks.local import minibatches
@@ -73,11 +76,12 @@ def test_closed_forms_equal_the_reference(model: Linear | MLP, ridge: float) -> 
     check_engine(Batched(vectors(model, ridge), LOCAL), rounds=10, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("model", [Linear(), MLP((7,)), MLP((6, 5))])
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
-def test_linear_models_do_without_numba(ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_models_do_without_numba(model: Linear | MLP, ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (batched, chunking):
         monkeypatch.setattr(module, "load", lambda name: None)
-    engine = Batched(vectors(Linear(), ridge), LOCAL)
+    engine = Batched(vectors(model, ridge), LOCAL)
     assert isinstance(engine._kernel, Dense)
     check_engine(engine, rounds=10, tolerance=1e-4)
 
@@ -121,6 +125,51 @@ def test_linear_models_move_by_prox_and_drift_in_compiled_loops() -> None:
     for reply, due in zip(Batched(task, local).train(jobs), Serial(task, local).train(jobs), strict=True):
         np.testing.assert_allclose(reply.updates, due.updates, rtol=0, atol=1e-6)
         np.testing.assert_allclose(reply.losses, due.losses, rtol=1e-5)
+
+
+@needs_numba
+@pytest.mark.parametrize(
+    "local",
+    [
+        replace(LOCAL, momentum=0.9),
+        replace(LOCAL, momentum=0.9, prox=0.3, weight_decay=0.1),
+        replace(LOCAL, prox=0.3, weight_decay=0.1),
+        Local(0.05, epochs=2, batch=7, drop_last=True),
+        Local(0.05, batch=16, work=UniformSteps(1, 4)),
+    ],
+    ids=["momentum", "momentum and more", "prox and weight decay", "epochs", "uneven work"],
+)  # fmt: skip
+@pytest.mark.parametrize("drifts", [False, True])
+@pytest.mark.parametrize("model", [MLP((7,)), MLP((33, 16, 20))])
+def test_every_setting_of_an_mlp_in_compiled_loops_equals_the_reference(
+    model: MLP, local: Local, drifts: bool
+) -> None:
+    task, who = vectors(model, 0.1), np.array([2, 3, 5]) if local.epochs else np.arange(6)
+    drift = stream(0, "drift").standard_normal((len(who), task.d), np.float32) if drifts else None
+    jobs = [Job(task.init(s), who, s, 2, local, drift) for s in (0, 1)]
+    engine = Batched(task, LOCAL)
+    assert isinstance(engine._kernel, Compiled)
+    for reply, due in zip(engine.train(jobs), Serial(task, LOCAL).train(jobs), strict=True):
+        np.testing.assert_allclose(reply.updates, due.updates, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(reply.losses, due.losses, rtol=1e-5)
+
+
+@needs_numba
+def test_an_mlp_meets_its_samples_in_parts_where_they_do_not_fit_the_cache() -> None:
+    rng = stream(0, "wide")
+    data = [(rng.standard_normal((30, 5000), np.float32), rng.integers(0, 3, 30))]
+    check_engine(
+        Batched(Supervised(partial(MLP((9,)).build, (5000,), 3), data), Local(0.01, 2, 26)),
+        rounds=2,
+        tolerance=1e-4,
+    )
+
+
+@needs_numba
+def test_matrices_beyond_the_cache_are_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batched, "LARGEST", 8 * 7)
+    assert isinstance(Batched(vectors(MLP((7,))), LOCAL)._kernel, Compiled)
+    assert isinstance(Batched(vectors(MLP((8,))), LOCAL)._kernel, Dense)
 
 
 @needs_numba

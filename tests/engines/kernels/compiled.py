@@ -2,19 +2,21 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 
 from fedstale.core import Job, Local
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.kernels import load
+from fedstale.tasks.models import MLP
 from tests.engines.tasks_for_engines import images, vectors
 
 LOCAL = Local(0.05, steps=2, batch=16)
-TASKS = {"linear": vectors, "convolutional": images}
+TASKS = {"linear": vectors, "dense": partial(vectors, MLP((7,))), "convolutional": images}
 CASES = {"rows": ("float32", "float16", "int8")}
 
-HALVES = (["convolutional"], ["rows", "linear"])  # as long as each other; linear finds parts of the other
+HALVES = (["convolutional"], ["rows", "linear", "dense"])  # as long as each other; linear finds parts of the other
 
 
 def compile_all() -> None:

@@ -8,7 +8,7 @@ import pytest
 from fedstale.engines import kernels
 from fedstale.engines.kernels import load
 
-CASES = [("linear",), ("convolutional",), ("rows", "float32"), ("rows", "float16"), ("rows", "int8")]
+CASES = [("linear",), ("convolutional",), ("dense",), ("rows", "float32"), ("rows", "float16"), ("rows", "int8")]
 needs_numba = pytest.mark.skipif(load("linear") is None, reason="numba is not installed")
 every_case = pytest.mark.parametrize("case", CASES, ids=" ".join)
 
@@ -35,7 +35,8 @@ def test_every_module_agrees_with_numpy_and_is_loaded_once(case: tuple[str, ...]
         (("linear",), "draw"),
         (("linear",), "outputs"),
         (("convolutional",), "_outputs"),
-        *((case, "update") for case in CASES[2:]),
+        (("dense",), "_train"),
+        *((case, "update") for case in CASES[3:]),
     ],
 )
 def test_a_module_that_computes_something_else_is_left_alone(
@@ -47,7 +48,7 @@ def test_a_module_that_computes_something_else_is_left_alone(
 
     def other(*arrays: object) -> object:
         result = whole(*arrays)
-        for array in (result, *arrays[:1], *arrays[3:4], *arrays[15:17]):
+        for array in (result, *arrays[:1], *arrays[3:4], *arrays[15:17], *arrays[20:21]):
             if hasattr(array, "dtype") and array.dtype.kind in "fi" and array.flags.writeable:
                 array += 3
         return result

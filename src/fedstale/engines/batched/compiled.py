@@ -1,5 +1,6 @@
-"""Linear models, small CNNs, GRUs and LSTMs with cross entropy where numba is installed: compiled loops."""
+"""Linear models, MLPs, small CNNs, GRUs and LSTMs with cross entropy where numba is installed: compiled loops."""
 
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -21,6 +22,9 @@ class Compiled:
         if task.gates:
             self.y, self.products = self.y.reshape(len(self.y), -1), task.gates.products
             self.network = load("recurrent").Network(task.gates, self.d)
+        elif task.dense:
+            self.network = load("dense").Network(task.dense)
+            self.products = sum(i * o for i, o in pairwise(task.dense))
         else:
             stages = task.stages or ()
             self.network = load("convolutional").Network(stages)

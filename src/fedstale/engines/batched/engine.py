@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import pairwise
 from types import MethodType
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from fedstale.tasks.split import Split
 from fedstale.tasks.supervised import Supervised
 
 MOST_RUNS = 64  # runs in step: more gain nothing
+LARGEST = 1 << 18  # weights of a matrix of an MLP that stays in the cache: the library is faster at larger ones
 BYPASSED = ("batches", "gradient")  # methods of a task that this engine replaces
 ADVICE = "use engine 'serial' or 'pool'"
 
@@ -61,8 +63,9 @@ class Batched:
 
     Tolerance: updates within 1e-6 of the largest parameter, and 1e-5 of it after 50 rounds, at rates
     where training is stable. Closed-form gradients for linear models and MLPs with cross entropy,
-    torch.func for other modules that it can batch; compiled loops for linear models, CNNs (`layers.stages`
-    says which), GRUs and LSTMs (`layers.gates`) where numba is installed, whose sums have another order again.
+    torch.func for other modules that it can batch; compiled loops for linear models, MLPs whose matrices stay in
+    the cache, CNNs (`layers.stages` says which), GRUs and LSTMs (`layers.gates`) where numba is installed, whose
+    sums have another order again.
     Good for small models, many clients and many runs; other convolutions are faster in a pool.
     """
 
@@ -155,6 +158,8 @@ class Batched:
         if self.task.device.type == "cpu":
             if sizes and len(sizes) == 2 and load("linear"):
                 return Linear(self.task)
+            if sizes and max(i * o for i, o in pairwise(sizes)) <= LARGEST and load("dense"):
+                return Compiled(self.task)
             if (self.task.stages and load("convolutional")) or (self.task.gates and load("recurrent")):
                 return Compiled(self.task)
         return Dense(self.task, sizes) if sizes else Functional(self.task)

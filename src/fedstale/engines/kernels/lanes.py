@@ -44,8 +44,11 @@ def _address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 
 
 def _shuffled(builder: Any, value: Any, places: list[int]) -> Any:
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(places)), places)
-    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), _constant(places))
+
+
+def _constant(places: list[int]) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(places)), places)
 
 
 @operation  # type: ignore[untyped-decorator]
@@ -126,3 +129,31 @@ def total(_: Any, a: Any) -> Any:
         return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
     return float32(lanes), build
+
+
+@operation  # type: ignore[untyped-decorator]
+def store_totals(_: Any, array: Any, at: Any, a: Any, b: Any, c: Any, d: Any, more: Any, place: Any) -> Any:
+    """Write the sums of four vectors, each as in `total`, plus four numbers of another array from `place` on."""
+
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        parts, n = list(values[2:6]), LANES
+        while n > 1:
+            n //= 2
+            pairs = list(zip(parts[::2], parts[1::2], strict=False)) or [(parts[0], parts[0])]
+            groups = 4 // len(pairs)
+            first = [g * 2 * n + k for g in range(groups) for k in range(n)]
+            parts = [
+                builder.fadd(
+                    builder.shuffle_vector(*pair, _constant(first)),
+                    builder.shuffle_vector(*pair, _constant([lane + n for lane in first])),
+                )
+                for pair in pairs
+            ]
+        four = parts[0].type.as_pointer()
+        data = context.make_array(signature.args[6])(context, builder, values[6]).data
+        beside = builder.load(builder.bitcast(builder.gep(data, [values[7]]), four), align=4)
+        place = builder.bitcast(_address(context, builder, signature, values), four)
+        builder.store(builder.fadd(beside, parts[0]), place, align=4)
+        return context.get_dummy_value()
+
+    return void(array, intp, lanes, lanes, lanes, lanes, more, intp), build
