@@ -3,6 +3,7 @@
 # make test-flower-newest                                        the same with the newest Flower that is supported
 # make test-browser, test-wheel, test-trackers, test-examples    in .venv: the pages in Chromium; the built package; trackers;
 #                                                                examples that need other packages
+# make bench-peers                                               speed beside other frameworks, each in an environment of its own
 # make test-slow                                                 in .venv: what takes too long for every change
 # make coverage                                                  in .venv: the share of the lines that `make test` runs
 # make test-pythons                                              without torch, in .venv-3.12 and so on: other Pythons
@@ -26,7 +27,7 @@ WHOLE := --dist loadfile  # what a file needs takes long to make, so one worker 
 INSTALL = pip install --quiet --no-compile --constraint constraints.txt --editable
 ADD = $(BIN)/$(INSTALL:--editable=--no-build-isolation --editable)  # to an environment that has setuptools
 
-.PHONY: setup demo test check format bench docs federation test-flower test-flower-newest test-ray test-browser test-trackers test-wheel \
+.PHONY: setup demo test check format bench bench-peers docs federation test-flower test-flower-newest test-ray test-browser test-trackers test-wheel \
         dist test-slow coverage test-examples test-pythons test-others test-all chromium clean
 
 setup: $(VENV)/.ready-$(LOCK)
@@ -67,6 +68,10 @@ format: setup
 
 bench: setup
 	$(BIN)/fedstale bench $(BENCH)
+
+bench-peers: setup  # the tables of docs/benchmarks.md: rows that are missing, or those of BENCH='--workloads mlp,gru'
+	benchmarks/peers.sh
+	$(BIN)/python benchmarks/report.py $(BENCH)
 
 docs: $(VENV)/.docs-$(LOCK)
 	$(BIN)/python -m sphinx --fail-on-warning --quiet docs build/docs

@@ -1,19 +1,17 @@
 """Workloads that are measured, and who runs them: our engines, and the loop that everybody writes first."""
 
 import copy
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
-from importlib import import_module
 from itertools import count, pairwise
 from math import prod
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from models import Recurrent, Resnet, Transformer
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -52,40 +50,9 @@ class Workload(NamedTuple):
         return self.seeds * self.betas
 
 
-class Resnet(NamedTuple):
-    """The model of examples/resnet18.py."""
-
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        sys.path += [place for place in [str(Path(__file__).parents[1] / "examples")] if place not in sys.path]
-        made: nn.Module = import_module("resnet18").resnet18()
-        return made
-
-
-class Recurrent(NamedTuple):
-    """Embedding, recurrent layers and a linear one on the last step, as people write it."""
-
-    kind: str
-    embedding: int
-    hidden: int
-    layers: int = 1
-
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        return Reads(classes, self.embedding, vars(nn)[self.kind], self.hidden, self.layers)
-
-
-class Reads(nn.Module):
-    def __init__(self, symbols: int, embedding: int, kind: type[nn.RNNBase], hidden: int, layers: int) -> None:
-        super().__init__()
-        self.embed, self.out = nn.Embedding(symbols, embedding), nn.Linear(hidden, symbols)
-        self.cells = kind(embedding, hidden, layers, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.out(self.cells(self.embed(x))[0][:, -1])
-        return scores
-
-
 LINEAR = Workload("linear 784 → 10", Linear(), "batched")
 DENSE = Workload("MLP 784-200-10", MLP((200,)), "batched", hidden=(200,))
+LITTLE = Workload("MLP 784-64-10, batch 32", MLP((64,)), "batched", hidden=(64,), batch=32)
 LEAF = Workload("LEAF linear 60 → 10, batch 32, 100 clients", Linear(), "batched", (60,), clients=100, batch=32)
 SMALL = Workload(
     "CNN 8/16, fc 32, batch 32", CNN((8, 16), hidden=(32,)), "batched", hidden=(32,), channels=(8, 16), batch=32
@@ -100,10 +67,15 @@ GATED = Workload(
     classes=80, symbols=80,
 )  # fmt: skip
 CELLS = GATED._replace(about="LSTM 2 × 128 over 80 symbols, batch 16", model=Recurrent("LSTM", 8, 128, 2))
+TEXT = GATED._replace(about="transformer 2 × 64 over 32 symbols, batch 16", model=Transformer(64, 2), shape=(32,))
+ADAPTERS = TEXT._replace(
+    about="LoRA of rank 4 in a transformer 2 × 128, batch 16", model=Transformer(128, 2, rank=4)
+)
 WORKLOADS: Mapping[str, Workload] = {
     "leaf": LEAF,
     "linear": LINEAR,
     "mlp": DENSE,
+    "mlp-64": LITTLE,
     "leaf-15": LEAF._replace(about=f"{LEAF.about}, 15 runs", seeds=3, betas=5),
     "linear-15": LINEAR._replace(about=f"{LINEAR.about}, 15 runs", seeds=3, betas=5),
     "mlp-15": DENSE._replace(about=f"{DENSE.about}, 15 runs", seeds=3, betas=5),
@@ -114,6 +86,8 @@ WORKLOADS: Mapping[str, Workload] = {
     "gru": GATED,
     "gru-15": GATED._replace(about=f"{GATED.about}, 15 runs", seeds=3, betas=5),
     "lstm": CELLS,
+    "transformer": TEXT,
+    "lora": ADAPTERS,
 }
 
 Client = tuple[torch.Tensor, torch.Tensor]  # inputs, targets
@@ -132,7 +106,7 @@ def samples(w: Workload) -> list[Client]:
 
 def plain(w: Workload) -> nn.Module:
     """The model as people write it."""
-    if isinstance(w.model, Resnet | Recurrent):
+    if isinstance(w.model, Resnet | Recurrent | Transformer):
         return w.model.build(w.shape, w.classes)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise((w.shape[0], *w.channels)):
@@ -195,7 +169,7 @@ def naive(w: Workload) -> Round:
 def update(start: nn.Module, x: torch.Tensor, y: torch.Tensor, w: Workload) -> torch.Tensor:
     """(d,) local minus sent, of one client."""
     pairs = zip(trained(copy.deepcopy(start), x, y, w).parameters(), start.parameters(), strict=True)
-    return torch.cat([(after - before).detach().flatten() for after, before in pairs])
+    return torch.cat([(after - before).detach().flatten() for after, before in pairs if before.requires_grad])
 
 
 def trained(model: nn.Module, x: torch.Tensor, y: torch.Tensor, w: Workload) -> nn.Module:

@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -7,9 +10,11 @@ from typing import Any
 import curves
 import overhead
 import pytest
+import report
 import torch
 import typer
 import workloads
+from measure import PROC, processor_seconds
 from torch.nn.utils import vector_to_parameters
 from typer.testing import CliRunner
 from workloads import WORKLOADS, Workload, flops, ours, plain, samples, update
@@ -18,8 +23,9 @@ from fedstale.cli.bench import Format, bench, measuring
 from fedstale.core import BadInput
 from fedstale.estimators import Intervals
 from fedstale.strategies.fedstale import FedStale
+from fedstale.tasks import models
 from fedstale.tasks.local import one_thread
-from fedstale.tasks.models import MLP, Linear, MnistCNN
+from fedstale.tasks.models import MLP, Linear
 from fedstale.tasks.supervised import Supervised
 
 TINY = Workload("tiny", Linear(), "batched", (4,), clients=3, batch=5, steps=2, samples=8, classes=2)
@@ -47,6 +53,9 @@ def test_every_contender_is_measured_and_compared_with_ours(capsys: pytest.Captu
         assert row["slower"] == pytest.approx(row["seconds"] / rows[workload, "fedstale"]["seconds"])
         assert 0 < row["seconds"] <= row["median"]
         assert 0 < row["peak"] < 1 or contender == "loop"
+        assert row["costlier"] * rows[workload, "fedstale"]["cpu"] == pytest.approx(
+            row["cpu"] if row["costlier"] else 0
+        )
 
 
 def test_table_names_workload_and_contender(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,12 +88,12 @@ def test_work_is_counted() -> None:
     assert flops(TINY._replace(seeds=2, betas=3)) == 6 * flops(TINY)
 
 
-@pytest.mark.parametrize("name", ["leaf", "linear", "mlp", "mnist-cnn", "resnet18", "gru", "lstm"])
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if not name.endswith("-15")])
 def test_contenders_train_the_same_model(name: str) -> None:
     w = WORKLOADS[name]
     theirs, mine = (sum(p.numel() for p in m.parameters()) for m in (plain(w), w.model.build(w.shape, w.classes)))
     assert theirs == mine
-    assert isinstance(w.model, MnistCNN) == bool(w.channels)
+    assert isinstance(w.model, models.CNN | models.MnistCNN) == bool(w.channels)
 
 
 @pytest.fixture
@@ -125,6 +134,34 @@ def test_what_a_round_costs_besides_training_is_measured(tmp_path: Path, monkeyp
     monkeypatch.setattr("sys.argv", ["curves.py", "--out", str(tmp_path)])
     curves.main()
     assert {file.name for file in tmp_path.iterdir()} == {"benchmark-curves.csv", "benchmark-curves.png"}
+
+
+def test_the_page_of_benchmarks_is_written_row_by_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"# Above\n{report.BEGIN}old\n{report.END}below\n")
+    quick = ["--against", "naive", "--repeat", "1"]
+    report.main([*quick, "--workloads", "tiny"], tmp_path)
+    first = json.loads((tmp_path / "benchmark-rows.json").read_text())
+    report.main(quick, tmp_path)  # the other one
+    rows = json.loads((tmp_path / "benchmark-rows.json").read_text())
+    assert list(rows) == ["tiny", "several"]
+    assert rows["tiny"] == first["tiny"]
+    text = page.read_text()
+    assert text.startswith("# Above\n")
+    assert text.endswith(f"{report.END}below\n")
+    assert text.count("| `tiny`: tiny |") == text.count("| `several`: tiny |") == 1
+    assert "old" not in text
+
+
+@pytest.mark.skipif(not PROC.exists(), reason="the system has no /proc")
+def test_processor_time_counts_children_that_are_not_apart() -> None:
+    before = processor_seconds(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "sum(range(10**7)); input()"], stdin=subprocess.PIPE) as child:
+        while processor_seconds(child.pid) < 0.05:
+            pass
+        assert processor_seconds(os.getpid()) >= before + 0.05
+        assert processor_seconds(os.getpid(), {child.pid}) <= processor_seconds(os.getpid()) - 0.05
+        child.communicate(b"\n")
 
 
 def played(play: Any) -> Any:

@@ -17,7 +17,9 @@ CHECKOUT = Path(__file__).parents[3]
 
 
 def bench(
-    against: Annotated[str, typer.Option(help="Compare with naive, flower or pfl; comma-separated.")] = "naive",
+    against: Annotated[
+        str, typer.Option(help="Compare with naive, jax, fedjax, flower or pfl; comma-separated.")
+    ] = "naive",
     workloads: Annotated[str, typer.Option(help="Workloads to measure, comma-separated; all if omitted.")] = "",
     repeat: Annotated[int, typer.Option(help="Measurements of each contender.", min=1)] = 5,
     peers: Annotated[
