@@ -35,6 +35,8 @@ def test_two_files_make_a_page_with_names_and_four_answers(folder: Path) -> None
     assert "clients are in the column hospital, to be predicted is disease" in done.stderr
     page = (out / "diagnosis.html").read_text()
     assert "Aachen" in page
+    assert "unknown: the runs do not say" not in page
+    assert "How to run it again</h3><pre><code>fedstale " in page
     found = json.loads(fedstale(*again, "--format", "json").stdout)  # the runs are stored
     assert found["clients"]["head"][:2] == ["client", "heard from"]
     assert "40 rounds" in found["answers"]["How sure is that?"]

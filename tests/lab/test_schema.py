@@ -97,6 +97,10 @@ REFUSED = [
     ),
     ({"participation": {"p_min": 0.2}}, "participation.kind is missing"),
     ({"participation": {"kind": "two-groups"}}, "needs p_min"),
+    (
+        {"participation": {"kind": "sampling", "size": 2}},
+        'needs base; everybody is base = { kind = "bernoulli", p = 1.0',
+    ),
     ({"local": {}}, "local.lr is missing"),
     ({"local": {"lr": 0.1, "rounds": 3}}, "local setting 'rounds' is unknown"),
     ({"warmup": {"lr": 0.1, "rounds": 3, "stepps": 3}}, "warmup setting 'stepps' is unknown; did you mean 'steps'"),

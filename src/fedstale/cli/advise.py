@@ -78,7 +78,7 @@ def advise(
         console.say(f"simulating {size} (--rounds, --seeds) …")
         planned = plan(tried, store.open_store(out))
         try:
-            simulate_rest(tried, planned)
+            simulate_rest(tried, planned, console.command_line())
         except Diverged as error:
             console.say(f"warning: {error}")
         found["simulation"] = trial.rank(tried, planned, m, a)

@@ -30,7 +30,6 @@ from fedstale.lab.sweep import Cell
 from fedstale.registry import RECIPES
 from fedstale.view.terminal import console
 from fedstale.view.terminal.progress import Log, On, logging
-from fedstale.view.terminal.results import command_line
 from fedstale.view.trackers.follow import Tracker
 
 app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")
@@ -147,7 +146,9 @@ def _lessons(held: Contest, found: suite.Suite) -> list[lessons.Lesson]:
 
 def _work(out: Path, jobs: int, executor: Executor, resume: bool, log: list[Tracker] | None) -> contest.Compute:
     """What computes the runs of a stage, and tells trackers about those that are not stored yet."""
-    work = partial(compute, jobs=jobs, resume=resume, command=command_line(), say=console.say, executor=executor)
+    work = partial(
+        compute, jobs=jobs, resume=resume, command=console.command_line(), say=console.say, executor=executor
+    )
 
     def stage(cells: Sequence[Cell]) -> None:
         with logging(log, [p for cell in cells for p in waiting(cell)], out):

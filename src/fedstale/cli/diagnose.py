@@ -18,7 +18,7 @@ from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import as_toml
 from fedstale.lab.tabular import guess, rows
 from fedstale.registry import RECIPES
-from fedstale.view.terminal.console import AsFormat, Format, parse_seeds, print_json, say
+from fedstale.view.terminal.console import AsFormat, Format, command_line, parse_seeds, print_json, say
 from fedstale.view.terminal.progress import simulate_rest
 
 RULES = ("fedavg", "unbiased", "mifa", "auto")
@@ -62,7 +62,7 @@ def diagnose(
     file.write_text("\n".join(f"{key} = {as_toml(value)}" for key, value in settings.items()) + "\n")
     experiment = schema.read(file)
     planned = plan(experiment, store.open_store(out / "runs"))
-    simulate_rest(experiment, planned)
+    simulate_rest(experiment, planned, command_line())
     m = measure(evidence.of_experiment(experiment, None))
     setting = query.settings(p.folder for p in planned)[0]
     unsure = doubts(experiment, m, columns.main == "accuracy")

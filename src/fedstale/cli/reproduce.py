@@ -17,7 +17,6 @@ from fedstale.lab.runs import store
 from fedstale.lab.sweep import cost, every_run, planned, reported
 from fedstale.view.terminal import console
 from fedstale.view.terminal.progress import Log, On, logging
-from fedstale.view.terminal.results import command_line
 from fedstale.view.terminal.sweeps import how_chosen
 
 
@@ -53,7 +52,7 @@ def reproduce(
     os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the workers
     figure = read(name, scale.value, [*(config or []), *console.seeds_override(seeds)])
     results.check(figure)
-    start, command = time.monotonic(), command_line()
+    start, command = time.monotonic(), console.command_line()
     folder = store.open_store(runs or out / "runs").resolve()  # workers on a cluster may be in another folder
     found = planned(cells(figure), folder)
     count, rounds = cost(found)

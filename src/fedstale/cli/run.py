@@ -50,7 +50,7 @@ def run(
         cells = [_forked(cell, *before) for cell in cells]
     if not (resume or again):
         require_resumable([p for p in sweep.every_run(cells) if not ended(p)])
-    compute = partial(execute, resume=resume, again=again, command=results.command_line(), stop=Stop(), say=say,
+    compute = partial(execute, resume=resume, again=again, command=console.command_line(), stop=Stop(), say=say,
                       checkpoint_seconds=checkpoint, keep_checkpoints=keep_checkpoints)  # fmt: skip
     with logging(log, sweep.every_run(cells), out):
         tuning = [cell.tuning for cell in cells if cell.tuning]

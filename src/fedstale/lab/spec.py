@@ -170,7 +170,8 @@ def make(cls: Any, settings: Table, where: str) -> Any:
         known(key, fields, f"{where} setting")
     needed = [name for name, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING]
     missing = [name for name in needed if name not in settings]
-    require(not missing, f"{where} ({cls.__name__}) needs {' and '.join(missing)}")
+    everybody = '; everybody is base = { kind = "bernoulli", p = 1.0 }' * ("base" in missing)
+    require(not missing, f"{where} ({cls.__name__}) needs {' and '.join(missing)}{everybody}")
     hints = _hints(cls)
     values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in settings.items()}
     try:

@@ -4,6 +4,8 @@ Results go to standard output, progress and complaints to standard error.
 """
 
 import json
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -74,6 +76,11 @@ def screen() -> Console:
     if not found.is_terminal:
         found.width = WIDTH
     return found
+
+
+def command_line() -> str:
+    """The command as it was typed, to be recorded with a run."""
+    return shlex.join(["fedstale", *sys.argv[1:]])
 
 
 def say(sentence: str, console: Console = talk, style: str | None = None) -> None:

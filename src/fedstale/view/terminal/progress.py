@@ -53,11 +53,11 @@ def follow(
     return reused
 
 
-def simulate_rest(e: Experiment, planned: Sequence[Planned]) -> None:
+def simulate_rest(e: Experiment, planned: Sequence[Planned], command: str) -> None:
     """Compute the runs of an experiment that are not stored yet; the same command goes on after a stop."""
     try:
         with Stop() as stop:
-            follow(execute(e, planned, resume=True, stop=stop, say=say), planned, talk)
+            follow(execute(e, planned, resume=True, command=command, stop=stop, say=say), planned, talk)
     except Interrupted:
         say("fedstale: interrupted; the same command goes on from here")
         raise typer.Exit(130) from None

@@ -1,7 +1,5 @@
 """The table, the picture and the CSV files of finished runs: of a comparison, or of a sweep over settings."""
 
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,11 +66,6 @@ def title(e: schema.Experiment, cells: int = 1) -> str:
     seeds = f"{len(e.seeds)} seed{'s' * (len(e.seeds) > 1)}"
     clients = f"{e.data['clients']} clients, {console.in_words(e.participation)}"
     return f"{e.name}: {e.data['dataset']}, {clients}, {seeds}"
-
-
-def command_line() -> str:
-    """The command as it was typed, to be recorded with a run."""
-    return shlex.join(["fedstale", *sys.argv[1:]])
 
 
 def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:

@@ -59,7 +59,8 @@ def applied(choices: Sequence[Choice]) -> list[str]:
         rules = dict.fromkeys(c.algorithm for c in choices if key in c.tuned)
         others = dict.fromkeys(c.algorithm for c in choices if c.algorithm not in rules)
         if others:
-            rest = f"{', '.join(others)} has it from itself or not at all"
+            rest = "have it from themselves" if len(others) > 1 else "has it from itself"
+            rest = f"{', '.join(others)} {rest} or not at all"
             found.append(f"{key} is tuned for {', '.join(rules)}; {rest}")
     return found
 
