@@ -283,8 +283,7 @@ TABLES = {
 
 def recipe(name: str) -> Recipe:
     """The parts of a named algorithm: `recipe("fedau")` is Unbiased with the Intervals estimator."""
-    found: Recipe = RECIPES.find(name, "recipe")
-    return found
+    return cast(Recipe, RECIPES.find(name, "recipe"))
 
 
 def dataset(name: str) -> data.Dataset:
