@@ -47,7 +47,6 @@ class FOCUS:
             require(known, "FOCUS needs the last local gradients in Round.gradients and the rates in Round.work")
             gradients = np.empty((0, 0), np.float32) if r.gradients is None else r.gradients
             rate = float(r.work.rates[0] / r.work.steps[0]) if r.work else rate
-            Y = Y.copy()
             for i, g, arrived in zip(r.clients.tolist(), gradients, r.arrived, strict=True):
                 y = np.where(arrived, g.astype(np.float64) - rows[i], 0)  # what the client sends
                 Y += len(r.weights) * float(r.weights[i]) * y
