@@ -20,7 +20,7 @@ from fedstale.flower.federation.state.roster import key_hash
 
 ROOM = 1 << 20  # bytes of a reply besides its update
 PATIENCE = 20.0  # seconds that a call to the SuperLink is repeated
-UPLOAD = 10.0  # seconds without another part after which a reply that was announced is given up
+UPLOAD = 60.0  # seconds without another part after which a reply that was announced is given up
 GROUP = 100  # orders that are given up in one call
 OBJECTS = 10_000  # parts of a reply
 Code = adapter.ErrorCode
