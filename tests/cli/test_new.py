@@ -39,6 +39,7 @@ def test_it_runs(tmp_path: Path, kind: str) -> None:
     assert "fedavg" in done.stdout
 
 
+@pytest.mark.filterwarnings("error::FutureWarning")  # it uses no name that goes with the next release
 def test_a_package_of_parts_names_a_strategy_that_passes_the_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

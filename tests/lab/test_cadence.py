@@ -70,6 +70,29 @@ def test_many_clients_are_evaluated_on_a_subsample_that_all_runs_share(monkeypat
     assert cadence(run(samples(5, 2), rounds=100, p=0.02), {}).clients is None  # too few for a subsample
 
 
+class Fetched(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Twenty samples that are made when they are asked for."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros(2), torch.tensor(index % 2)
+
+
+def test_samples_that_are_fetched_are_never_evaluated_for_nothing() -> None:
+    """However small the model is: most of a million samples would be fetched for the evaluation alone."""
+    clients = [Fetched()] * 50_000
+    task = fs.Supervised(torch.nn.Linear(2, 2), clients, central_test=clients[0])
+    chosen = run(task, rounds=200, p=0.001)
+    c = cadence(chosen, {})
+    fetched = evaluations(c, 200) * (c.clients or task.n) * 20
+    assert c.clients == 1000
+    assert fetched <= 0.25 * trained_samples(chosen)  # a sample that only passes forward is half the work
+    in_memory = cadence(run(samples(50_000, 20), rounds=200, p=0.001), {})
+    assert (in_memory.clients or 50_000) > 1000
+
+
 def test_the_round_that_reaches_a_target_is_found_to_a_few_per_cent() -> None:
     c = cadence(run(samples(50, 4), rounds=2000), {"target": 0.8})
     due = np.array([t for t in range(1, 2001) if c.due(t, 2000)])

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from fedstale.core import known
+from fedstale.lab.packaged import packaged
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import run_row
-from fedstale.lab.schema import packaged
 from fedstale.registry import TABLES
 from fedstale.view.terminal.console import AsFormat, Format, Store, print_json, print_table
 

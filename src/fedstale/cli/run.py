@@ -10,6 +10,7 @@ import typer
 from fedstale.cli.show import find as find_run
 from fedstale.lab import lineage, schema, sweep
 from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumable
+from fedstale.lab.packaged import find
 from fedstale.lab.runs import store
 from fedstale.simulate import Diverged
 from fedstale.view.terminal import console, results, sweeps
@@ -43,7 +44,7 @@ def run(
     Finished runs are kept in the store and are not computed twice. With more rounds and --resume they go on.
     """
     overrides = [*(config or []), *console.seeds_override(seeds), *([f"engine={engine}"] if engine else [])]
-    cells = sweep.cells(schema.read_table(schema.find(file), overrides))
+    cells = sweep.cells(schema.read_table(find(file), overrides))
     cells = sweep.planned(cells, store.open_store(out))
     if start is not None:
         before = lineage.source(start, find_run(start.rpartition("@")[0] or start, out))

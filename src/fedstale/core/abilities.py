@@ -17,10 +17,11 @@ from fedstale.core.protocols import Estimator, Participation, Task
 from fedstale.core.records import Array, Belief, Checkpoint, Clients, Floats, Ids, Mask, Snapshot, State
 
 __all__ = [
-    "Closes", "CountsSamples", "DescribesModel", "DrawsByRound", "EstimatesMixing", "ExplainsItself", "HasBeta",
-    "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasInner", "HasOptima", "HasSlots", "KeepsOwn",
-    "ListsPresent", "Mixes", "NarrowsEvaluation", "RunsLoops", "SavesItself", "ScoresClients", "StepsTogether",
-    "WarmsUp", "WithTruth", "buffered", "evaluate", "keeps_own", "runs_loops", "scores_of_clients",
+    "Closes", "CountsSamples", "DescribesModel", "DrawsByRound", "EstimatesMixing", "ExplainsItself",
+    "FetchesSamples", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasInner", "HasOptima",
+    "HasSlots", "KeepsOwn", "ListsPresent", "Mixes", "NarrowsEvaluation", "RunsLoops", "SavesItself",
+    "ScoresClients", "StepsTogether", "WarmsUp", "WithTruth", "buffered", "evaluate", "keeps_own", "runs_loops",
+    "scores_of_clients",
 ]  # fmt: skip
 
 
@@ -79,6 +80,14 @@ class NarrowsEvaluation(Protocol):
 
     def narrowed(self, clients: Ids | None, training: bool) -> Task:
         """A copy whose `evaluate` covers these clients, all if None, with or without the training objective."""
+
+
+@runtime_checkable
+class FetchesSamples(Protocol):
+    """A task that says whether its samples are fetched one by one when they are needed."""
+
+    @property
+    def fetched(self) -> bool: ...
 
 
 @runtime_checkable

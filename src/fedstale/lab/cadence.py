@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from fedstale.core import Job, NarrowsEvaluation, Task, keeps_own, require
+from fedstale.core import FetchesSamples, Job, NarrowsEvaluation, Task, keeps_own, require
 from fedstale.engines.serial import work_of
 from fedstale.lab.runs import metrics
 from fedstale.rng import stream
@@ -60,20 +60,22 @@ def cadence(run: Run, config: Mapping[str, Any]) -> Cadence:
     if every is not None:
         return Cadence(int(every), LAST, some)
     size = evaluated_samples(task, config.get("evaluate") != "test") * (some or task.n) / task.n
-    chosen = affordable(run.rounds, trained_samples(run), size, task.d)
+    d = math.inf if isinstance(task, FetchesSamples) and task.fetched else task.d  # to fetch is never for nothing
+    chosen = affordable(run.rounds, trained_samples(run), size, d)
     if config.get("target") is not None:
-        count = max(trained_samples(run) / TARGET_SHARE, FREE / task.d) / max(size, 1)
+        count = max(trained_samples(run) / TARGET_SHARE, FREE / d) / max(size, 1)
         chosen = chosen._replace(growth=min(DENSEST, count / (1 + math.log(run.rounds))))
     if chosen.last == LAST or some or not isinstance(task, NarrowsEvaluation) or keeps_own(task):
         return chosen._replace(clients=some)
     full = run.rounds / chosen.every  # evaluations of all clients that are affordable
+    full = min(full, trained_samples(run) / SHARE / size) if d == math.inf else full
     some = max(SAMPLE, int(task.n * full / LAST))
     if full >= LAST or some >= task.n:
         return chosen
-    return affordable(run.rounds, trained_samples(run), size * some / task.n, task.d)._replace(clients=some)
+    return affordable(run.rounds, trained_samples(run), size * some / task.n, d)._replace(clients=some)
 
 
-def affordable(rounds: int, trained: float, size: float, d: int) -> Cadence:
+def affordable(rounds: int, trained: float, size: float, d: float) -> Cadence:
     """The most evaluations of `size` samples that go with so many trained samples, at least one."""
     count = int(max(trained / SHARE, FREE / d) / max(size, 1))
     every = max(1, rounds // WANTED)

@@ -1,6 +1,5 @@
 """The sections of an experiment: every key is checked, and an unknown one is answered with the nearest known."""
 
-import difflib
 import errno
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,6 @@ S = TypeVar("S", bound="Section")
 MOST = 10**7  # clients, or parameters of a quadratic, so that a wrong number does not fill the memory
 LARGEST = 1e38  # that float32 holds
 Share = Annotated[float, Field(ge=0, lt=1)]
-PACKAGED = Path(__file__).parent / "experiments"  # the files that come with the package
 KINDS = ("str", "bool", "dict[str,any]", "constrained-float", "list[int]", "list[list[float]]")  # pydantic adds
 ALLOWED = {  # what is wrong, as pydantic calls it, and what is allowed
     "string_type": "a text", "float_type": "a number", "int_type": "a whole number", "bool_type": "true or false",
@@ -370,18 +368,3 @@ def _sentence(path: str, errors: Sequence[Any]) -> str:
         example = SUCH_AS.get(path, f"[{shown(given)}]" if plain else None)
         allowed += f", such as {example}" if example else ""
     return f"must be {allowed}, got {shown(given)}"
-
-
-def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
-    """The TOML file that a user names: by its path, or by the bare name of one that comes with the package."""
-    if name.endswith(".toml") or Path(name).is_file() or "/" in name:
-        return Path(name)
-    files = packaged(folder)
-    if near := difflib.get_close_matches(name, [path.name for path in Path().glob("*.toml")], n=1, cutoff=0.6):
-        raise BadInput(f"there is no file {name}; did you mean {near[0]}?")
-    return files[known(name, files, what)]
-
-
-def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
-    """The TOML files of a folder by their bare names."""
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}

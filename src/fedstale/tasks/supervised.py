@@ -318,6 +318,11 @@ class Supervised:
         """Names of the classes. They change no number: as a cached property they are no part of the checksum."""
         return ()
 
+    @property
+    def fetched(self) -> bool:
+        """Whether samples are fetched when they are needed, which takes longer than a small model does."""
+        return isinstance(self.train, Lazy)
+
     def evaluated_samples(self, training: bool) -> int:
         """Samples of one evaluation, with or without those of training; half of them, for they only pass forward.
 

@@ -9,7 +9,7 @@ from fedstale.cli.arena import SUITES
 from fedstale.core import BadInput
 from fedstale.lab.arena import suite
 from fedstale.lab.arena.suite import Place
-from fedstale.lab.schema import packaged
+from fedstale.lab.packaged import packaged
 from fedstale.lab.tuning import Setting
 from tests.lab.arena.small_suite import RAW, TOML, raw
 
