@@ -62,10 +62,11 @@ def tables(found: Mapping[str, Any]) -> str:
         rows = {row["contender"]: row for row in of["rows"]}
         ours, loop = rows[measure.OURS], rows[measure.LOOP]
         cells = [f"{rows[c]['slower']:.2f} ({rows[c]['costlier']:.2f})" if c in rows else "" for c in names]
+        share = round(100 * ours["peak"]) or ""  # torch does not count the products of all layers
         others = max(row["others"] for row in of["rows"])
         lines.append(
-            f"| `{name}`: {workloads.WORKLOADS[name].about} | {1000 * ours['seconds']:.3g} "
-            f"| {1000 * ours['cpu']:.3g} | {100 * ours['peak']:.0f} | {' | '.join(cells)} "
+            f"| `{name}`: {workloads.WORKLOADS[name].about} | {1000 * ours['seconds']:.4g} "
+            f"| {1000 * ours['cpu']:.4g} | {share} | {' | '.join(cells)} "
             f"| {1000 * loop['seconds']:.2g} | {others:.2f} |"
         )
     told = sorted({(of["date"], of["machine"], of["source"]) for of in found.values()})
