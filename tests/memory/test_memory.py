@@ -38,6 +38,7 @@ def test_rows_sum_and_age_are_those_of_the_writes(seed: int, n: int, d: int, wri
         rows[i] = np.where(arrived, update, rows[i])
         written[i] = t if arrived.any() else written[i]
         np.testing.assert_allclose(memory.weighted_sum(weights), summed(weights, rows), rtol=0, atol=1e-12)
+        assert memory.known_weight(weights) == weights[written > 0].sum(dtype=np.float64)
     np.testing.assert_array_equal(memory.rows, rows.astype(np.float32))
     np.testing.assert_array_equal(memory.written, written)
 
@@ -112,3 +113,17 @@ def test_a_copy_goes_on_alike_and_apart(seed: int) -> None:
     for other in copies:
         np.testing.assert_array_equal(other.rows, memory.rows)
         np.testing.assert_array_equal(other.weighted_sum(weights.copy()), memory.weighted_sum(weights))
+
+
+def test_the_weight_of_the_written_rows_is_kept_only_where_float64_adds_it_exactly() -> None:
+    """A tiny weight is summed anew in every round, in the order of the clients; so are those after a `forget`."""
+    there = np.ones(1, np.bool_)
+    for tiny, kept in ((1e-3, True), (1e-12, False)):
+        weights = np.full(1000, tiny, np.float32)
+        memory = Memory.zeros(1000, 2)
+        for t, i in enumerate(np.random.default_rng(1).permutation(1000)[:300].tolist(), 1):
+            memory.write(i, np.ones(2, np.float32), there, t)
+            assert memory.known_weight(weights) == weights[memory.written > 0].sum(dtype=np.float64)
+            assert (memory.known is not None) == kept
+        memory.forget(np.flatnonzero(memory.written)[:7])
+        assert memory.known_weight(weights) == weights[memory.written > 0].sum(dtype=np.float64)

@@ -35,6 +35,7 @@ class Memory:
     written: Ids  # (n,) round of the last write, 0 before the first: staleness is t - written
     weights: Array  # (n,) the a_i that `total` was summed with
     total: Floats  # (d,)
+    known: float | None = None  # Σ a_i of the rows that were written, while it is kept
 
     @classmethod
     def zeros(cls, n: int, d: int, coding: Coding = Float32()) -> "Memory":
@@ -58,8 +59,23 @@ class Memory:
             self.total[:] = 0
             for i in np.flatnonzero(self.written).tolist():
                 self.total += float(weights[i]) * self.row(i).astype(np.float64)
+            self.known = None
         self.weights = weights
         return self.total
+
+    def known_weight(self, weights: Array) -> float:
+        """Σ a_i of the rows that were written.
+
+        It is kept as it changes if all a_i are multiples of 2⁻⁵², as float32 above 2⁻²⁹ is: float64 adds them
+        exactly, so that the order does not show. Otherwise it is summed anew, in the order of the clients.
+        """
+        self.weighted_sum(weights)
+        if self.known is not None:
+            return self.known
+        known, every = float(weights[self.written > 0].sum(dtype=np.float64)), weights.astype(np.float64)
+        if (every >= 0).all() and every.sum() < 2 and not np.modf(every * 2.0**52)[0].any():
+            self.known = known
+        return known
 
     def correct(
         self, step: Floats, r: Round, *, fresh: npt.ArrayLike, stale: npt.ArrayLike, gain: npt.ArrayLike = 1
@@ -105,6 +121,8 @@ class Memory:
         if measured and part and part is not measured:
             measured.dots[keep], measured.squares[keep] = part.dots, part.squares
         self.kept.put(clients, codes)
+        if self.known is not None:
+            self.known += float(self.weights[clients[self.written[clients] == 0]].sum(dtype=np.float64))
         self.scales[clients], self.written[clients] = scales, r.t
 
     def remember(self, r: Round, *, gain: npt.ArrayLike = 1) -> None:
@@ -121,6 +139,7 @@ class Memory:
         nothing = np.zeros(len(self.total), np.float32)
         for i in clients[self.written[clients] > 0].tolist():
             self.write(i, nothing, np.ones(1, np.bool_), 0)
+        self.known = None
 
     def saved(self) -> dict[str, Any]:
         """What a checkpoint holds: the rows in RAM, or where they are in their file."""
@@ -130,7 +149,7 @@ class Memory:
     def restored(self, saved: dict[str, Any]) -> "Memory":
         """The memory that was saved, with the settings of this one."""
         plain = {name: value for name, value in saved.items() if name != "rows"}
-        return replace(self, kept=self.kept.restored(saved["rows"]), **plain)
+        return replace(self, kept=self.kept.restored(saved["rows"]), known=None, **plain)
 
 
 def latest(memory: Memory | None, r: Round) -> Floats:

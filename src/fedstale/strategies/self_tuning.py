@@ -109,7 +109,11 @@ class SelfTuning:
         """The weights of the clients in a round, and f."""
         a, seen = r.weights[r.clients].astype(np.float64), state.counts[r.clients] > 0  # (m,)
         of = partial(np.einsum, "ij,i->j", r.arrived.astype(np.float64))  # Σ_S where it arrived: (1,) or (d,)
-        here, known = of(a), float(r.weights[state.counts > 0].sum(dtype=np.float64))  # Σ_S a_i, Σ_seen a_i
+        if state.memory is None:
+            known = float(r.weights[state.counts > 0].sum(dtype=np.float64))  # Σ_seen a_i
+        else:
+            known = state.memory.known_weight(r.weights)
+        here = of(a)  # Σ_S a_i
         c = self._inverse(state, r)
         o = np.where(c > (1 + 1e-6) * a, c - a, 0.0)  # 1 / p_i is at least 1, up to rounding
         f = np.ones(1) if self.unbiased else self._factor(of(o), of(o**2), np.maximum(1 - here, 0), known > 0)
