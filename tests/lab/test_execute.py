@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -265,3 +266,17 @@ def test_a_signal_asks_for_a_stop_and_a_hang_up_that_is_ignored_stays_ignored(nu
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_worker_ends_when_nobody_waits_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    waits = SimpleNamespace(is_alive=lambda: True)
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: waits)
+    with Stop(worker=True) as stop, Stop() as alone:
+        assert not stop()
+        waits.is_alive = lambda: False
+        assert not alone()
+        assert not ended
+        stop()
+    assert ended == [130]

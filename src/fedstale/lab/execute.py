@@ -5,6 +5,7 @@ after the round at hand, with a checkpoint.
 """
 
 import dataclasses
+import multiprocessing
 import os
 import signal
 import warnings
@@ -38,12 +39,12 @@ class Stop:
     """Says whether the runs should stop, and is asked after every round.
 
     The first signal stops them after the round at hand, the second one ends the process at once. The handlers
-    are installed on construction and, in a `with` block, removed at its end. A worker process that passes the
-    id of its `parent` ends when that process is gone.
+    are installed on construction and, in a `with` block, removed at its end. A `worker` process ends when the one
+    that waits for its result is gone.
     """
 
-    def __init__(self, parent: int | None = None) -> None:
-        self.asked, self.parent = False, parent
+    def __init__(self, worker: bool = False) -> None:
+        self.asked, self.parent = False, multiprocessing.parent_process() if worker else None
         hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # not under nohup
         numbers = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else []))
         self.before = {number: signal.signal(number, self._ask) for number in numbers}
@@ -61,7 +62,7 @@ class Stop:
         self.asked = True
 
     def __call__(self) -> bool:
-        if self.parent and os.getppid() != self.parent:  # nobody waits for the result
+        if self.parent and not self.parent.is_alive():  # nobody waits for the result
             os._exit(130)
         return self.asked
 

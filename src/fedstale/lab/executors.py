@@ -61,7 +61,7 @@ def compute(
                 _on_cluster(todo, jobs, resume, command)
             elif jobs == 1 or len(todo) <= 1:
                 for cell in todo:
-                    work(cell, parent=None)
+                    work(cell)
             else:
                 _in_processes(todo, jobs, work)
     except KeyboardInterrupt:
@@ -78,16 +78,25 @@ def _each_once(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _in_processes(todo: list[Cell], jobs: int, work: Callable[..., None]) -> None:
+    """Workers are forks of a server that has loaded everything once, for all sweeps of this process."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["fedstale.lab.execute", "fedstale.engines.preloaded"])
+    with ProcessPoolExecutor(jobs, forks, _begin, (dict(os.environ),)) as pool:
         try:
-            for one in as_completed([pool.submit(work, cell, parent=os.getpid()) for cell in todo]):
+            for one in as_completed([pool.submit(work, cell, worker=True) for cell in todo]):
                 one.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 child.terminate()  # it saves a checkpoint and ends
             raise
+
+
+def _begin(environment: dict[str, str]) -> None:
+    """A worker has the environment of the process that asks, not that of an older server."""
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def _on_cluster(todo: list[Cell], jobs: int, resume: bool, command: str) -> None:
@@ -100,7 +109,7 @@ def _on_cluster(todo: list[Cell], jobs: int, resume: bool, command: str) -> None
     require(not nested, "a sweep on Ray must train with another engine, got engine 'ray' in its cells")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     gpus = int(any(c.experiment.device.startswith("cuda") for c in todo))
-    work = partial(_compute, resume=True, command=command, parent=None)  # a task that died begins again
+    work = partial(_compute, resume=True, command=command)  # a task that died begins again
     ray, leave = cluster.connect(cpus=jobs)
     try:
         cluster.spread(ray, work, todo, gpus, Interrupted, lambda: None)
@@ -108,17 +117,17 @@ def _on_cluster(todo: list[Cell], jobs: int, resume: bool, command: str) -> None
         leave()
 
 
-def _compute(cell: Cell, resume: bool, command: str, parent: int | None) -> None:
+def _compute(cell: Cell, resume: bool, command: str, worker: bool = False) -> None:
     todo = waiting(cell)
     try:
-        with Stop(parent) as stop:
+        with Stop(worker) as stop:
             for _ in execute(
                 cell.experiment, todo, resume=resume, command=command, checkpoint_seconds=CHECKPOINT_SECONDS,
                 stop=stop,
             ):  # fmt: skip
                 pass
     except Interrupted:
-        if parent and stop.asked:
+        if worker and stop.asked:
             os._exit(130)  # or a worker would begin the next cell
         raise
     except Diverged:  # the others are finished; the folders of these say that they would diverge again
