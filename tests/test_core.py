@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import pickle
 import re
 from collections.abc import Callable
@@ -181,3 +182,24 @@ def test_the_types_of_settings_are_checked(make: Callable[[], object], sentence:
 def test_local_settings_that_make_no_sense_are_refused(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         Local(0.1, **settings)  # type: ignore[arg-type]
+
+
+def test_abilities_are_those_that_isinstance_finds() -> None:
+    task = fs.Quadratic.random(3, 2)
+    values = [task, fs.FedAvg(), fs.FedStale(0.5), fs.Bernoulli(0.5), fs.core.Clients(), np.zeros(2), None, 3, "x"]
+    known = [of for of in map(vars(fs.core).get, fs.core.__all__) if getattr(of, "_is_runtime_protocol", False)]
+    assert len(known) > 20
+    for value, ability in itertools.product(values, known):
+        assert fs.core.able(value, ability) == isinstance(value, ability), (value, ability)
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 300])
+def test_a_weighted_sum_is_added_row_after_row_however_few_numbers_there_are(d: int) -> None:
+    rng = np.random.default_rng(d)
+    for m, kind in itertools.product(range(9), (np.float32, np.float64)):
+        weights, rows = rng.standard_normal(m), rng.standard_normal((m, d)).astype(kind)
+        total = np.zeros(d)
+        for weight, row in zip(weights.tolist(), rows, strict=True):
+            total += weight * row
+        assert weighted_sum(weights, rows).tobytes() == total.tobytes()
+        assert weighted_sum(weights, np.asfortranarray(rows)).tobytes() == total.tobytes()

@@ -8,6 +8,7 @@ from fedstale.lab.costs import server_ms, units
 from fedstale.lab.schema import check
 from fedstale.lab.spec import algorithm
 from fedstale.registry import RECIPES
+from fedstale.tasks.flops import sample_flops
 from fedstale.tasks.quadratic import Quadratic
 
 LOCAL = {"lr": 0.1, "steps": 3, "batch": 4}
@@ -63,3 +64,14 @@ def test_operations_of_a_linear_model(kind: str) -> None:
     found = units(rule, make_task(whole.data, whole.model.model_dump()))
     assert found["flops"] == 2 * 2 * 64 * 10 * 3 * 4
     assert found["look"] == (2 * 64 * 10 * 4 if kind == "ca-fed" else 0)
+
+
+@pytest.mark.parametrize("model", [{"kind": "linear"}, {"kind": "mlp", "hidden": [32, 8]}])
+def test_products_of_dense_layers_are_as_many_as_torch_counts(model: dict[str, object]) -> None:
+    raw = {"name": "x", "rounds": 1, "data": {"dataset": "digits", "clients": 2}, "local": {"lr": 0.1},
+           "model": model, "participation": {"kind": "bernoulli", "p": 1.0}, "algorithms": ["fedavg"]}  # fmt: skip
+    whole = check(raw)
+    task = make_task(whole.data, whole.model.model_dump())
+    known = sample_flops(task)
+    task.dense = None  # type: ignore[attr-defined]
+    assert known == sample_flops(task)

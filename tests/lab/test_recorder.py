@@ -12,7 +12,7 @@ import pytest
 import fedstale as fs
 from fedstale.core import Array, Local, Snapshot
 from fedstale.lab.plan import plan
-from fedstale.lab.recorder import Recorder, summary
+from fedstale.lab.recorder import Recorder, quantiles, summary
 from fedstale.lab.runs import store
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import check
@@ -126,3 +126,9 @@ def test_a_summary_has_the_last_round_the_mean_of_ten_and_the_best() -> None:
     lines = [{"round": t, "objective": float(30 - t) if t < 25 else 20.0 + t} for t in range(1, 31)]
     found = summary(lines)["objective"]
     assert found == {"final": 50.0, "last10": np.mean([9, 8, 7, 6, 45, 46, 47, 48, 49, 50]), "best": 6.0}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 10, 11, 20, 30, 101])
+def test_quantiles_are_those_of_numpy_to_the_bit(n: int) -> None:
+    for values in np.random.default_rng(n).integers(0, 300, (50, n)):
+        assert quantiles(values, 0.5, 0.9, 1.0) == np.quantile(values, [0.5, 0.9, 1.0]).tolist()

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core.local import Local
-from fedstale.core.parts import BadInput, require, shown
-from fedstale.core.protocols import Estimator, Participation, Task
+from fedstale.core.parts import BadInput, shown
+from fedstale.core.protocols import Estimator, Participation, Task, able
 from fedstale.core.records import Array, Belief, Checkpoint, Clients, Floats, Ids, Mask, Snapshot, State
 
 __all__ = [
@@ -270,12 +270,12 @@ class Closes(Protocol):
 
 def buffered(task: Task) -> HasBuffers | None:
     """The task, if its model has buffers that training changes."""
-    return task if isinstance(task, HasBuffers) and len(task.initial_buffers) else None
+    return task if able(task, HasBuffers) and len(task.initial_buffers) else None
 
 
 def keeps_own(task: Task) -> KeepsOwn | None:
     """The task, if its clients keep a part of the model to themselves."""
-    return task if isinstance(task, KeepsOwn) and task.keeps_own else None
+    return task if able(task, KeepsOwn) and task.keeps_own else None
 
 
 def runs_loops(task: Task) -> RunsLoops:
@@ -308,8 +308,10 @@ def scores_of_clients(task: Task, now: Checkpoint | Snapshot) -> Mapping[str, np
 
 
 def _checkpoint(now: Checkpoint | Snapshot) -> Checkpoint:
-    ok = isinstance(now, Checkpoint | Snapshot)
-    require(ok, f"evaluate takes a task and then a snapshot of fs.simulate or its checkpoint, got {shown(now)}")
+    if not isinstance(now, Checkpoint | Snapshot):  # the sentence is made only then: it takes longer than a round
+        raise BadInput(
+            f"evaluate takes a task and then a snapshot of fs.simulate or its checkpoint, got {shown(now)}"
+        )
     return now.checkpoint if isinstance(now, Snapshot) else now
 
 
@@ -354,12 +356,12 @@ class HasBase(Protocol):
 
 def names_of(part: object) -> tuple[str, ...]:
     """The names of the clients; empty where they have none."""
-    return part.names if isinstance(part, NamesClients) else ()
+    return part.names if able(part, NamesClients) else ()
 
 
 def labels_of(part: object) -> Sequence[str]:
     """Which labels each client has, in words; empty where there are none."""
-    return part.labels if isinstance(part, TellsLabels) else ()
+    return part.labels if able(part, TellsLabels) else ()
 
 
 def in_order(names: Iterable[str]) -> list[str]:

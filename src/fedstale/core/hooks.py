@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from fedstale.core.local import Floats, Ids
 from fedstale.core.parts import BadInput, keep
-from fedstale.core.protocols import Strategy, Task
+from fedstale.core.protocols import Strategy, Task, able
 from fedstale.core.records import Array, Availability, State
 
 __all__ = ["Hooks", "Wrapped", "bound", "check_hooks", "forgotten", "hooks_of", "layers", "rebuilt"]
@@ -107,7 +107,7 @@ class BindsTask(Protocol):
 
 def hooks_of(strategy: Strategy) -> Hooks:
     """Everything that a strategy does besides `init` and `aggregate`: what it passes on, and its own methods."""
-    passed = strategy.hooks() if isinstance(strategy, PassesOn) else Hooks()
+    passed = strategy.hooks() if able(strategy, PassesOn) else Hooks()
     own: dict[str, Any] = {name: getattr(strategy, name, hook) for name, hook in passed._asdict().items()}
     return Hooks(**own)
 

@@ -1,9 +1,10 @@
 """What each part must be able to do. A part of your own inherits nothing: it has these methods."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -12,9 +13,21 @@ from fedstale.core.parts import require
 from fedstale.core.records import Array, Belief, Job, Mask, Reply, Round, State, Streams
 
 __all__ = [
-    "Channel", "Engine", "Estimator", "Participation", "Server", "Strategy", "Task", "require_last_gradient",
-    "train",
+    "Channel", "Engine", "Estimator", "Participation", "Server", "Strategy", "Task", "able",
+    "require_last_gradient", "train",
 ]  # fmt: skip
+
+T = TypeVar("T")
+
+
+def able(value: object, ability: Callable[..., T]) -> TypeGuard[T]:
+    """`isinstance` of a protocol that is asked in every round: Python 3.11 finds its members anew each time."""
+    return all(hasattr(value, name) for name in _members(ability))
+
+
+@cache
+def _members(ability: Any) -> list[str]:
+    return [name for name in dir(ability) if not name.startswith("_")]
 
 
 @runtime_checkable

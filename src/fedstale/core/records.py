@@ -26,6 +26,7 @@ Streams = Callable[..., np.random.Generator]  # names -> a generator; see fedsta
 
 
 NOBODY: Ids = np.zeros(0, np.int64)
+FEW = 1 << 14  # numbers that are multiplied in one call: for more of them, memory costs more than calls
 NEW = -1  # in Clients, the number of a client that has not trained yet
 
 
@@ -53,6 +54,9 @@ class Clients(dict[int, State]):
 
 def weighted_sum(weights: npt.NDArray[Any], rows: Array | Floats) -> npt.NDArray[np.float64]:
     """Σ_k weights[k] · rows[k] in float64, row after row: the same bits whatever BLAS or threads do."""
+    if rows.size <= FEW and rows.shape[1] > 1:  # numpy adds row after row where it does not add along the rows
+        every: npt.NDArray[Any] = weights.astype(rows.dtype)[:, None] * np.asarray(rows)
+        return np.asarray(np.add.reduce(every.astype(np.float64, order="C"), axis=0, initial=0.0))
     total = np.zeros(rows.shape[1])
     for weight, row in zip(weights.tolist(), rows, strict=True):
         total += weight * row

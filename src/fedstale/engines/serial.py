@@ -11,7 +11,7 @@ from fedstale.core import CountsSamples
 from fedstale.core.abilities import HasBuffers, HasDevice, HasSlots, KeepsOwn, buffered, keeps_own, runs_loops
 from fedstale.core.local import Local, Work
 from fedstale.core.parts import part, require
-from fedstale.core.protocols import Task
+from fedstale.core.protocols import Task, able
 from fedstale.core.records import Array, Floats, Ids, Job, Reply, State
 from fedstale.rng import stream
 from fedstale.tasks.local import drawn, few_threads, training_thread
@@ -37,7 +37,7 @@ def steps_of(job: Job, sizes: Ids) -> Ids:
 
 def work_of(task: Task, job: Job) -> Work | None:
     """How much the clients of a job train; None for epochs of a task that does not count its samples."""
-    local, counted = job.local, task if isinstance(task, CountsSamples) else None  # asked once: it is slow
+    local, counted = job.local, task if able(task, CountsSamples) else None
     if local.epochs and counted is None:
         return None
     sizes = np.full(len(job.clients), local.batch) if counted is None else counted.samples[job.clients]

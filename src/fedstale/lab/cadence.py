@@ -138,8 +138,7 @@ class Stopping:
 
     def see(self, line: Mapping[str, Any]) -> None:
         """Take note of a line of metrics, if its round was evaluated."""
-        name = metrics.monitored(line, self.config)
-        if not (name and self.asked) or self.why:
+        if not self.asked or self.why or not (name := metrics.monitored(line, self.config)):
             return
         m, t, value = metrics.metric(name), line["round"], line[name]
         if m.score(value) > self.best:

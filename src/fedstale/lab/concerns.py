@@ -64,12 +64,13 @@ class Concerns:
         if never and self.ratio < SHORT:
             far = f"the step of round {s.t} has {self.ratio:.1%} of the length of FedAvg's"
             found["steps"] = f"{never} of {self.n} clients were never heard; {far}"
-        losses = [line["train_loss"] for line in lines() if line.get("train_loss")]
+        past = lines()
+        losses = [line["train_loss"] for line in past if line.get("train_loss")]
         if losses and losses[-1] > GROWN * abs(losses[0]):
             far = f"the clients' losses are {losses[-1] / abs(losses[0]):.0f} times those of round 1"
             found.setdefault("rate", f"{far}: local.lr may be too large")
         if self.divides and s.t >= ENOUGH:
-            found |= judged(s, [line["heard"] for line in lines() if "heard" in line])
+            found |= judged(s, [line["heard"] for line in past if "heard" in line])
         return found
 
 

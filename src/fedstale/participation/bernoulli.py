@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Mask, keep, part, per_client, require
+from fedstale.core import Array, BadInput, Floats, Mask, keep, part, per_client, require
 from fedstale.participation.groups import Kind, independent
 from fedstale.rng import stream
 
@@ -23,7 +23,8 @@ class Bernoulli:
     def __post_init__(self) -> None:
         p = np.array(self.p, np.float64)
         ok = p.ndim <= 1 and p.size > 0 and bool(((p >= 0) & (p <= 1)).all())
-        require(ok, f"a participation probability must be in [0, 1], one or one per client, got {self.p}")
+        if not ok:  # the sentence is made only then: to print many numbers takes longer than a round
+            raise BadInput(f"a participation probability must be in [0, 1], one or one per client, got {self.p}")
         keep(self, "p", p)
 
     def probs(self, n: int) -> Array:

@@ -37,7 +37,7 @@ def _play(run: Run, now: Checkpoint) -> Play:
         arrived, link = channel.uplink(link, trained, fixed.d, streams)
         r, now = receive(fixed, now._replace(channel=link), asked, trained, arrived, reply)
         r = r if row is None else aged(r, row, job)
-        now, r = screen(run, now, r)
+        now, r = screen(run, now, r, fixed.hooks)
         kept = None if row is None else in_flight(now, row)
         step, now = close_round(run, now._replace(sent=kept), r)
         refused = refusals.after(r, last=t == run.rounds)

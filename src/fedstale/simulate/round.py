@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedstale.clock import Row
-from fedstale.core.hooks import hooks_of
+from fedstale.core.hooks import Hooks, hooks_of
 from fedstale.core.local import Floats, Ids
 from fedstale.core.parts import BadInput, require, shown
 from fedstale.core.protocols import Estimator, Server, Strategy
@@ -83,9 +83,12 @@ class Refusals:
         return np.array(sorted(r.refused), np.int64)
 
 
-def screen(rules: Rules, now: Checkpoint, r: Round) -> tuple[Checkpoint, Round]:
-    """The round without the updates that the defence refuses, and without what their clients had in the memory."""
-    hooks = hooks_of(rules.strategy)
+def screen(rules: Rules, now: Checkpoint, r: Round, hooks: Hooks | None = None) -> tuple[Checkpoint, Round]:
+    """The round without the updates that the defence refuses, and without what their clients had in the memory.
+
+    `hooks` are those of the strategy, where they are known.
+    """
+    hooks = hooks or hooks_of(rules.strategy)
     if 0 < len(r.clients) < hooks.least:
         why = f"secure aggregation needs {hooks.least} clients in a round, got {len(r.clients)}"
         return now, r.of(NOBODY)._replace(refused={**r.refused, **dict.fromkeys(r.clients.tolist(), why)})

@@ -86,8 +86,10 @@ class Buffers:
     @torch.no_grad()
     def load(self, values: Floats) -> None:
         """Set all of them; a counter is rounded, for the mean of several is seldom whole."""
+        if not self.places:
+            return
         buffers = [owner.get_buffer(name) for owner, name in self.places]
-        whole = torch.tensor(values, dtype=self.kind).to(buffers[0].device if buffers else CPU)  # in one transfer
+        whole = torch.tensor(values, dtype=self.kind).to(buffers[0].device)  # in one transfer
         parts = torch.split(whole, [buffer.numel() for buffer in buffers])
         for buffer, part in zip(buffers, parts, strict=True):
             buffer.copy_((part if buffer.is_floating_point() else part.round()).view(buffer.shape))

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from fedstale.core import DrawsByRound, HasDevice, Ids, Local, Task
+from fedstale.core import DrawsByRound, HasDevice, Ids, Local, Task, able
 
 SMALL = 1 << 20  # parameters below which a second thread gains little, and costs 9 to 20 times on a busy machine
 
@@ -38,15 +37,9 @@ def batches_of(size: int, local: Local, rng: np.random.Generator) -> tuple[Ids, 
 
 def drawn(task: Task, client: int, local: Local, rng: np.random.Generator, t: int) -> Iterator[Any]:
     """The batches of a client in round t; the task is told the round if it draws by it."""
-    if _draws_by_round(type(task)):
-        return iter(cast(DrawsByRound, task).round_batches(t, client, local, rng))
+    if able(task, DrawsByRound):
+        return iter(task.round_batches(t, client, local, rng))
     return iter(task.batches(client, local, rng))
-
-
-@cache
-def _draws_by_round(kind: type) -> bool:
-    """Kept by class: to ask a protocol takes as long as a client of a small task."""
-    return issubclass(kind, DrawsByRound)
 
 
 @contextmanager
@@ -64,9 +57,9 @@ def one_thread() -> Iterator[int]:
 
 def training_thread(task: Task) -> AbstractContextManager[object]:
     """Limit torch to one thread if the task uses it: with more, the bits depend on how many there are."""
-    return one_thread() if isinstance(task, HasDevice) else nullcontext()
+    return one_thread() if able(task, HasDevice) else nullcontext()
 
 
 def few_threads(task: Task) -> AbstractContextManager[object]:
     """Limit torch to one thread for an evaluation if the task has a small torch model."""
-    return one_thread() if isinstance(task, HasDevice) and task.d < SMALL else nullcontext()
+    return one_thread() if task.d < SMALL and able(task, HasDevice) else nullcontext()

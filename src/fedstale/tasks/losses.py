@@ -39,6 +39,8 @@ def answer(model: Callable[..., Any], x: Inputs) -> Any:
 
 def outputs_of(answer: Any) -> Tensor:
     """The outputs, or logits, in a model's answer."""
+    if isinstance(answer, Tensor):
+        return answer
     outputs = answer.logits if isinstance(answer, HasLogits) else answer
     if not isinstance(outputs, Tensor):
         raise BadInput(f"a model must return a tensor, or an object with .logits, got {type(answer).__name__}")

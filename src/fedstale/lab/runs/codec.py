@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import SavesItself, require
+from fedstale.core import SavesItself, able, require
 
 
 def pack(tree: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     """The shape of a tree as JSON; its arrays go to `arrays` under their paths, which begin with `path`."""
-    if isinstance(tree, SavesItself):
+    if able(tree, SavesItself):
         tree = tree.saved()
     if isinstance(tree, np.ndarray):
         arrays[path] = tree
@@ -47,7 +47,7 @@ def children(tree: Any) -> list[tuple[str, Any]] | None:
 
 def unpack(shape: Any, like: Any, path: str, array: Callable[[str], Any]) -> Any:
     """The tree of a shape, with the types of `like`; `array` finds the array of a path."""
-    if isinstance(like, SavesItself):
+    if able(like, SavesItself):
         return like.restored(unpack(shape, like.saved(), path, array))
     if shape == "array":
         return array(path)
