@@ -156,8 +156,8 @@ def test_the_page_of_benchmarks_is_written_row_by_row(tmp_path: Path, capsys: py
 @pytest.mark.skipif(not PROC.exists(), reason="the system has no /proc")
 def test_processor_time_counts_children_that_are_not_apart() -> None:
     before = processor_seconds(os.getpid())
-    with subprocess.Popen([sys.executable, "-c", "sum(range(10**7)); input()"], stdin=subprocess.PIPE) as child:
-        while processor_seconds(child.pid) < 0.05:
+    with subprocess.Popen([sys.executable, "-c", "sum(range(3 * 10**7)); input()"], stdin=subprocess.PIPE) as child:
+        while processor_seconds(child.pid) < 0.1:
             pass
         assert processor_seconds(os.getpid()) >= before + 0.05
         assert processor_seconds(os.getpid(), {child.pid}) <= processor_seconds(os.getpid()) - 0.05
