@@ -9,7 +9,6 @@ Everything else goes the long way, a sign-in too.
 from typing import Any
 
 import anyio
-from fastapi import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -44,7 +43,7 @@ class Queue:
 
     def busy(self) -> bool:
         """Whether many requests of clients, received to their end, are not yet answered."""
-        return self.clients.statistics().tasks_waiting >= WAITING
+        return bool(self.clients.statistics().tasks_waiting >= WAITING)
 
 
 class Express:
@@ -66,7 +65,7 @@ class Express:
         try:
             request.state.protobuf_request = kind.FromString(body)
         except adapter.DecodeError:
-            raise HTTPException(400, "this is not what Flower sends") from None
+            return Response("this is not what Flower sends", 400)
         threads = self.queue.clients if request.url.path in FLEETS else self.queue.server
         answer = await anyio.to_thread.run_sync(_work, request, limiter=threads)
         return Response(answer.SerializeToString(), media_type=adapter.PROTOBUF_MEDIA_TYPE)
