@@ -62,7 +62,9 @@ def add(
     """Add a client, with a key of its own, to the roster from the next round on."""
     s = settings.read(folder)
     old = roster.read(s.roster)
+    _require_new(s, "name", name)
     key = new_key(folder, old.next, s.file.link.tls, public, {m.key for m in old.members})
+    _require_new(s, "key", key)
     _save(s, new := old.joined(key, name or f"client-{old.next}", weight))
     audit.note(folder, "added", {"client": old.next, "key": key, "roster": new.version})
     print(f"client {old.next} (roster {new.version}); next: fedstale federation join {folder} {old.next}")
@@ -110,6 +112,15 @@ def _rekey(s: settings.Settings, client: int, public: Path | None) -> None:
     print(f"client {client} has another key (roster {new.version})")
 
 
+def _require_new(s: settings.Settings, what: str, value: str) -> None:
+    """Refuse, where privacy is counted, a client that was removed: what it has spent went with its row."""
+    removed = s.rules.privacy is not None and any(
+        event["event"] == "removed" and value and event.get(what) == value for event in audit.read(s.folder)
+    )
+    why = "it would have its privacy budget once more"
+    require(not removed, f"the client with the {what} {value} was removed from this federation: {why}")
+
+
 def _save(s: settings.Settings, new: roster.Roster) -> None:
     """Write the roster, and tell the link its keys."""
     roster.save(s.roster, new)
@@ -120,12 +131,13 @@ def _save(s: settings.Settings, new: roster.Roster) -> None:
 def remove(folder: Folder, client: Annotated[int, typer.Argument(help="Client number.")]) -> None:
     """Remove a client, and what is remembered of it, from the roster from the next round on."""
     s = settings.read(folder)
-    new = roster.read(s.roster).left(client)
-    roster.save(s.roster, new)
+    old = roster.read(s.roster)
+    roster.save(s.roster, new := old.left(client))
     processes.stop(s.folder, f"client-{client}")
     for file in (f"client-{client}", f"client-{client}.pub"):
         (folder / "keys" / file).unlink(missing_ok=True)
-    audit.note(folder, "removed", {"client": client, "roster": new.version})
+    gone = next(m for m in old.members if m.id == client)
+    audit.note(folder, "removed", {"client": client, "name": gone.name, "key": gone.key, "roster": new.version})
     print(f"client {client} is gone (roster {new.version})")
 
 

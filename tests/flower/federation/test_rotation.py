@@ -129,6 +129,23 @@ def test_who_joined_was_removed_refused_and_signed_in_is_noted(folder):
     assert (folder / "logs" / audit.FILE).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_removed_client_gets_no_second_budget_of_privacy(folder, tmp_path):
+    known = keys.make_node_key(tmp_path / "mine")
+    done("add", folder, "north", "--public", tmp_path / "mine.pub")
+    done("remove", folder, 2)
+    done("add", folder, "north")  # without privacy nothing is counted
+    done("remove", folder, 3)
+    file = folder / "federation.toml"
+    rule = 'strategy = { kind = "private-fedavg", clip = 1.0 }\nprivacy = { noise = 0.5 }\ndefence = false\n'
+    rest = [x for x in file.read_text().splitlines() if not x.startswith(("strategy", "estimator", "defence"))]
+    file.write_text(rule + "\n".join(rest))
+    with pytest.raises(BadInput, match="the client with the name north was removed from this federation"):
+        done("add", folder, "north")
+    with pytest.raises(BadInput, match=f"the client with the key {known} was removed"):
+        done("add", folder, "south", "--public", tmp_path / "mine.pub")
+    assert "client 4" in done("add", folder, "south")
+
+
 def test_a_flood_of_refusals_does_not_fill_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(audit, "MOST", 3)
     once = audit.Once(tmp_path)
