@@ -17,7 +17,7 @@ from jax_models import loss, model
 from workloads import LR, WORKLOADS, samples
 
 workload = WORKLOADS[sys.argv[1]]
-ONE_BY_ONE = {"mlp", "cnn", "gru", "gru-15", "lstm", "transformer", "lora"}  # measured
+ONE_BY_ONE = {"mlp", "cnn", "gru", "gru-15", "lstm", "transformer", "lora"}  # where vmap was slower
 
 
 def main() -> None:
