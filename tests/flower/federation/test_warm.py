@@ -65,7 +65,7 @@ class Connection:
         content = build_fab_from_disk(folder)
         hashed = hashlib.sha256(content).hexdigest()
         about = SimpleNamespace(
-            fab_id="fedstale/chaos", fab_version="1.0.0", fab_hash=hashed, series_id=3, override_config={}
+            fab_id="me/chaos", fab_version="1.0.0", fab_hash=hashed, series_id=3, override_config={}
         )
         return about, SimpleNamespace(content=content, hash_str=hashed)
 
