@@ -72,13 +72,13 @@ def follow(folder: Path) -> None:
 
 
 def come_and_go(s: settings.Settings, client: int, there: bool) -> None:
-    running = processes.pid_of(s, f"client-{client}") is not None
+    running = processes.pid_of(s.folder, f"client-{client}") is not None
     if there and not running:
         print(f"  client {client} comes back")
         launcher.start_client(s, client)
     if running and not there:
         print(f"  client {client} goes")
-        processes.stop(s, f"client-{client}")
+        processes.stop(s.folder, f"client-{client}")
 
 
 def compare(folder: Path, engine: str) -> None:
