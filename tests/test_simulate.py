@@ -487,9 +487,8 @@ def test_a_client_that_never_comes_is_refused_before_any_training() -> None:
     for rule in (Unbiased(), FedStale(0.2)):
         with pytest.raises(BadInput, match=r"must be above 0 and is 0 for 2 of 5 clients \(first: \[1, 3\]\)"):
             simulate(engine, rule, Bernoulli([1, 0, 1, 0, 1]), rounds=5)
-    with pytest.raises(BadInput, match="is 0 for 2 of 5 clients"):
-        simulate(engine, FedStale(), TwoGroups(0), rounds=5, estimator=Intervals())
     assert engine.jobs == []
+    assert len(list(simulate(engine, FedStale(), TwoGroups(0), rounds=5, estimator=Intervals()))) == 5  # learnt
     assert len(list(simulate(engine, FedAvg(), TwoGroups(0), rounds=5))) == 5
 
 

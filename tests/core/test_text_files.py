@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -32,6 +33,14 @@ def test_the_separator_is_what_the_first_line_has_most_of(tmp_path: Path, separa
     (tmp_path / "a.csv").write_text(f"a{separator}b\n1{separator}2\n")
     with open_text(tmp_path / "a.csv") as file:
         assert [*csv_lines(file)] == [["a", "b"], ["1", "2"]]
+
+
+def test_the_first_line_may_name_the_separator_and_marks_may_be_typed_apart(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("sep=;\n" + normalize("NFD", TEXT), "utf-8-sig")
+    with open_text(tmp_path / "a.csv") as file:
+        lines = csv_lines(file)
+        assert [*lines] == ROWS
+        assert lines.line_num == 3
 
 
 def test_commas_are_decimal_unless_they_separate() -> None:

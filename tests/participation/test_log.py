@@ -66,6 +66,8 @@ def test_rounds_of_a_day_begin_at_midnight_and_those_of_six_hours_at_six() -> No
         ("client,timestamp\n,2026-01-02\n", "line 2: the entry names no client"),
         ("client,timestamp\n", "must have at least one entry, got none"),
         ("client,timestamp\na,01/02/2026\n", "got '01/02/2026': is the day or the month first\\?"),
+        ("client,timestamp\na,2026-01-02 08:30 CET\n", "a time must be such as .* got '2026-01-02 08:30 CET'"),
+        ("a,2026-01-01\na,2026-01-02\n", "must begin with a line that names its columns, got a, 2026-01-01"),
         ("who,what\na,b\n", "must have columns for a client and a timestamp, .* got who, what"),
     ],
 )
@@ -102,6 +104,7 @@ def test_columns_with_other_names_are_known_by_what_they_hold(tmp_path: Path) ->
     assert log.recording().tolist() == [[False, True], [False, True], [True, False]]
     assert is_log(["Klinik", "Zeitpunkt"], ["Köln", "01.03.2026"])
     assert is_log(["Klinik", "Zeitpunkt"], ["Köln", "03/01/2026 08:00"])
+    assert is_log(["Klinik", "Zeitpunkt"], ["Köln", "2026-01-03 08:00 CET"])
     assert not is_log(["Tag", "Köln", "Bonn"], ["01.03.2026", "1", "0"])
 
 
@@ -123,6 +126,21 @@ def test_recordings_are_matched_by_name(tmp_path: Path) -> None:
     sampled = matched(fs.Sampling(two, 1), ("b", "a"))
     assert sampled.base.names == ("b", "a")  # type: ignore[attr-defined]
     assert matched(two, ()) is two
+
+
+def test_a_client_of_the_data_that_was_never_recorded_never_comes(tmp_path: Path) -> None:
+    table = fs.Trace(written(tmp_path, "Aachen,Bonn,Ulm\n1,0,1\n0,1,1\n"))
+    for recording in (fs.Log([("Aachen", 0), ("Bonn", 86400), ("Ulm", 0), ("Ulm", 86400)]), table):
+        with pytest.warns(UserWarning, match="Ulm") as told:
+            found = matched(recording, ("Trier", "Bonn", "Aachen"))
+        np.testing.assert_array_equal(found.recording(3), [[0, 0, 1], [0, 1, 0]])  # type: ignore[attr-defined]
+        assert [str(w.message) for w in told] == [
+            "clients of the data that were never recorded never come: Trier; name them alike if one is Ulm",
+            "recorded clients without data are left out: Ulm",
+        ]
+        for name in ("BONN", "ulm", "Ullm"):  # rather a client of the recording, written otherwise
+            with pytest.raises(fs.BadInput, match=f"not in the recorded participation: {name}; .* name them alike"):
+                matched(recording, (name, "Bonn", "Aachen"))
 
 
 def test_the_header_of_a_table_names_clients_and_a_plain_count_does_not(tmp_path: Path) -> None:

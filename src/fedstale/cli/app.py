@@ -15,6 +15,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -134,7 +135,8 @@ def command() -> Any:
 
 def main() -> None:
     """Run the command line; an expected failure ends it with one sentence and an exit code."""
-    warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}", style="yellow")
+    warn = cache(lambda text: say(f"warning: {text}", style="yellow"))  # the same sentence once
+    warnings.showwarning = lambda message, *_, **__: warn(str(message))
     try:
         command()(prog_name="fedstale")
     except BadInput as error:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fedstale.core import require
+from fedstale.core.abilities import listed
 from fedstale.lab import schema
 from fedstale.lab.advise import evidence, trial
 from fedstale.lab.advise.measures import Measures, measure
@@ -83,7 +84,7 @@ def doubts(e: Experiment, m: Measures, classes: bool) -> list[str]:
     """Reasons not to be too sure, as sentences; `classes`: whether classes are predicted, not numbers."""
     found = [*trial.cautions(e, m)]
     if m.never:
-        found.append(f"{len(m.never)} clients never came, and nothing can be said of them")
+        found.append(f"no rule learns from clients that never came: {listed([m.name(i) for i in m.never])}")
     tested = rows(Path(e.data["csv"])) * e.data["test_share"] / m.clients
     unsure = f", so that its own accuracy is uncertain by about {50 / tested**0.5:.0f} points" if classes else ""
     found.append(f"a client is tested on about {tested:.0f} rows{unsure}")

@@ -4,6 +4,7 @@ Those of a strategy are its hooks (`core.hooks`).
 """
 
 import dataclasses
+import difflib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -341,7 +342,7 @@ class HasNote(Protocol):
 
 @runtime_checkable
 class OrdersClients(NamesClients, Protocol):
-    """A recorded participation that can be put into another order of its clients, or cut to some of them."""
+    """A recorded participation that can be put into another order of clients; those it does not name never come."""
 
     def ordered(self, names: Sequence[str]) -> Participation: ...
 
@@ -391,10 +392,15 @@ def matched(process: Participation, names: Sequence[str]) -> Participation:
     if len(process.names) != len(names) and not {*names} & {*process.names}:
         return process  # its header names rounds, or anything else
     missing, others = [x for x in names if x not in process.names], [x for x in process.names if x not in names]
-    if missing:
+    fold, other = {x.casefold() for x in process.names}, [x.casefold() for x in others]
+    alike = any(x in fold or difflib.get_close_matches(x, other, cutoff=0.6) for x in map(str.casefold, missing))
+    if missing and (alike or 2 * len(missing) >= len(names)):
         what = f"{len(missing)} of {len(names)} clients of the data are not in the recorded participation"
         there = f"it has {listed(others)} instead" if others else f"it has {listed(process.names)}"
         raise BadInput(f"{what}: {listed(missing)}; {there}; leave them out of the data, or name them alike")
+    if missing:
+        told = f"clients of the data that were never recorded never come: {listed(missing)}"
+        warnings.warn(f"{told}; name them alike if one is {listed(others)}" if others else told, stacklevel=3)
     if others:
         warnings.warn(f"recorded clients without data are left out: {listed(others)}", stacklevel=3)
     return process.ordered(names)

@@ -8,8 +8,10 @@ import lzma
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
+from unicodedata import normalize
 
 OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 SEPARATORS = ",;\t|"
@@ -42,10 +44,18 @@ def _encoding(path: Path, opened: Callable[..., Any]) -> str:
 
 
 def csv_lines(file: IO[str]) -> Any:
-    """The lines of a table as `csv.reader` gives them, cut at what the first line has most of."""
+    """The lines of a table as `csv.reader` gives them, cut at what the first line has most of, or says: `sep=;`.
+
+    Letters with marks are one character each, however they were typed, so that a name is the same in two files.
+    """
     first = re.sub(r'"[^"]*"', "", file.readline())
     file.seek(0)
-    return csv.reader(file, delimiter=max(SEPARATORS, key=first.count))
+    said = re.fullmatch(r"sep=(.)\s*", first)
+    separator = said[1] if said else max(SEPARATORS, key=first.count)
+    lines = csv.reader(map(partial(normalize, "NFC"), file), delimiter=separator)
+    if said:
+        next(lines)
+    return lines
 
 
 def with_points(cells: list[str], separator: str) -> list[str]:

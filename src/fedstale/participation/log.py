@@ -17,7 +17,7 @@ from fedstale.core import BadInput, Mask, keep, known, part, require, shown
 from fedstale.core.abilities import in_order
 from fedstale.core.text_files import csv_lines, open_text
 from fedstale.participation.files import reading
-from fedstale.participation.trace import of_width, replay, shares
+from fedstale.participation.trace import columns, of_width, replay, shares
 
 WHO = ("client", "device", "hospital", "site", "node", "user", "participant", "station", "sensor", "name", "id")
 WHEN = ("timestamp", "time", "datetime", "date", "day", "when", "ts", "at", "seen")
@@ -76,10 +76,9 @@ class Log:
 
     def ordered(self, names: Sequence[str]) -> "Log":
         """The log of these clients in this order; the rounds are still those of the whole log."""
-        at = [self.names.index(name) for name in names]
         made = Log(self.log, self.round)
         keep(made, "names", tuple(names))
-        keep(made, "_table", self._table[:, at])
+        keep(made, "_table", columns(self._table, self.names, names))
         return made
 
     @cached_property
@@ -120,7 +119,7 @@ def _kind(cell: str) -> str:
     text = cell.strip()
     if not text or re.fullmatch(r"[+-]?[\d.,]+", text):
         return "date" if _moment(text) and text.count(".") == 2 else "number"
-    return "date" if _moment(text) or re.match(r"\d+/\d+/\d+", text) else "text"
+    return "date" if _moment(text) or re.match(r"\d+[-/]\d+[-/]\d+", text) else "text"
 
 
 def _plain(cell: str) -> str:
@@ -135,6 +134,8 @@ def _is(name: str, words: Sequence[str]) -> bool:
 
 def _columns(header: Sequence[str], first_row: Sequence[str], client: str | None, path: Path) -> Columns:
     """The columns of a log, guessed from their names, and what names do not tell from the line after them."""
+    named = "date" not in map(_kind, header)
+    require(named, f"{path} must begin with a line that names its columns, got {', '.join(header)}")
     names = [_plain(cell) for cell in header]
     kinds = [_kind(cell) for cell in first_row]
     dates = [k for k, kind in enumerate(kinds) if kind == "date"]
@@ -146,8 +147,8 @@ def _columns(header: Sequence[str], first_row: Sequence[str], client: str | None
     if client is not None:
         who = [*header].index(known(client, dict.fromkeys(header), f"{path}: column"))
     else:
-        named = first(WHO)
-        who = named if named is not None else next((k for k, kind in enumerate(kinds) if kind == "text"), None)
+        at = first(WHO)
+        who = at if at is not None else next((k for k, kind in enumerate(kinds) if kind == "text"), None)
     when, start, end, count = (first(words) for words in (WHEN, FROM, TO, COUNT))
     if when is None and start is None and dates:
         when = dates[0]

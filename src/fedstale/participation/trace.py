@@ -34,6 +34,12 @@ def replay(part: Recorded, n: int, rng: np.random.Generator) -> Iterator[Mask]:
     return (row.copy() for _ in count() for row in table)
 
 
+def columns(table: Mask, names: Sequence[str], wanted: Sequence[str]) -> Mask:
+    """(rounds, wanted) the columns of these clients; one that has none never comes."""
+    place = {name: k for k, name in enumerate(names)}
+    return np.pad(table, ((0, 0), (0, 1)))[:, [place.get(name, -1) for name in wanted]]
+
+
 @part
 class Trace:
     """The rows of a 0/1 table, one per round; past its end it starts again.
@@ -73,7 +79,7 @@ class Trace:
 
     def ordered(self, names: Sequence[str]) -> "Trace":
         """The trace of these clients in this order."""
-        made = Trace(np.asarray(self.matrix)[:, [self.names.index(name) for name in names]], clients_first=False)
+        made = Trace(columns(np.asarray(self.matrix), self.names, names), clients_first=False)
         keep(made, "names", tuple(names))
         return made
 

@@ -1,6 +1,6 @@
 """What is checked before round 1: the kinds of the parts, and whether they go together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -50,9 +50,9 @@ def checked(run: Run) -> Run:
         mixing = process.mixing(n) if isinstance(process, Mixes) else np.zeros(n, np.float32)
         estimator = estimator.with_truth(marginals, mixing)
     _check_attack(run)
-    if hooks_of(rule).inverse_weighting and run.clock is None:  # who never comes needs no p_i if all are given
+    if hooks_of(rule).inverse_weighting and run.clock is None and isinstance(estimator, WithTruth):
         zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
-        _refuse_zero(rule, zero)
+        _refuse_zero(rule, zero, names_of(run.engine.task))  # who never comes needs no p_i if all are given
     run = run._replace(estimator=warmed_up(estimator, process, n, run.seed))
     if run.privacy is not None:
         require_kind("privacy", run.privacy)
@@ -92,12 +92,13 @@ def _private(run: Run) -> Run:
     return run._replace(strategy=Noised(rule, privacy.calibrated(spent), run.seed), privacy=None)
 
 
-def _refuse_zero(rule: Strategy, zero: Mask) -> None:
+def _refuse_zero(rule: Strategy, zero: Mask, names: Sequence[str]) -> None:
     never = np.flatnonzero(zero)
     require(
         len(never) == 0,
-        f"{type(rule).__name__} divides by the participation probability, which must be above 0 and is 0 for "
-        f"{len(never)} of {len(zero)} clients (first: {never[:5].tolist()}); leave them out or use FedAvg or MIFA",
+        f"{rule} divides by the participation probability, which must be above 0 and is 0 for {len(never)} of "
+        f"{len(zero)} clients (first: {[names[i] if names else i for i in never[:5].tolist()]}); leave them out, "
+        'use FedAvg or MIFA, or let the probabilities be learnt (estimator = "intervals")',
     )
 
 
