@@ -109,7 +109,7 @@ def test_importing_our_plots_leaves_matplotlib_as_it_was() -> None:
     code = (
         "import sys, matplotlib; matplotlib.use('svg');"
         "from fedstale.view.plots import comparison, raster, trace;"
-        "from fedstale.lab.papers.draw import amplified, auto, fedstale, thesis, thesis_tables;"
+        "from fedstale.lab.papers.draw import cells, curves;"
         "assert matplotlib.get_backend() == 'svg', matplotlib.get_backend();"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )

@@ -1,7 +1,7 @@
 """What the figures of all papers share: styles of lines, curves over rounds, points over settings."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -11,17 +11,9 @@ from fedstale.lab.runs import query
 from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.statistics import spread
 from fedstale.view.plots.comparison import curve, finish
-from fedstale.view.plots.palette import STYLE, Look, looks
+from fedstale.view.plots.palette import Look, looks
 
 About = Mapping[str, Any]  # the table [figure]
-FRAMED = STYLE | {"axes.spines.top": True, "axes.spines.right": True}
-
-
-class Drawing(NamedTuple):
-    """A function that draws a figure from its rows, and the style that it needs."""
-
-    draw: Callable[[Sequence[Row], About], Figure]
-    style: dict[Any, Any]
 
 
 def subplots(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, Any]:
