@@ -102,6 +102,16 @@ def test_within_two_numbers() -> None:
     assert verdict(found, check="within", first="a", between=[0.8, 0.9]).verdict == claims.FAILS
 
 
+def test_a_claim_about_the_mean_of_the_cells() -> None:
+    """0.4 and 0.8 are outside, their mean is not; seed by seed it is 0.59, 0.60 and 0.61."""
+    found = rows({(1, "a"): [0.39, 0.40, 0.41], (2, "a"): [0.79, 0.80, 0.81]})
+    assert verdict(found, check="within", first="a", between=[0.5, 0.7]).fails == 2
+    told = verdict(found, check="within", first="a", between=[0.5, 0.7], mean=True)
+    assert (told.verdict, told.holds, told.detail) == (claims.HOLDS, 1, "mean difference +0.6, from +0.6 to +0.6")
+    assert verdict(found, check="within", first="a", between=[0.5, 0.59], mean=True).verdict == claims.NOISE
+    assert verdict(found, check="within", first="b", between=[0, 1], mean=True).verdict == claims.UNTESTED
+
+
 def test_a_trend_is_of_every_algorithm_between_neighbours() -> None:
     found = rows({(1, "a"): FAR, (3, "a"): [0.1, 0.11, 0.12], (2, "a"): NEAR, (1, "b"): NEAR, (2, "b"): FAR})
     told = verdict(found[:9], check="trend", along="x", up=False)

@@ -6,6 +6,7 @@ the seeds, paired because every algorithm sees the same draws, gives it at 5 %. 
 least half of the cases do (both of two) and at most a tenth do not; it does not hold if more than a tenth do
 not; otherwise it is within noise. One seed alone proves nothing. The checks of `pooled` test all cells at once.
 A claim about `columns` of the rows compares those as others do algorithms, whose name is then in the column `of`.
+A claim with `mean` has one case, the mean of all cells, seed by seed.
 """
 
 import itertools
@@ -24,7 +25,7 @@ Claim = Mapping[str, Any]
 HOLDS, NOISE, FAILS = OUTCOMES = "holds", "within noise", "does not hold"
 UNTESTED = "not tested"  # these rows have no cell that the claim is about
 KEYS = ("text", "check", "metric", "lower", "where", "first", "second", "margin", "along", "up", "order", "of",
-        "between", "share", "columns", "rivals", "scale")  # fmt: skip
+        "between", "share", "columns", "rivals", "scale", "mean")  # fmt: skip
 
 
 class Verdict(NamedTuple):
@@ -69,9 +70,12 @@ def _told(claim: Claim, values: Floats, p: float, against: float) -> Verdict:
 
 
 def _found(claim: Claim, rows: Sequence[Row]) -> list[Compared]:
-    """The cells that a claim is about, with all algorithms that it names."""
+    """The cells that a claim is about, with all algorithms that it names; or their mean."""
     named = {*claim.get("rivals", []), *(claim[key] for key in ("first", "second") if key in claim)}
-    return [c for c in cells(claim, rows) if _inside(c, claim.get("where", {})) and named <= c.values.keys()]
+    found = [c for c in cells(claim, rows) if _inside(c, claim.get("where", {})) and named <= c.values.keys()]
+    if not claim.get("mean") or not found:
+        return found
+    return [Compared({}, {name: np.mean([c.values[name] for c in found], axis=0) for name in named}, {})]
 
 
 def _judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
