@@ -20,6 +20,7 @@ import torch
 
 import fedstale as fs
 from fedstale.cli import federation as cli
+from fedstale.cli.members import join
 from fedstale.engines import ENGINES
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import launcher, processes, runner
@@ -36,7 +37,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the clients are stopped, too
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--insecure", action="store_true", help="without TLS and keys")
+    parser.add_argument("--insecure", action="store_true", help="without TLS")
     parser.add_argument("--folder", type=Path, help="keep the federation here")
     parser.add_argument("--engine", choices=ENGINES, default="serial", help="of the simulation")
     parser.add_argument("--replay", type=Path, metavar="TRACE", help="simulate this participation, nothing else")
@@ -52,7 +53,7 @@ def main() -> None:
         )  # fmt: skip
         try:
             cli.up(folder)
-            cli.join(folder, None)
+            join(folder)
             follow(folder)
         finally:
             cli.down(folder)

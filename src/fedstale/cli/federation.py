@@ -54,8 +54,7 @@ def init(
     require(known, f"--app must be the folder of a Flower app, with a pyproject.toml, got {app}")
     settings.parse(folder, text)  # a mistake is an error before anything is written
     _warn_of_strangers(host, tls)
-    if tls:
-        need_flower()
+    need_flower()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write_roster(folder, clients, hosts if tls else [])
     if app is None:
@@ -208,5 +207,5 @@ def _write_roster(folder: Path, clients: int, hosts: list[str]) -> None:
         make_authority(folder / "keys", [*hosts, "localhost", "127.0.0.1"])
     members = roster.Roster(0, 0, ())
     for k in range(clients):
-        members = members.joined(new_key(folder, k, tls=bool(hosts)), f"client-{k}")
+        members = members.joined(new_key(folder, k, None, members), f"client-{k}")
     roster.save(folder / "roster.json", members)

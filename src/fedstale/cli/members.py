@@ -3,7 +3,6 @@
 import importlib.util
 import logging
 import os
-from collections.abc import Set
 from pathlib import Path
 from typing import Annotated
 
@@ -63,7 +62,7 @@ def add(
     s = settings.read(folder)
     old = roster.read(s.roster)
     _require_new(s, "name", name)
-    key = new_key(folder, old.next, s.file.link.tls, public, {m.key for m in old.members})
+    key = new_key(folder, old.next, public, old)
     _require_new(s, "key", key)
     _save(s, new := old.joined(key, name or f"client-{old.next}", weight))
     audit.note(folder, "added", {"client": old.next, "key": key, "roster": new.version})
@@ -100,10 +99,9 @@ def rotate(
 
 def _rekey(s: settings.Settings, client: int, public: Path | None) -> None:
     """Give a client another key; where it runs on this machine it is started again with it."""
-    require(s.file.link.tls, "clients of a federation without TLS have no keys")
     old, here = roster.read(s.roster), processes.pid_of(s.folder, f"client-{client}") is not None
     require(client in old.ids, f"there is no client {client} in the roster")
-    key = new_key(s.folder, client, True, public, {m.key for m in old.members})
+    key = new_key(s.folder, client, public, old)
     _save(s, new := old.rekeyed(client, key))
     audit.note(s.folder, "rotated a key", {"client": client, "key": key, "roster": new.version})
     if here and public is None:
@@ -158,18 +156,15 @@ def _serve(s: settings.Settings, client: int) -> None:
     serve(s, client, processes.home(s.folder, name), launcher.private_key(s, client))
 
 
-def new_key(folder: Path, client: int, tls: bool, public: Path | None = None, known: Set[str] = frozenset()) -> str:
+def new_key(folder: Path, client: int, public: Path | None, members: roster.Roster) -> str:
     """Make the key of a client, or take its public key; its hash, which no other client has in the roster."""
-    if not tls:
-        require(public is None, "clients of a federation without TLS have no keys: leave out --public")
-        return roster.key_of(client)
     from fedstale.flower.federation.ops.keys import make_node_key, public_hash
 
     path = folder / "keys" / f"client-{client}"
     if public is None:
         return make_node_key(path)
     found = public_hash(public)
-    require(found not in known, f"{public} is the key of a client of the roster already")
+    require(found not in members.by_key(), f"{public} is the key of a client of the roster already")
     path.unlink(missing_ok=True)
     path.with_suffix(".pub").write_bytes(public.read_bytes())
     return found

@@ -10,10 +10,15 @@ from fedstale.core import Task
 from fedstale.flower.federation.client.training import OneClient, score_on_order, train_on_order
 from fedstale.flower.federation.protocol.arrays import packed
 from fedstale.flower.federation.protocol.link import Arrival, Body, Order
-from fedstale.flower.federation.state.roster import Member, Roster, key_of
+from fedstale.flower.federation.state.roster import Member, Roster, key_hash
 
 Answer = Callable[[Order, Body], Sequence[Arrival] | None]  # made from the honest reply; None stands for it
 NODES = 1000  # client i is node 1000 + i
+
+
+def key_of(client: int) -> str:
+    """What stands for the hash of a client's key."""
+    return key_hash(f"client {client}".encode())
 
 
 def roster_of(clients: Iterable[int], version: int = 1, weights: Iterable[float] = ()) -> Roster:

@@ -102,7 +102,7 @@ def _pull_fn(pull, node, run):
 
 
 def link_to(fake):
-    return grid.GridLink(fake, proven=True, size=4 * TASK.d)
+    return grid.GridLink(fake, size=4 * TASK.d)
 
 
 def one(fake):
@@ -186,12 +186,6 @@ def test_a_federation_over_flower_messages_has_the_bits_of_a_simulation(tmp_path
 
 def test_the_key_of_a_node_is_its_identity():
     assert dict(link_to(FakeGrid([2, 5])).online()) == {1002: inprocess.key_of(2), 1005: inprocess.key_of(5)}
-
-
-def test_without_keys_nodes_are_asked_who_they_are():
-    keys = {i: inprocess.key_of(i) for i in range(3)}  # client 4 is not in the roster
-    link = grid.GridLink(FakeGrid([0, 2, 4]), proven=False, keys=keys)
-    assert dict(link.online()) == {1000: keys[0], 1002: keys[2]}
 
 
 @pytest.mark.parametrize(
@@ -331,7 +325,7 @@ def test_a_module_and_a_loader_make_a_client_with_the_bits_of_a_simulation():
     task, fake = Supervised(make, data), FakeGrid(range(N))
     fake.app, start = app, of_module(make)(5)
     assert np.array_equal(start, task.init(5))
-    link = grid.GridLink(fake, proven=True, size=4 * task.d)
+    link = grid.GridLink(fake, size=4 * task.d)
     (arrival,) = link.pull(link.send([ORDER._replace(params=start)], 60.0))
     reply = Serial(task, ORDER.local).train([Job(start, np.array([1]), 1, 4, ORDER.local)])[0]
     assert arrival.body.update.numpy().tobytes() == reply.updates[0].tobytes()
@@ -399,7 +393,7 @@ def test_a_client_evaluates_on_its_test_samples(personal, tmp_path):
     make = lambda: torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 3))  # noqa: E731
     fake, start = FakeGrid(range(N)), of_module(make, personal=personal)(5)
     fake.app = client_app(make, lambda c: train, test=lambda c: held, personal=personal)
-    link = grid.GridLink(fake, proven=True, size=4 * len(start))
+    link = grid.GridLink(fake, size=4 * len(start))
     order = ORDER._replace(params=start, train=False, evaluate=True)
     (arrival,) = link.pull(link.send([order], 60.0))
     task = Supervised(make, train, test=held, personal=personal)

@@ -6,8 +6,7 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.flower.federation.state import roster
-from fedstale.flower.federation.state.roster import key_of
-from tests.flower.federation.inprocess import roster_of
+from tests.flower.federation.inprocess import key_of, roster_of
 
 
 def test_a_roster_survives_its_file(tmp_path):

@@ -154,6 +154,18 @@ def test_a_flood_of_refusals_does_not_fill_the_disk(tmp_path, monkeypatch):
     assert len(audit.read(tmp_path)) == 3
 
 
+def test_without_tls_a_client_has_a_key_and_flowers_own_supernode_is_refused(tmp_path):
+    done("init", tmp_path / "f", "--insecure")
+    s = settings.read(tmp_path / "f")
+    before = roster.read(s.roster).members[1].key
+    assert before == keys.public_hash(s.folder / "keys" / "client-1.pub")
+    done("rotate", s.folder, "--client", 1)
+    assert roster.read(s.roster).members[1].key != before
+    with pytest.raises(BadInput, match="--isolated needs TLS"):
+        done("join", s.folder, 1, "--isolated")
+    assert processes.names(s.folder) == []
+
+
 def test_up_starts_what_has_ended_and_status_says_that_nobody_keeps_it(tmp_path, monkeypatch):
     folder, asked = tmp_path / "federation", []
     done("init", folder, "--insecure")

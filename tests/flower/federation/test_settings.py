@@ -14,9 +14,9 @@ from fedstale.core import BadInput
 from fedstale.estimators import BetaBernoulli, Intervals
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import control, runner
+from fedstale.flower.federation.ops.keys import public_hash
 from fedstale.flower.federation.state import roster
 from fedstale.flower.federation.state.manifest import committed_round, write_manifest
-from fedstale.flower.federation.state.roster import key_of
 from fedstale.registry import RECIPES, recipe
 from tests.flower.federation.inprocess import InProcess
 from tests.flower.federation.parts import TASK, N, played, server
@@ -176,7 +176,7 @@ def test_adding_and_removing_clients_makes_new_versions(tmp_path):
     now = roster.read(tmp_path / "f" / "roster.json")
     assert now.ids.tolist() == [1, 2]
     assert now.version == 4
-    assert now.members[1].key == key_of(2)
+    assert now.members[1].key == public_hash(tmp_path / "f" / "keys" / "client-2.pub")
 
 
 def test_status_before_the_first_round(tmp_path):

@@ -26,9 +26,7 @@ PRIVATE = {  # module of Flower → names
     ),
     "flwr.proto.control_pb2": "ListRunsRequest RegisterNodeRequest StartRunRequest StopRunRequest",
     "flwr.proto.fab_pb2": "GetFabRequest",
-    "flwr.proto.fleet_pb2": (
-        "ActivateNodeRequest DeactivateNodeRequest PullMessagesRequest PushMessagesRequest RegisterNodeFleetRequest"
-    ),
+    "flwr.proto.fleet_pb2": ("ActivateNodeRequest DeactivateNodeRequest PullMessagesRequest PushMessagesRequest"),
     "flwr.proto.heartbeat_pb2": "SendNodeHeartbeatRequest",
     "flwr.proto.message_pb2": "ConfirmMessageReceivedRequest",
     "flwr.proto.node_pb2": "Node",

@@ -28,7 +28,7 @@ class LinkSection(Section):
 
     host: Annotated[str, Field(pattern=f"^{HOST.pattern}$")] = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 9100
-    tls: bool = True  # off: no encryption and no proof of who a client is; only for trying things out
+    tls: bool = True  # off: nothing is encrypted, and who listens can act as a client; for trying things out
 
 
 class RoundSection(Section):

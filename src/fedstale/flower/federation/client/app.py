@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedstale.core import Task
 from fedstale.flower.federation.client.share import shared
 from fedstale.flower.federation.client.training import OneClient, OwnState, score_on_order, train_on_order
-from fedstale.flower.federation.protocol.messages import EVALUATE, LOSS, TRAIN, WHO, pack_body, unpack_order
+from fedstale.flower.federation.protocol.messages import EVALUATE, LOSS, TRAIN, pack_body, unpack_order
 
 if TYPE_CHECKING:  # torch is slow to load
     from fedstale.tasks.supervised import Treatment
@@ -74,12 +74,7 @@ def task_app(own: Callable[[Context], tuple[Task, int]], train: Callable[..., An
             body = shared(context, order, body)
         return Message(pack_body(body), reply_to=message)
 
-    def who(message: Message, context: Context) -> Message:
-        number = int(context.node_config.get("client", -1))
-        return Message(RecordDict({"who": ConfigRecord({"client": number})}), reply_to=message)
-
     app.train(TRAIN.partition(".")[2])(answer)
     app.query(LOSS.partition(".")[2])(answer)
     app.query(EVALUATE.partition(".")[2])(answer)
-    app.query(WHO.partition(".")[2])(who)
     return app

@@ -69,7 +69,7 @@ class Fleet:
         private = private_key(key)
         self.address, self.notes, self.public = address, notes, adapter.public_key_to_bytes(private.public_key())
         self.crowd = Crowd()
-        self.proven, self.node, self._over = authority is not None, adapter.Node(), threading.Event()
+        self.node, self._over = adapter.Node(), threading.Event()
         self.client = adapter.FleetHttpClient.from_server_address(
             address, authority is None, certificate(authority) if authority else None,
             [
@@ -89,9 +89,6 @@ class Fleet:
                 if self._call(self.client.SendNodeHeartbeat, beat).success:
                     self._signed_in(known)
                     return
-        if not self.proven:
-            with suppress(Refused, Ended):  # this key is registered already
-                self._call(self.client.RegisterNode, adapter.RegisterNodeFleetRequest(public_key=self.public))
         interval = INTERVAL * self.crowd.slower()
         activate = adapter.ActivateNodeRequest(public_key=self.public, heartbeat_interval=interval)
         self._signed_in(int(self._call(self.client.ActivateNode, activate).node_id))

@@ -84,11 +84,9 @@ def _start_supernode(s: Settings, client: int, key: Path) -> int:
     command: Command = [
         processes.BIN / "flower-supernode", "--superlink", f"{link.host}:{link.port}",
         "--host", "127.0.0.1", "--port", port, "--node-config", f'client={client} own="{s.own(client)}"',
+        "--root-certificates", s.folder / "keys" / "ca.pem", "--auth-supernode-private-key", key,
     ]  # fmt: skip
-    if link.tls:
-        command += ["--root-certificates", s.folder / "keys" / "ca.pem", "--auth-supernode-private-key", key]
-    else:
-        command.append("--insecure")
+    require(link.tls, "--isolated needs TLS: Flower's own SuperNode does not sign in without it")
     return _with_executor(s, f"client-{client}", command, f"127.0.0.1:{port}", None)
 
 
@@ -114,17 +112,12 @@ def _secret(s: Settings, name: str) -> Path:
 
 
 def private_key(s: Settings, client: int) -> Path:
-    """The file of a client's private key; without TLS one is made here, so that its node number stays."""
+    """The file of a client's private key, checked."""
     from fedstale.flower.federation.ops import keys
 
-    if s.file.link.tls:
-        key = s.folder / "keys" / f"client-{client}"
-        require(key.exists(), f"there is no private key {key} for client {client}")
-        keys.private_key(key)
-        return key
-    key = processes.home(s.folder, f"client-{client}") / "key"
-    if not key.exists():
-        keys.make_node_key(key)
+    key = s.folder / "keys" / f"client-{client}"
+    require(key.exists(), f"there is no private key {key} for client {client}")
+    keys.private_key(key)
     return key
 
 

@@ -33,9 +33,8 @@ def main() -> None:
     folder = Path(sys.argv.pop(1))
     members = Members(folder / "roster.json")
     limits: dict[str, Any] = {"token": partial(control_token, folder), "limit": partial(reply_limit, folder)}
-    limits |= {"note": audit.Once(folder), "clients": members.count}
-    if "--enable-supernode-auth" in sys.argv:
-        limits |= {"proven": partial(proven, members), "member": members}
+    limits |= {"note": audit.Once(folder), "clients": members.count, "member": members}
+    limits |= {"proven": partial(proven, members)}
     from fedstale.flower.federation.ops.express import Express, Queue  # loads Flower's own link
 
     queue, middleware = Queue(), adapter.extensions.Middleware

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message
 
 from fedstale.flower.federation import adapter
 from fedstale.flower.federation.protocol.link import Arrival, Fault, LinkDown, Order
-from fedstale.flower.federation.protocol.messages import WHO, kind_of, pack_order, unpack_body
+from fedstale.flower.federation.protocol.messages import kind_of, pack_order, unpack_body
 from fedstale.flower.federation.state.roster import key_hash
 
 ROOM = 1 << 20  # bytes of a reply besides its update
@@ -52,23 +52,17 @@ class Announced:
 
 
 class GridLink:
-    """A Grid as a Link; with `proven`, nodes authenticate with their keys."""
+    """A Grid as a Link; nodes are known by the keys that they sign with. `size` is that of an update, in bytes."""
 
-    def __init__(self, grid: Any, proven: bool, keys: Mapping[int, str] | None = None, size: int = 0) -> None:
-        """`keys` are the clients' keys, for nodes that are only asked who they are; `size` is that of an update."""
-        self.grid, self.proven, self.keys, self.size = grid, proven, dict(keys or {}), size
-        self.who: dict[int, str | None] = {}  # node → key, of the nodes that were asked
+    def __init__(self, grid: Any, size: int = 0) -> None:
+        self.grid, self.size = grid, size
         self.left: list[str] = []  # orders that were given up before they were answered
         self.coming: list[Announced] = []
         adapter.give_up_after(grid, PATIENCE)
 
     def online(self) -> Mapping[int, str]:
         with _reaching():
-            nodes = list(self.grid.get_nodes())
-        if self.proven:
-            return {node.node_id: key_hash(node.public_key) for node in nodes}
-        self._ask([node.node_id for node in nodes if node.node_id not in self.who])
-        return {node.node_id: key for node in nodes if (key := self.who.get(node.node_id))}
+            return {node.node_id: key_hash(node.public_key) for node in self.grid.get_nodes()}
 
     def send(self, orders: Sequence[Order], ttl: float) -> Sequence[str | None]:
         messages = [Message(pack_order(o), o.node, kind_of(o), ttl=ttl, group_id=str(o.t)) for o in orders]
@@ -161,26 +155,6 @@ class GridLink:
             raise
         except Exception:  # whatever a hostile reply makes the decoder do
             return None, "malformed"
-
-    def _ask(self, nodes: Sequence[int]) -> None:
-        """Ask nodes for their client number. This proves nothing: it is for trying things out."""
-        if not nodes:
-            return
-        with _reaching():
-            content = RecordDict({"order": ConfigRecord({"t": 0})})
-            sent = self.grid.push_messages([Message(content, node, WHO, ttl=60.0) for node in nodes])
-            handles, until = dict(zip(sent, nodes, strict=True)), time.monotonic() + 60.0
-            while handles and time.monotonic() < until:
-                for handle, message, _ in self._pull(list(handles)):
-                    self.who[handles.pop(handle)] = self.keys.get(_number(message)) if message else None
-                time.sleep(0.5)
-
-
-def _number(message: Message) -> int:
-    try:
-        return int(message.content.config_records["who"]["client"])
-    except (KeyError, TypeError, ValueError):
-        return -1
 
 
 def _there(part: str, pull: Callable[[str], bytes]) -> bool:

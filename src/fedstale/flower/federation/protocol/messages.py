@@ -10,7 +10,6 @@ from fedstale.flower.federation.protocol.arrays import packed
 from fedstale.flower.federation.protocol.link import Body, Order, Share
 from fedstale.lab.spec import describe_local, make
 
-WHO = "query.who"  # asks a node for its client number, in a federation without keys
 TRAIN, LOSS, EVALUATE = "train.fedstale", "query.loss", "query.evaluate"
 ABOUT = ("t", "client", "token", "run")  # the fields of an order that its reply repeats
 

@@ -50,8 +50,7 @@ def record(
     chosen: settings.Settings, grid: Any, start: Start, layout: Layout | None = None
 ) -> Iterator[ClosedRound]:
     """Play the rounds that are not committed yet; writes status.json after each and trace.csv at the end."""
-    keys = {m.id: m.key for m in roster.read(chosen.roster).members}
-    link = GridLink(grid, proven=chosen.file.link.tls, keys=keys)
+    link = GridLink(grid)
     server = Server(chosen, link, lambda: roster.read(chosen.roster), start)
     first = server.ledger.initial(1).checkpoint
     link.size = first.params.nbytes + (0 if first.buffers is None else first.buffers.nbytes)

@@ -20,11 +20,6 @@ def key_hash(public_key: bytes) -> str:
     return hashlib.sha256(public_key).hexdigest()
 
 
-def key_of(client: int) -> str:
-    """What stands for the key of a client in a federation without keys."""
-    return key_hash(f"client {client}".encode())
-
-
 @part
 class Member:
     """A client: its number, the hash of its public key, and its weight a_i before normalising."""
