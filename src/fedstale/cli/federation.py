@@ -90,7 +90,7 @@ def up(
     s = settings.read(folder)
     revived = launcher.revive_all(s)
     pid = processes.pid_of(s.folder, "link") or launcher.start_link(s)
-    control.wait_until_ready(s)
+    control.wait_until_ready(s, pid)
     new = control.register(s)
     audit.note(folder, "up", {"pid": pid})
     for name in revived:

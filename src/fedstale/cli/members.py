@@ -93,7 +93,7 @@ def rotate(
         renew(folder / "keys")
         audit.note(folder, "rotated the certificate")
         if processes.stop(s.folder, "link").get("link"):  # state and orders are in its database
-            launcher.start_link(s)
+            control.wait_until_ready(s, launcher.start_link(s))
         print(f"another server certificate, until {expiry(folder / 'keys' / 'server.pem'):%Y-%m-%d}")
 
 

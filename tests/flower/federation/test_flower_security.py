@@ -221,7 +221,7 @@ def test_commands_without_the_token_are_refused(federation, tmp_path):
 
 def test_flowers_own_program_finds_the_link_and_the_token(federation):
     control.configure_flwr(federation)
-    command = [processes.BIN / "flwr", "list", launcher.CONNECTION, "--format", "json"]
+    command = [processes.BIN / "flwr", "list", control.NAME, "--format", "json"]
     home = processes.environment(federation.folder / "flwr")
     assert json.loads(subprocess.run(command, capture_output=True, env=home, check=True).stdout)["runs"] == []
 
@@ -282,12 +282,6 @@ def test_the_log_does_not_grow_with_every_request(federation, victim, connect):
     text = (federation.folder / "logs" / "link.log").read_text()
     assert "Fleet HTTP API" in text
     assert "POST /v1/fleet/" not in text
-
-
-def test_a_link_without_encryption_admits_no_keys(federation, tmp_path):
-    """TLS off means no proof of identity at all: the roster is then matched by what nodes say of themselves."""
-    raw = settings.check(tmp_path, {"name": "x", "rounds": 1, "local": {"lr": 0.1}, "link": {"tls": False}})
-    assert control.register(raw) == 0
 
 
 def client(s, tmp_path, key, ca=None):

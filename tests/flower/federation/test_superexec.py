@@ -33,5 +33,5 @@ def test_a_token_is_in_a_file_that_goes_when_its_process_has_ended(tmp_path):
 
 
 def test_the_folder_is_made_for_its_owner(tmp_path):
-    Launcher(tmp_path / "home")
+    start(Launcher(tmp_path / "home")).communicate()
     assert stat.S_IMODE(Path(tmp_path / "home").stat().st_mode) == 0o700

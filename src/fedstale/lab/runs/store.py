@@ -33,6 +33,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import IO, Any, cast
@@ -301,11 +302,11 @@ def _vector(path: Path) -> Any:
         raise BadInput(f"{path} cannot be read ({type(error).__name__}: {error})") from None
 
 
-def write(path: Path, writer: Callable[[IO[bytes]], Any], durable: bool = True) -> None:
+def write(path: Path, writer: Callable[[IO[bytes]], Any], durable: bool = True, mode: int = 0o666) -> None:
     """Write a whole file or none of it: beside its place, to the disk if it is `durable`, and then to its place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with naming(path), temporary.open("wb") as file:
+        with naming(path), open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
             writer(file)
             if durable:
                 file.flush()
@@ -346,6 +347,12 @@ def read_tree(path: Path, like: Any) -> Any:
 def write_json(path: Path, value: Any, durable: bool = True) -> None:
     """Write a value as JSON, whole or not at all; what JSON lacks is written as text."""
     write(path, lambda f: f.write(_json(value)), durable)
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all, that only its owner can read; its folder, too, if it makes it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write(path, lambda f: f.write(content), mode=0o600)
 
 
 def sync(path: Path) -> None:

@@ -2,21 +2,21 @@
 
 import hashlib
 import json
-import os
 import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from typing import IO, Any
+from typing import Any
 
 from fedstale.core import BadInput
 from fedstale.flower.federation import adapter
-from fedstale.flower.federation.ops import launcher
+from fedstale.flower.federation.ops import processes
 from fedstale.flower.federation.ops.gate import control_token
 from fedstale.flower.federation.settings import Settings
 from fedstale.flower.federation.state import audit, roster
-from fedstale.lab.runs.store import write
+from fedstale.lab.runs.store import write_secret
+
+NAME = "fedstale"  # of the connection, for `flwr`
 
 
 class Refused(BadInput):
@@ -25,26 +25,14 @@ class Refused(BadInput):
 
 def configure_flwr(s: Settings) -> None:
     """Let the program `flwr` find this federation's link, and its token, with FLWR_HOME=DIR/flwr."""
-    home = s.folder / "flwr"
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write(home / "config.toml", lambda file: file.write(_connection(s).encode()))
-    write(home / "credentials.yaml", partial(_write_credentials, s))
-
-
-def _connection(s: Settings) -> str:
-    link = s.file.link
-    trust = f'root-certificates = "{(s.folder / "keys" / "ca.pem").resolve()}"' if link.tls else "insecure = true"
-    name = launcher.CONNECTION
-    return f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "{link.host}:{link.port}"\n{trust}\n'
-
-
-def _write_credentials(s: Settings, file: IO[bytes]) -> None:
-    """The token for commands, as `flwr` keeps the tokens of accounts, for its owner only; JSON is YAML, too."""
-    os.fchmod(file.fileno(), 0o600)
+    home, at = s.folder / "flwr", f"{s.file.link.host}:{s.file.link.port}"
+    authority = f'root-certificates = "{(s.folder / "keys" / "ca.pem").resolve()}"'
+    trust = authority if s.file.link.tls else "insecure = true"
+    text = f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{at}"\n{trust}\n'
+    write_secret(home / "config.toml", text.encode())
     found = {"authn-type": "oidc", "oidc-access-token": control_token(s.folder), "oidc-refresh-token": "none"}
-    account = f"flower.account-auth.{s.file.link.host}:{s.file.link.port}"
-    coded = {f"{account}.{name}": b64encode(value.encode()).decode() for name, value in found.items()}
-    file.write(json.dumps(coded).encode())
+    coded = {f"flower.account-auth.{at}.{name}": b64encode(x.encode()).decode() for name, x in found.items()}
+    write_secret(home / "credentials.yaml", json.dumps(coded).encode())  # JSON is YAML, too
 
 
 class Signed:
@@ -137,8 +125,8 @@ def halt(s: Settings, run: int) -> None:
         client.StopRun(adapter.StopRunRequest(run_id=run))
 
 
-def wait_until_ready(s: Settings, patience: float = 300.0) -> None:
-    """Wait until the link answers; raises Refused if it does not within `patience` seconds."""
+def wait_until_ready(s: Settings, pid: int | None = None, patience: float = 300.0) -> None:
+    """Wait until the link answers; raises Refused if it does not in so many seconds, or its process has ended."""
     configure_flwr(s)
     until = time.monotonic() + patience
     while True:
@@ -146,7 +134,9 @@ def wait_until_ready(s: Settings, patience: float = 300.0) -> None:
             with _connected(s) as client:
                 client.ListRuns(adapter.ListRunsRequest(limit=1))
             return
-        except Refused:
+        except Refused as why:
+            if pid is not None and processes.ended(pid):
+                raise Refused("the link ended at once; logs/link.log says why") from None
             if time.monotonic() > until:
-                raise
+                raise Refused(f"{why}, after {patience:g} s; logs/link.log says why") from None
             time.sleep(0.5)

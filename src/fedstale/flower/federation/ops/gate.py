@@ -14,13 +14,14 @@ some clients, others are told that there is nothing new: they ask again, and nob
 import hashlib
 import hmac
 import ipaddress
-import os
 import secrets
 import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from fedstale.lab.runs.store import write_secret
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -47,18 +48,13 @@ def control_token(folder: Path) -> str:
     """The secret that commands to the link of a federation need; it is made when it is first asked for."""
     path = folder / "keys" / "control.token"
     if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new_token(folder)
     return path.read_text()
 
 
 def new_token(folder: Path) -> None:
     """Put another secret in the place of the token; the link knows it at once, and the old one is worth nothing."""
-    path = folder / "keys" / "control.token"
-    new = path.with_suffix(".new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
-    new.replace(path)
+    write_secret(folder / "keys" / "control.token", secrets.token_hex(32).encode())
 
 
 def reply_limit(folder: Path) -> int:

@@ -5,7 +5,6 @@ Private keys have mode 600. The CA's key is only needed to issue another server 
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedstale.core import BadInput, require
 from fedstale.flower.federation.state.roster import key_hash
+from fedstale.lab.runs.store import write_secret
 
 YEARS = 5
 AUTHORITY = "fedstale federation CA"  # name of the issuer
@@ -24,7 +24,6 @@ AUTHORITY = "fedstale federation CA"  # name of the issuer
 
 def make_authority(folder: Path, hosts: Sequence[str]) -> None:
     """Write ca.key, ca.pem, server.key and server.pem; the server's certificate is valid for these hosts."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     ca_key = ec.generate_private_key(ec.SECP384R1())
     ca = (
         _certificate(AUTHORITY, ca_key, is_ca=True)
@@ -79,7 +78,6 @@ def _read_certificate(path: Path) -> x509.Certificate:
 
 def make_node_key(path: Path) -> str:
     """Write a client's key pair to `path` and `path`.pub; returns the hash of the public key."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP384R1())
     _write_private(path, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
@@ -147,5 +145,4 @@ def _alternative(host: str) -> x509.GeneralName:
 
 
 def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    write_secret(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))

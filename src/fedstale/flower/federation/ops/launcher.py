@@ -7,7 +7,6 @@ DIR/state/                               state of the server (state/ledger.py)
 DIR/logs/, pids/, flwr/, homes/          of the processes; only the owner can read them
 """
 
-import os
 import random
 import secrets
 import signal
@@ -24,14 +23,14 @@ from fedstale.flower.federation.client.notes import noted
 from fedstale.flower.federation.ops import processes
 from fedstale.flower.federation.ops.keeper import ensure
 from fedstale.flower.federation.settings import Settings
+from fedstale.lab.runs.store import write_secret
 
-CONNECTION = "fedstale"
 PORTS = range(20_000, 32_000)  # below those of outgoing connections, which could take one before it is used
 Command = list[str | Path]
 
 
 def start_link(s: Settings) -> int:
-    """Start the SuperLink, with the executor of the server's app, and wait until it listens; returns its pid."""
+    """Start the SuperLink, with the executor of the server's app; returns its pid. It does not listen yet."""
     link, keys = s.file.link, s.folder / "keys"
     command: Command = [
         sys.executable, "-m", "fedstale.flower.federation.ops.superlink", s.folder.resolve(),
@@ -46,7 +45,6 @@ def start_link(s: Settings) -> int:
         command.append("--insecure")
     pid = _with_executor(s, "link", command, f"{link.host}:{link.port}", keys / "ca.pem" if link.tls else None)
     ensure(s.folder)
-    wait_for_port(link.host, link.port, pid)
     return pid
 
 
@@ -105,9 +103,7 @@ def _with_executor(s: Settings, name: str, command: Command, address: str, autho
 def _secret(s: Settings, name: str) -> Path:
     """A file with a secret that only this process and its executor can read."""
     file = processes.home(s.folder, name) / "secret"
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        out.write(secrets.token_bytes(32))
+    write_secret(file, secrets.token_bytes(32))
     return file
 
 
@@ -162,24 +158,3 @@ def free_port() -> int:
             s.bind(("127.0.0.1", port))
             return port
     raise BadInput(f"every port from {PORTS[0]} to {PORTS[-1]} is in use")
-
-
-def listens(host: str, port: int) -> bool:
-    """Whether somebody accepts connections there."""
-    try:
-        socket.create_connection((host, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def wait_for_port(host: str, port: int, pid: int, patience: float = 300.0) -> None:
-    """Wait until process `pid` listens; raises BadInput if it ends, or does not within `patience` seconds."""
-    until = time.monotonic() + patience
-    while time.monotonic() < until:
-        processes.reap(pid)
-        require(processes.started(pid) is not None, "the link ended at once; logs/link.log says why")
-        if listens(host, port):
-            return
-        time.sleep(0.2)
-    raise BadInput(f"nothing listens on {host}:{port} after {patience:g} s; logs/link.log says why")

@@ -96,8 +96,9 @@ def pid_of(folder: Path, name: str) -> int | None:
     saved = _record(folder, name)
     if not saved:
         return None
-    reap(int(saved["pid"]))  # its children watch for its end, and see none while it is a zombie
-    return int(saved["pid"]) if started(int(saved["pid"])) == saved["started"] is not None else None
+    pid = int(saved["pid"])
+    there = not ended(pid)  # asked first: its children watch for its end, and see none while it is a zombie
+    return pid if there and started(pid) == saved["started"] else None
 
 
 def names(folder: Path) -> list[str]:
@@ -125,15 +126,13 @@ def stop(folder: Path, *given: str, patience: float = 10.0, hard: bool = False) 
     for head in heads:
         _signal(head, signal.SIGKILL if hard else signal.SIGTERM)
     until = time.monotonic() + patience
-    while any(started(p) is not None for p in heads) and time.monotonic() < until:
+    while sum(map(ended, heads)) < len(heads) and time.monotonic() < until:
         time.sleep(0.1)
-        for head in heads:
-            reap(head)
     for name, pid in pids.items():
         for member in family(folder, name):
             _signal(member, signal.SIGKILL)
         if pid is not None:
-            reap(pid)
+            ended(pid)
         forget(folder, name)
     return {name: pids[name] is not None for name in given}
 
@@ -143,10 +142,11 @@ def forget(folder: Path, name: str) -> None:
     (folder / "pids" / name).unlink(missing_ok=True)
 
 
-def reap(pid: int) -> None:
-    """Collect the exit status of a child that has ended, if it is one."""
+def ended(pid: int) -> bool:
+    """Whether a process is not there any more; collects its exit status if it is a child."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
+    return started(pid) is None
 
 
 def family(folder: Path, name: str) -> list[int]:

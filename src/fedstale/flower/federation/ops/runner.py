@@ -5,11 +5,11 @@ Whether the server is alive is seen from the lock on its state, which ends with 
 
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import NamedTuple
 
-from fedstale.core import BadInput, require
-from fedstale.flower.federation.ops import control, keeper, launcher, processes
+from fedstale.core import require
+from fedstale.flower.federation.ops import control, keeper, processes
 from fedstale.flower.federation.settings import Settings
 from fedstale.flower.federation.state.manifest import committed_round, read_manifest
 from fedstale.lab.runs.store import RunFolder
@@ -31,11 +31,7 @@ class Event(NamedTuple):
 
 def alive(s: Settings) -> bool:
     """Whether a server uses the state."""
-    try:
-        with RunFolder(s.state).locked() if (s.state / "lock").exists() else nullcontext():
-            return False
-    except BadInput:
-        return True
+    return RunFolder(s.state).busy
 
 
 def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:
@@ -87,8 +83,8 @@ def _watch(s: Settings, number: int | None) -> Iterator[Event]:
         why = ("" if here else "is gone") if seen else _stillborn(s, number, time.monotonic() - began)
         time.sleep(LOOK)
     yield Event("crashed", t, f"run {number or ''} {why}")
-    if number and launcher.listens(s.file.link.host, s.file.link.port):
-        with suppress(control.Refused):
+    with suppress(control.Refused):
+        if number:
             control.halt(s, number)
 
 

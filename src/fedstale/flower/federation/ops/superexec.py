@@ -14,6 +14,7 @@ from typing import Any
 
 from fedstale.flower.federation import adapter
 from fedstale.flower.federation.ops.keeper import keep_the_keeper
+from fedstale.lab.runs.store import write_secret
 
 
 class Launcher:
@@ -21,7 +22,6 @@ class Launcher:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.files = folder, dict[Path, subprocess.Popen[bytes]]()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in folder.glob("*.token"):
             left.unlink()
 
@@ -33,8 +33,7 @@ class Launcher:
         command = list(arguments)
         at = command.index("--token")
         path = self.folder / f"{secrets.token_hex(8)}.token"
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(command[at + 1])
+        write_secret(path, command[at + 1].encode())
         command[at : at + 2] = ["--token-file", str(path)]
         self.files[path] = process = subprocess.Popen(command, **settings)
         return process
