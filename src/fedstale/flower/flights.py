@@ -7,17 +7,17 @@ its own, the wait for training ends when a step is due by the pace, and what is 
 import logging
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any, NamedTuple
 
 from flwr.app import Message, RecordDict
 
-from fedstale.clock import Pace, Rule
+from fedstale.clock import Pace
 from fedstale.core import Array
+from fedstale.flower.federation.protocol.exchange import take_turns
 
 log = logging.getLogger("flwr")
-SHORTEST, LONGEST = 0.05, 2.0  # seconds between two pulls
-SHARE = 0.1  # of the time without an arrival: the next pull
+PAUSES = (0.05, 2.0)  # seconds between two pulls: at least, and at most
 
 
 class Flight(NamedTuple):
@@ -30,18 +30,6 @@ class Flight(NamedTuple):
     @property
     def node(self) -> int:
         return int(self.message.metadata.dst_node_id)
-
-
-class Landed(NamedTuple):
-    """A node that is not at work any more."""
-
-    flight: Flight
-    reply: Message | None  # None: it has not answered in time
-
-    @property
-    def good(self) -> bool:
-        """Whether it has answered, and not with an error."""
-        return self.reply is not None and not self.reply.has_error()
 
 
 class Work(NamedTuple):
@@ -59,7 +47,7 @@ class Flights:
         self.grid, self.pace = grid, pace
         self.work: Work | None = None  # set when a step opens, None when it has closed
         self.flying: dict[str, Flight] = {}  # by the id of the message
-        self.landed: dict[int, Landed] = {}  # by node, since the last step
+        self.landed: dict[int, tuple[Flight, Message | None]] = {}  # by node, since the last step; with its reply
         self.params: dict[int, Array] = {}  # version → parameters that somebody has or had in this step
 
     def get_nodes(self) -> Iterable[Any]:
@@ -97,22 +85,19 @@ class Flights:
         return self._step(work, 3600.0 if timeout is None else timeout)
 
     def _step(self, work: Work, timeout: float) -> list[Message]:
-        """Keep nodes at work until the step is due; a node that fails is not asked again before the next one."""
-        received, failed, opened = 0, set[int](), time.monotonic()
-        heard = opened
-        while True:
+        def turn(failed: Set[int]) -> list[tuple[int, bool]]:
             idle = [node for node in self.idle() if node not in failed]
-            rule = self.pace.rule(len(idle) + len(self.flying))
-            self._send(work, idle, rule.most, timeout)
-            came = list(self._land(timeout))
-            received += sum(landed.good for landed in came)
-            failed |= {landed.flight.node for landed in came if not landed.good}
-            now = time.monotonic()
-            if _due(rule, received, now - opened) or (failed and not self.flying and rule.arrivals):
-                return [landed.reply for landed in self.landed.values() if landed.reply is not None]
-            heard = now if came else heard
-            if not came:
-                time.sleep(min(max(SHARE * (now - heard), SHORTEST), LONGEST))
+            self._send(work, idle, self.pace.rule(len(idle) + len(self.flying)).most, timeout)
+            return list(self._land(timeout))
+
+        take_turns(self.pace, turn, self.flying, self, PAUSES)
+        return [reply for _, reply in self.landed.values() if reply is not None]
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def _send(self, work: Work, idle: list[int], most: int, timeout: float) -> None:
         """Send the work to idle nodes, drawn as FedAvg draws them, until as many as allowed are at work."""
@@ -121,21 +106,15 @@ class Flights:
             for name in self.grid.push_messages([message]):  # none if the node has just left
                 self.flying[name] = Flight(message, work.version, time.monotonic())
 
-    def _land(self, timeout: float) -> Iterator[Landed]:
-        """Who has answered, and who has not in time; of two replies of a node the newer counts."""
+    def _land(self, timeout: float) -> Iterator[tuple[int, bool]]:
+        """Who has answered or not in time, and whether without an error; of two replies the newer counts."""
         now, came = time.monotonic(), list[tuple[str, Message | None]]()
         if self.flying:
             came = [(m.metadata.reply_to_message_id, m) for m in self.grid.pull_messages([*self.flying])]
         came += [(name, None) for name, flight in self.flying.items() if now - flight.since >= timeout]
         for name, reply in came:
             if (flight := self.flying.pop(name, None)) is not None:
-                landed = Landed(flight, reply)
-                if landed.good or flight.node not in self.landed:
-                    self.landed[flight.node] = landed
-                yield landed
-
-
-def _due(rule: Rule, received: int, seconds: float) -> bool:
-    """Whether the server steps now."""
-    enough = rule.arrivals is not None and received >= rule.arrivals
-    return enough or (rule.seconds is not None and seconds >= rule.seconds)
+                good = reply is not None and not reply.has_error()
+                if good or flight.node not in self.landed:
+                    self.landed[flight.node] = flight, reply
+                yield flight.node, good

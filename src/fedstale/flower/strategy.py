@@ -245,9 +245,9 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         population = enter(self.rules, training.population, [*names.values()], now.params)
         place = {name: k for k, name in enumerate(population.names)}
         nodes = {node: place[names[node]] for node in landed}
-        versions = {nodes[node]: found.flight.version for node, found in landed.items()}
+        versions = {nodes[node]: flight.version for node, (flight, _) in landed.items()}
         sent = {k: Sent(now.t - version, flights.params[version]) for k, version in versions.items()}
-        messages = {node: found.flight.message for node, found in landed.items()}
+        messages = {node: flight.message for node, (flight, _) in landed.items()}
         return training._replace(population=population), Asked(nodes, messages, np.array([], np.int64), sent)
 
     def exchange(self, grid: Any, messages: Sequence[Message], timeout: float | None) -> None:

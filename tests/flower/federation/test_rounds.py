@@ -231,7 +231,6 @@ def test_only_the_first_of_two_answers_counts_and_strays_touch_nothing(tmp_path)
     (closed,) = s.play()
     assert closed.line["heard"] == list(range(N))
     assert closed.line["rejected"] == {"0": "duplicate"}
-    assert s.exchange.strays == ["not asked for"]
     assert np.array_equal(closed.state.checkpoint.params, simulated(s.settings, np.ones((1, N), bool)))
 
 

@@ -356,9 +356,12 @@ def write_secret(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file that was written is on the disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    """Wait until a file that was written, or the names of a folder, are on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _json(value: Any) -> bytes:

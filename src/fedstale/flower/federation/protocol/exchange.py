@@ -1,13 +1,13 @@
 """One exchange of a round: orders go out, replies come in, and each is checked before it counts."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set, Sized
 from typing import NamedTuple
 
 import numpy as np
 
 from fedstale.clock import Pace
 from fedstale.core import Array
-from fedstale.flower.federation.protocol.link import Arrival, Fault, Link, Order, Void
+from fedstale.flower.federation.protocol.link import Arrival, Clock, Fault, Link, Order, Void
 from fedstale.flower.federation.protocol.validation import Accepted, check
 from fedstale.flower.federation.settings import RoundSection
 
@@ -28,6 +28,7 @@ class Outcome(NamedTuple):
 
 Buffer = Mapping[int, Array]
 Row = Callable[[int], Array]  # client → (d,) where its update goes
+Turn = Callable[[Set[int]], Sequence[tuple[int, bool]]]
 
 
 def _buffer(orders: Sequence[Order]) -> Buffer:
@@ -37,12 +38,34 @@ def _buffer(orders: Sequence[Order]) -> Buffer:
     return {client: rows[k] for k, client in enumerate(sorted(o.client for o in orders))}
 
 
+def take_turns(pace: Pace, turn: Turn, flying: Sized, clock: Clock, pauses: tuple[float, float]) -> None:
+    """Keep clients at work until a step is due by the pace; one that fails is not asked again before the next.
+
+    `turn(failed)` sends work to clients that are idle and have not failed, and returns whose work has ended since
+    the last turn, each with whether it brought an update. `flying` are those at work, `pauses` the shortest and the
+    longest between two turns.
+    """
+    rule, opened, received, failed = pace.rule(1), clock.now(), 0, set[int]()
+    heard = opened
+    while True:
+        came, now = turn(failed), clock.now()
+        received += sum(good for _, good in came)
+        failed |= {client for client, good in came if not good}
+        stuck = bool(failed) and not len(flying)
+        if rule.arrivals is not None and (stuck or received >= rule.arrivals):
+            return
+        if rule.seconds is not None and now - opened >= rule.seconds:
+            return
+        heard = now if came else heard
+        if not came:
+            clock.sleep(min(max(SHARE * (now - heard), pauses[0]), pauses[1]))
+
+
 class Exchange:
     """Sends orders, and pulls replies in small groups until all clients have answered, have left, or time is up."""
 
     def __init__(self, link: Link, settings: RoundSection) -> None:
         self.link, self.settings = link, settings
-        self.strays: list[str] = []  # replies that belong to no order
         self.late: set[int] = set()  # clients that were still waited for when the last exchange ended
         self.flying: dict[str, Order] = {}  # with a pace: orders at work, from step to step
         self.until: dict[str, float] = {}  # when each of them is given up
@@ -105,8 +128,7 @@ class Exchange:
         if a.message in answered:  # the first answer stands
             out.rejected.setdefault(answered[a.message].client, "duplicate")
             return 0
-        if a.message not in waiting:
-            self.strays.append(a.reason or "not asked for")
+        if a.message not in waiting:  # nobody asked for it
             return 0
         order = answered[a.message] = waiting.pop(a.message)
         if a.fault is Fault.infrastructure:
@@ -125,35 +147,23 @@ class Exchange:
         have ended: answered, given up, or failed. Of two updates of a client the newer counts. Raises Void if the
         link fails; then nothing is in flight any more.
         """
-        try:
-            return self._step(ask, pace)
-        except Void:
-            self.give_up(self.flying)
-            raise
+        outcome, ended = Outcome({}, {}), dict[int, Order]()
 
-    def _step(self, ask: Callable[[Set[int]], Sequence[Order]], pace: Pace) -> tuple[Outcome, dict[int, Order]]:
-        outcome, ended, failed = Outcome({}, {}), dict[int, Order](), set[int]()
-        received, opened = 0, self.link.now()
-        heard = opened
-        while True:
+        def turn(failed: Set[int]) -> list[tuple[int, bool]]:
             new = self._send(ask({order.client for order in self.flying.values()} | failed))
             self.flying |= new
             self.until |= dict.fromkeys(new, self.link.now() + self.settings.deadline)
-            came, now = self._land(outcome, ended), self.link.now()
-            failed |= {order.client for order, good in came if not good}
-            received += sum(good for _, good in came)
-            rule = pace.rule(len(self.flying) + 1)
-            stuck = failed and not self.flying and rule.arrivals is not None
-            if stuck or (rule.arrivals is not None and received >= rule.arrivals):
-                return outcome, ended
-            if rule.seconds is not None and now - opened >= rule.seconds:
-                return outcome, ended
-            heard = now if came else heard
-            if not came:
-                self.link.sleep(min(max(SHARE * (now - heard), SHORTEST), self.settings.poll))
+            return self._land(outcome, ended)
 
-    def _land(self, outcome: Outcome, ended: dict[int, Order]) -> list[tuple[Order, bool]]:
-        """The orders that have ended since the last look, and whether each brought an update that counts."""
+        try:
+            take_turns(pace, turn, self.flying, self.link, (SHORTEST, self.settings.poll))
+        except Void:
+            self.give_up(self.flying)
+            raise
+        return outcome, ended
+
+    def _land(self, outcome: Outcome, ended: dict[int, Order]) -> list[tuple[int, bool]]:
+        """The clients whose orders have ended since the last look, and whether each brought an update."""
         before, handles, answered = dict(self.flying), [*self.flying], dict[str, Order]()
         new, d = Outcome({}, {}), max((len(order.params) for order in before.values()), default=0)
         group = self._group(before.values())
@@ -165,7 +175,7 @@ class Exchange:
         ended |= {order.client: order for order, good in done if good or order.client not in ended}
         outcome.accepted.update(new.accepted)
         outcome.rejected.update(new.rejected)
-        return done
+        return [(order.client, good) for order, good in done]
 
     def give_up(self, handles: Iterable[str]) -> None:
         """Do not wait for these orders any more."""

@@ -69,7 +69,14 @@ class Arrival(NamedTuple):
     reason: str = ""
 
 
-class Link(Protocol):
+class Clock(Protocol):
+    """Time, which a test may have for itself."""
+
+    def now(self) -> float: ...
+    def sleep(self, seconds: float) -> None: ...
+
+
+class Link(Clock, Protocol):
     """A network. Any method may raise LinkDown."""
 
     def online(self) -> Mapping[int, str]:
@@ -87,6 +94,3 @@ class Link(Protocol):
     def forget(self, messages: Sequence[str]) -> None:
         """Nobody waits for answers to these handles any more: the network keeps neither orders nor replies."""
         ...
-
-    def now(self) -> float: ...
-    def sleep(self, seconds: float) -> None: ...

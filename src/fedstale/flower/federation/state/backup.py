@@ -64,27 +64,16 @@ def _copy_state(source: Path, target: Path) -> int:
 
 
 @contextmanager
-def unswept(state: Path) -> Iterator[None]:
-    """Keep the server from removing files of its state; it goes on committing rounds."""
-    with _opened(state) as folder:
-        lock(folder, shared=True, wait=True)
-        yield
+def unswept(state: Path, shared: bool = True) -> Iterator[bool]:
+    """Keep the server from removing files of its state; it goes on committing rounds.
 
-
-@contextmanager
-def may_sweep(state: Path) -> Iterator[bool]:
-    """Whether files may be removed from a state, because nobody copies it."""
-    with _opened(state) as folder:
-        yield lock(folder)
-
-
-@contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    opened = os.open(folder, os.O_RDONLY)
+    The server itself takes this for itself alone, and removes files only if nobody else has it.
+    """
+    folder = os.open(state, os.O_RDONLY)
     try:
-        yield opened
+        yield lock(folder, shared=shared, wait=shared)
     finally:
-        os.close(opened)
+        os.close(folder)
 
 
 def read_model(folder: Path) -> tuple[int, Arrays]:

@@ -23,9 +23,9 @@ import numpy as np
 
 from fedstale.core import require
 from fedstale.flower.federation.state import manifest, resize
-from fedstale.flower.federation.state.backup import may_sweep
+from fedstale.flower.federation.state.backup import unswept
 from fedstale.flower.federation.state.server_state import ServerState
-from fedstale.lab.runs.store import RunFolder, write
+from fedstale.lab.runs.store import RunFolder, sync, write
 
 Named = list[str]  # the name of a file and its checksum
 Files = dict[str, dict[str, Named]]  # array → client → file
@@ -121,10 +121,8 @@ class Ledger:
 
     def _sweep(self, t: int) -> None:
         """Remove the files that the manifest, now on the disk, does not name; later if somebody copies them."""
-        folder = os.open(self.path, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
-        with may_sweep(self.path) as allowed:
+        sync(self.path)
+        with unswept(self.path, shared=False) as allowed:
             if not allowed:
                 return
             for old in self.path.glob("round-*"):
