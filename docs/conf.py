@@ -26,9 +26,11 @@ extensions = [
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # site_extension turns a notebook into Markdown
 exclude_patterns = ["held_out.md", "arena_results/*.md", "arena_clock/*.md"]  # parts of advise.md and arena.md
 html_theme = "furo"
-html_title = "fedstale"
+html_title = f"fedstale {version}"
+html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_show_copyright = False
 html_copy_source = False
 myst_heading_anchors = 4  # the anchors that GitHub gives to headings
