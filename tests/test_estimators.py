@@ -77,7 +77,7 @@ def test_intervals_do_not_touch_the_past() -> None:
 
 @pytest.mark.parametrize("cutoff", [0, -1])
 def test_cutoff_is_checked(cutoff: int) -> None:
-    with pytest.raises(BadInput, match=f"cutoff must be at least 1 or None, got {cutoff}"):
+    with pytest.raises(BadInput, match=f"cutoff must be at least 1, got {cutoff}"):
         Intervals(cutoff)
 
 

@@ -80,14 +80,14 @@ def test_adam_of_one_step_by_hand() -> None:
     ("make", "sentence"),
     [
         (lambda: Sgd(1.0, weight_decay=-1e-4), "weight_decay must be at least 0 and finite, got -0.0001"),
-        (lambda: Sgd(0), "lr must be above 0, got 0"),
-        (lambda: Momentum(lr=-1), "lr must be above 0, got -1"),
+        (lambda: Sgd(0), "lr must be above 0 and finite, got 0"),
+        (lambda: Momentum(lr=-1), "lr must be above 0 and finite, got -1"),
         (lambda: Momentum(momentum=1.0), r"momentum must be in \[0, 1\), got 1.0"),
         (lambda: Adam(beta1=-0.1), r"beta1 must be in \[0, 1\), got -0.1"),
         (lambda: Adam(beta2=1), r"beta2 must be in \[0, 1\), got 1"),
         (lambda: Adam(tau=0), "tau must be above 0, got 0"),
-        (lambda: Sgd(float("inf")), "lr must be finite, got inf"),
-        (lambda: Sgd(float("nan")), "lr must be above 0, got nan"),
+        (lambda: Sgd(float("inf")), "lr must be above 0 and finite, got inf"),
+        (lambda: Sgd(float("nan")), "lr must be above 0 and finite, got nan"),
     ],
 )
 def test_settings_are_checked(make: object, sentence: str) -> None:

@@ -132,7 +132,7 @@ def test_yogi_learns():
         (lambda: Onto("numpy"), "^nearest must be a function or its name"),
         (lambda: Onto(np.sum).apply(None, W, W), "^nearest must return shape"),
         (lambda: Projection(float("nan")), "^radius must be above 0, got nan$"),
-        (lambda: Yogi(lr=0), "^the server's lr must be above 0, got 0$"),
+        (lambda: Yogi(lr=0), "^lr must be above 0 and finite, got 0$"),
         (lambda: Yogi(beta1=1.0), r"^beta1 must be in \[0, 1\), got 1.0$"),
         (lambda: Yogi(beta2=-0.1), r"^beta2 must be in \[0, 1\), got -0.1$"),
         (lambda: Yogi(tau=0.0), "^tau must be above 0, got 0.0$"),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, keep, part, require
+from fedstale.core import Array, Count, Mask, Natural, keep, keep_numbers, part, require
 
 __all__ = ["BetaBernoulli", "Intervals", "Known", "Transitions"]
 
@@ -74,11 +74,7 @@ class Intervals:
     Wang and Ji, A Lightweight Method for Tackling Unknown Participation Statistics (FedAU), ICLR 2024.
     """
 
-    cutoff: int | None = 50
-
-    def __post_init__(self) -> None:
-        ok = self.cutoff is None or self.cutoff >= 1
-        require(ok, f"cutoff must be at least 1 or None, got {self.cutoff}")
+    cutoff: Count | None = 50
 
     def init(self, n: int) -> IntervalBelief:
         return IntervalBelief(0, np.zeros(n, np.int32), np.zeros(n, np.int32))
@@ -114,13 +110,8 @@ class BetaBernoulli:
     m0: npt.ArrayLike = 1.0
 
     def __post_init__(self) -> None:
-        n0, m0 = np.array(self.n0, np.float64), np.array(self.m0, np.float64)
-        ok = n0.ndim <= 1 and bool(((n0 > 0) & (n0 < np.inf)).all())
-        require(ok, f"n0 must be above 0, one or one per client, got {self.n0!r}")
-        ok = m0.ndim <= 1 and bool(((m0 >= 0) & (m0 < np.inf)).all())
-        require(ok, f"m0 must be at least 0, one or one per client, got {self.m0!r}")
-        keep(self, "n0", n0)
-        keep(self, "m0", m0)
+        keep_numbers(self, "n0", "above 0 and finite")
+        keep_numbers(self, "m0", "at least 0 and finite")
 
     def after(self, history: Mask) -> "BetaBernoulli":
         """The estimator that has already seen these rounds, (rounds, n)."""
@@ -163,10 +154,9 @@ class Transitions:
     """
 
     prior: npt.ArrayLike = ((1.0, 1.0), (1.0, 1.0))
-    warmup_rounds: int = 0
+    warmup_rounds: Natural = 0
 
     def __post_init__(self) -> None:
-        require(self.warmup_rounds >= 0, f"warmup_rounds must be at least 0, got {self.warmup_rounds}")
         prior = np.array(self.prior, np.float64)
         positive = bool(((prior > 0) & (prior < np.inf)).all())
         ok = prior.ndim in (2, 3) and prior.shape[-2:] == (2, 2) and positive

@@ -1,10 +1,11 @@
 """What changes local training from round to round and from client to client: schedules and workloads."""
 
 import math
+from typing import Annotated
 
 import numpy as np
 
-from fedstale.core import Schedule, part, require
+from fedstale.core import Count, NotNegativeFinite, PositiveShare, Range, Schedule, Share, part, require
 
 __all__ = ["Cosine", "InverseSteps", "StepDecay", "UniformSteps", "Warmup"]
 
@@ -13,12 +14,8 @@ __all__ = ["Cosine", "InverseSteps", "StepDecay", "UniformSteps", "Warmup"]
 class Cosine:
     """From 1 in round 1 down to `floor` in round `rounds`, along half a cosine; `floor` after that."""
 
-    rounds: int
-    floor: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self.rounds >= 2, f"rounds must be at least 2, got {self.rounds}")
-        require(0 <= self.floor <= 1, f"floor must be in [0, 1], got {self.floor}")
+    rounds: Annotated[int, Range("at least 2")]
+    floor: Share = 0.0
 
     def factor(self, t: int) -> float:
         share = min((t - 1) / (self.rounds - 1), 1.0)
@@ -29,12 +26,8 @@ class Cosine:
 class StepDecay:
     """Times `gamma` after every `every` rounds."""
 
-    every: int
-    gamma: float = 0.1
-
-    def __post_init__(self) -> None:
-        require(self.every >= 1, f"every must be at least 1, got {self.every}")
-        require(0 < self.gamma <= 1, f"gamma must be in (0, 1], got {self.gamma}")
+    every: Count
+    gamma: PositiveShare = 0.1
 
     def factor(self, t: int) -> float:
         return float(self.gamma ** ((t - 1) // self.every))
@@ -44,11 +37,8 @@ class StepDecay:
 class Warmup:
     """From 1/rounds up to 1 in `rounds` equal steps, then by the schedule `then`, which starts at its round 1."""
 
-    rounds: int
+    rounds: Count
     then: Schedule | None = None
-
-    def __post_init__(self) -> None:
-        require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
 
     def factor(self, t: int) -> float:
         if t <= self.rounds:
@@ -64,12 +54,8 @@ class InverseSteps:
     Client heterogeneity in federated learning systems, thesis, 2024; see `fs.theory.exit_rate`.
     """
 
-    offset: float
-    steps: int
-
-    def __post_init__(self) -> None:
-        require(0 <= self.offset < math.inf, f"offset must be at least 0 and finite, got {self.offset}")
-        require(self.steps >= 1, f"steps must be at least 1, got {self.steps}")
+    offset: NotNegativeFinite
+    steps: Count
 
     def factor(self, t: int) -> float:
         return self.step_factor(t, 0)

@@ -7,36 +7,25 @@ import math
 from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import LATER, Array, Floats, Server, State, imported, keep, part, require, shown
+from fedstale.core.ranges import NotNegativeFinite, Positive, PositiveFinite, Range
 
 __all__ = ["Adam", "Affine", "Box", "Momentum", "Onto", "Projection", "Sgd", "Yogi"]
 
-
-def _check(lr: float, shares: dict[str, float], tau: float = 1.0) -> None:
-    """Refuse a learning rate, moving averages' shares or an offset τ that cannot be used."""
-    require(lr > 0, f"the server's lr must be above 0, got {lr}")
-    require(lr < math.inf, f"the server's lr must be finite, got {lr}")
-    for name, value in shares.items():
-        require(0 <= value < 1, f"{name} must be in [0, 1), got {value}")
-    require(tau > 0, f"tau must be above 0, got {tau}")
+Averaged = Annotated[float, Range("in [0, 1)")]  # what a moving average keeps of its last value
 
 
 @part
 class Sgd:
     """change = lr · (step - weight_decay · w). A step of zeros, as of a round without clients, changes nothing."""
 
-    lr: float = 1.0
-    weight_decay: float = field(default=0.0, metadata=LATER)
-
-    def __post_init__(self) -> None:
-        _check(self.lr, {})
-        ok = 0 <= self.weight_decay < math.inf
-        require(ok, f"weight_decay must be at least 0 and finite, got {self.weight_decay}")
+    lr: PositiveFinite = 1.0
+    weight_decay: NotNegativeFinite = field(default=0.0, metadata=LATER)
 
     def init(self, d: int) -> None:
         return None
@@ -51,11 +40,8 @@ class Sgd:
 class Momentum:
     """v ← momentum · v + step; change = lr · v."""
 
-    lr: float = 1.0
-    momentum: float = 0.9
-
-    def __post_init__(self) -> None:
-        _check(self.lr, {"momentum": self.momentum})
+    lr: PositiveFinite = 1.0
+    momentum: Averaged = 0.9
 
     def init(self, d: int) -> Array:
         return np.zeros(d, np.float32)
@@ -76,13 +62,10 @@ class Moments(NamedTuple):
 class Adam:
     """FedAdam: m ← β₁ m + (1-β₁) step; v ← β₂ v + (1-β₂) step²; change = lr · m / (√v + τ)."""
 
-    lr: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
-
-    def __post_init__(self) -> None:
-        _check(self.lr, {"beta1": self.beta1, "beta2": self.beta2}, self.tau)
+    lr: PositiveFinite = 0.01
+    beta1: Averaged = 0.9
+    beta2: Averaged = 0.99
+    tau: Positive = 1e-3
 
     def init(self, d: int) -> Moments:
         return Moments(np.zeros(d, np.float32), np.full(d, self.tau**2, np.float32))
@@ -99,13 +82,10 @@ class Adam:
 class Yogi:
     """FedYogi: FedAdam with v ← v - (1-β₂) sign(v - step²) step², which forgets large steps slowly."""
 
-    lr: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
-
-    def __post_init__(self) -> None:
-        _check(self.lr, {"beta1": self.beta1, "beta2": self.beta2}, self.tau)
+    lr: PositiveFinite = 0.01
+    beta1: Averaged = 0.9
+    beta2: Averaged = 0.99
+    tau: Positive = 1e-3
 
     def init(self, d: int) -> Moments:
         return Moments(np.zeros(d, np.float32), np.full(d, self.tau**2, np.float32))
@@ -122,11 +102,8 @@ class Yogi:
 class Projection:
     """The change of `base`, then the nearest point of the ball ‖w‖ ≤ radius around the origin."""
 
-    radius: float
+    radius: Positive
     base: Server = Sgd(1.0)
-
-    def __post_init__(self) -> None:
-        require(self.radius > 0, f"radius must be above 0, got {self.radius}")
 
     def init(self, d: int) -> State:
         return self.base.init(d)

@@ -1,13 +1,14 @@
 """Type hints: an alias is opened wherever it stands, as numpy's own are from Python 3.12 on."""
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from typing_extensions import TypeAliasType
 
+from fedstale.core import BadInput, Range, Share, arguments_checked, part
 from fedstale.core.parts import alternatives, fits, words
 from fedstale.memory import Coding, Float32
 
@@ -60,3 +61,60 @@ def test_an_object_without_the_methods_of_a_protocol_is_not_what_it_asks_for() -
 
     assert not fits(Coding, Empty())
     assert fits(Coding, Passes())
+
+
+@pytest.mark.parametrize(
+    ("words", "inside", "outside"),
+    [
+        ("at least 1", [1, 1.0, np.float32(2), np.inf], [0, 0.999, -1, np.nan]),
+        ("above 0 and finite", [1e-300, 5], [0, -1, np.inf, np.nan]),
+        ("above 0 and at most 1", [0.1, 1], [0, 1.1]),
+        ("a share of at least 0 and below 0.5", [0, 0.49], [-0.1, 0.5]),
+        ("in [0, 1]", [0, 1, 0.5], [-0.1, 1.1, np.nan]),
+        ("in (0, 1]", [1e-9, 1], [0, 2]),
+        ("in [-1, 1)", [-1, 0.9], [-1.1, 1]),
+    ],
+)
+def test_the_words_of_a_range_say_which_numbers_it_has(words: str, inside: list[Any], outside: list[Any]) -> None:
+    allowed = Range(words)
+    assert all(x in allowed for x in inside)
+    assert not any(x in allowed for x in outside)
+    assert np.array(inside) in allowed
+    assert np.array([*inside, outside[0]]) not in allowed
+
+
+@part
+class Ranged:
+    """A part of a user's own."""
+
+    gain: Annotated[float, Range("above 0")]
+    share: Share | None = None
+
+    def __post_init__(self) -> None:
+        1 / self.gain
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Ranged(0), "gain must be above 0, got 0"),
+        (lambda: Ranged(gain=1, share=1.5), r"share must be in \[0, 1\], got 1.5"),
+        (lambda: Ranged(gain=float("nan")), "gain must be above 0, got nan"),
+        (lambda: Ranged(gain="much"), "gain must be a number, got 'much'"),  # type: ignore[arg-type]
+        (lambda: halved(2.0), r"share must be in \[0, 1\], got 2.0"),
+        (lambda: halved(share=-1), r"share must be in \[0, 1\], got -1"),
+    ],
+)
+def test_a_number_outside_its_range_is_refused_before_it_is_used(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(BadInput, match=f"^{sentence}$"):
+        make()
+
+
+def test_what_is_in_its_range_or_left_out_is_taken() -> None:
+    assert halved(1) == 0.5
+    assert (Ranged(2.0).share, Ranged(2.0, 1.0).share, Ranged(2.0, None).share) == (None, 1.0, None)
+
+
+@arguments_checked
+def halved(share: Share) -> float:
+    return share / 2

@@ -60,7 +60,7 @@ def test_the_second_half_is_rare(n: int, wanted: list[float]) -> None:
 
 @pytest.mark.parametrize("p", [1.5, -0.1, float("nan"), [], [0.5, 2], [[0.5]]])
 def test_probabilities_are_checked(p: object) -> None:
-    with pytest.raises(BadInput, match=r"a participation probability must be in \[0, 1\]"):
+    with pytest.raises(BadInput, match=r"p must be in \[0, 1\]"):
         Bernoulli(p)
 
 

@@ -86,9 +86,9 @@ def test_the_kinds_of_round_are_those_of_a_cycle(part: Cyclic) -> None:
     ("settings", "sentence"),
     [
         ({"groups": 0}, "groups must be from 1 to 10000000, got 0"),
-        ({"on": 0}, "on must be at least 1 round, got 0"),
-        ({"off": -1}, "off must be at least 0 rounds, got -1"),
-        ({"offset": -1}, "offset must be at least 0 rounds, got -1"),
+        ({"on": 0}, "on must be at least 1, got 0"),
+        ({"off": -1}, "off must be at least 0, got -1"),
+        ({"offset": -1}, "offset must be at least 0, got -1"),
         ({"members": [0, 5]}, r"members must be one group number in 0 … 4 per client, got \[0, 5\]"),
     ],
 )

@@ -169,7 +169,7 @@ def test_bad_settings_are_refused(file: Path) -> None:
         ({}, r"has several variants, variant must be one of \['three', 'two'\], got none"),
         ({"variant": "four"}, r"variant must be one of \['three', 'two'\], got 'four'"),
         ({"variant": "two", "round_seconds": 0}, "round_seconds must be above 0, got 0"),
-        ({"variant": "two", "start": -1}, "start must be at least 0 seconds, got -1"),
+        ({"variant": "two", "start": -1}, "start must be at least 0, got -1"),
         ({"variant": "two", "start": 40}, "start must be before the last event, at 39.5 seconds, got 40"),
     ):
         with pytest.raises(BadInput, match=sentence):

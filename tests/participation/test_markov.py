@@ -98,7 +98,7 @@ def test_the_sentence_names_the_client_and_the_values() -> None:
         (lambda: Markov([0.5, 0.5], [0, 0, 0]), "must be equally many, got 2 and 3"),
         (lambda: Markov([0.5, 0.5], 0).probs(3), "3 clients need 3 availabilities, got 2"),
         (lambda: Markov(0.5, [0, 0]).mixing(3), "3 clients need 3 eigenvalues, got 2"),
-        (lambda: MarkovClasses(g=0.6), r"g must be in \[0, 1/2\], got 0.6"),
+        (lambda: MarkovClasses(g=0.6), r"g must be in \[0, 0.5\], got 0.6"),
         (lambda: MarkovClasses(nu=1.1), r"nu must be in \[0, 1\], got 1.1"),
         (lambda: MarkovClasses(eps=-1), "eps must be at least 0, got -1"),
         (lambda: MarkovClasses(seed=-1), "seed must be at least 0, got -1"),

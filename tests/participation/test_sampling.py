@@ -193,7 +193,7 @@ def test_regularised_marginals_are_counted_where_company_changes() -> None:
 
 @pytest.mark.parametrize("sampling", [Sampling, RegularisedSampling])
 def test_settings_are_checked(sampling: type) -> None:
-    with pytest.raises(BadInput, match="size must be at least 1 client, got 0"):
+    with pytest.raises(BadInput, match="size must be at least 1, got 0"):
         sampling(Bernoulli(0.5), 0)
     with pytest.raises(BadInput, match="draws must be at least 1, got 0"):
         sampling(Bernoulli(0.5), 1, draws=0)

@@ -236,7 +236,7 @@ def test_clipping_keeps_what_is_short_enough() -> None:
         (lambda: PrivateFedStale(clip=1.0, beta=2.0), r"beta must be in \[0, 1\], got 2.0"),
         (
             lambda: PrivateFedStale(clip=1.0, difference_clip=-1.0),
-            "difference_clip must be above 0 and finite, or None",
+            "difference_clip must be above 0 and finite, got",
         ),
         (lambda: PrivateFedAvg(clip=0.0), "clip must be above 0 and finite, got 0.0"),
     ],

@@ -111,7 +111,7 @@ def test_resumed_in_the_middle_of_a_period():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Amplified(0, 2.0), "^period must be at least 1 round, got 0$"),
+        (lambda: Amplified(0, 2.0), "^period must be at least 1, got 0$"),
         (lambda: Amplified(2, 0.0), "^factor must be above 0, got 0.0$"),
         (lambda: Amplified(2, float("nan")), "^factor must be above 0, got nan$"),
     ],

@@ -126,7 +126,7 @@ def test_the_weight_of_an_update_of_fedstale(beta: float) -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(BadInput, match="mixing must be above 0 and at most 1, got 2"):
+    with pytest.raises(BadInput, match=r"mixing must be in \(0, 1\], got 2"):
         FedAsync(mixing=2.0)
     with pytest.raises(BadInput, match="power must be at least 0, got -1"):
         FedBuff(-1.0)

@@ -163,7 +163,7 @@ def test_reports_are_filtered_by_hand_and_the_newest_alone_counts_at_one() -> No
             _, state = strategy.select(state, asked(clients, losses, **shared))
         assert (state.latest.tolist(), state.lowest.tolist()) == (latest, lowest)
     for β in (0.0, 1.5, float("nan")):
-        with pytest.raises(BadInput, match=r"^beta must be above 0 and at most 1"):
+        with pytest.raises(BadInput, match=r"^beta must be in \(0, 1\]"):
             CAFed(beta=β)
 
 

@@ -94,7 +94,7 @@ def test_it_keeps_the_promises_of_a_strategy() -> None:
     ("settings", "sentence"),
     [
         ({"clients": 0}, "clients must be at least 1, got 0"),
-        ({"clients": 1, "rate": 0.0}, "rate must be above 0 and at most 1, got 0.0"),
+        ({"clients": 1, "rate": 0.0}, r"rate must be in \(0, 1\], got 0.0"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], sentence: str) -> None:

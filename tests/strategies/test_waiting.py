@@ -104,5 +104,5 @@ def test_resumed_in_the_middle_of_a_period():
 
 
 def test_wrong_settings_are_refused():
-    with pytest.raises(BadInput, match=r"^period must be at least 1 round, got 0$"):
+    with pytest.raises(BadInput, match=r"^period must be at least 1, got 0$"):
         Wait(0)

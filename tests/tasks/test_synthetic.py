@@ -103,7 +103,7 @@ def separator(x, y):
         ({"gamma": -1}, "gamma must be at least 0, got -1"),
         ({"delta": -1}, "delta must be at least 0, got -1"),
         ({"test_share": 1}, "test_share must be above 0 and below 1, got 1"),
-        ({"max_samples": 1}, "max_samples must be at least 2 or None, got 1"),
+        ({"max_samples": 1}, "max_samples must be at least 2, got 1"),
         ({"classes": 1}, "classes must be at least 2, got 1"),
         ({"dimension": 0}, "dimension must be at least 1, got 0"),
     ],

@@ -169,7 +169,7 @@ def test_the_advice_for_clients_in_turn_is_to_wait_for_all() -> None:
         (lambda: divergence(turns, np.ones((3, 2))), "n = 4"),
         (lambda: weight_variance(turns, 40), "below the 40 rounds"),
         (lambda: delta2_mixing(2, 0.1, 1, failure=0.0), "failure must be"),
-        (lambda: delta2_independent(0, 0.1, 1), "n and period"),
+        (lambda: delta2_independent(0, 0.1, 1), "n must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(broken: Any, sentence: str) -> None:

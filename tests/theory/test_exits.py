@@ -72,7 +72,7 @@ def test_rates_fall_and_training_an_exit_more_often_costs_less() -> None:
         (lambda: exit_constant(problem, D, [[1.0, 0.0]] * 3, Λ), "every exit must be trained"),
         (lambda: exit_constant(problem, D[:2], p, Λ), "nodes × exits"),
         (lambda: exit_constant(problem, D, [[1.5, 0.5]] * 3, Λ), "p must be probabilities"),
-        (lambda: exit_rate(problem, 1, 3), "k below 3"),
+        (lambda: exit_rate(problem, 1, 3), "k must be below 3"),
         (lambda: Exits(1.0, 2.0, 0.0, 0.0, 1.0, 1.0, 1), "at most smoothness"),
         (
             lambda: exit_bound(problem, D, p, Λ, target=TARGET, dimensions=[1.0], rounds=1, distance=1.0),

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.loss import at, each, luck, send, settle
-from fedstale.core import Array, Floats, Ids, Mask, Streams, part, require
+from fedstale.channels.loss import at, each, luck, send
+from fedstale.core import Array, Floats, Ids, Mask, Natural, Streams, keep_numbers, part
 
 
 class Weather(NamedTuple):
@@ -36,11 +36,11 @@ class GilbertElliott:
     good: npt.ArrayLike = 0.0
     bad: npt.ArrayLike = 1.0
     both_links: bool = False
-    retries: int = 0
+    retries: Natural = 0
 
     def __post_init__(self) -> None:
-        settle(self, self.retries, "worsen", "recover", "good", "bad")
-        require(bool(np.all(np.asarray(self.recover) > 0)), f"recover must be above 0, got {self.recover}")
+        for name, allowed in (("worsen", "[0"), ("recover", "(0"), ("good", "[0"), ("bad", "[0")):
+            keep_numbers(self, name, f"a probability in {allowed}, 1]")
 
     def probs(self, n: int, d: int) -> Array:
         share, links = self._bad_share(n), 1 + self.both_links

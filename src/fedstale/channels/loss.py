@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Ids, Mask, Streams, keep, part, per_client, require
+from fedstale.core import Array, Floats, Ids, Mask, Natural, Streams, keep_numbers, part, per_client
 
 
 class Spent(NamedTuple):
@@ -31,17 +31,6 @@ def send(luck: Floats, q: Floats | float, retries: int) -> tuple[Mask, int]:
     with np.errstate(divide="ignore", invalid="ignore"):  # q = 0: never lost; q = 1: always
         lost = np.fmin(luck / np.abs(np.log(q)), retries + 1).astype(np.int64)
     return lost <= retries, int(np.minimum(lost, retries).sum()) + lost.size
-
-
-def settle(channel: object, retries: int, *names: str) -> None:
-    """Check the settings of a channel and keep the named probabilities as a number or as a read-only array."""
-    require(retries >= 0, f"retries must be at least 0, got {retries}")
-    for name in names:
-        given = getattr(channel, name)
-        q = np.array(given, np.float64)
-        ok = q.ndim <= 1 and q.size > 0 and bool(((q >= 0) & (q <= 1)).all())
-        require(ok, f"{name} must be a probability in [0, 1], one or one per client, got {given}")
-        keep(channel, name, q if q.ndim else float(q))
 
 
 def each(q: npt.ArrayLike, n: int) -> Floats:
@@ -85,10 +74,11 @@ class Loss:
 
     up: npt.ArrayLike
     down: npt.ArrayLike = 0.0
-    retries: int = 0
+    retries: Natural = 0
 
     def __post_init__(self) -> None:
-        settle(self, self.retries, "up", "down")
+        keep_numbers(self, "up", "a probability in [0, 1]")
+        keep_numbers(self, "down", "a probability in [0, 1]")
 
     def probs(self, n: int, d: int) -> Array:
         up, down = (each(q, n) ** (self.retries + 1) for q in (self.up, self.down))

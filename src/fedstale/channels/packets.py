@@ -7,8 +7,8 @@ divided by its own arrival probability, which keeps Unbiased and FedStale unbias
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.channels.loss import Spent, at, each, send, settle
-from fedstale.core import Array, Floats, Ids, Mask, Streams, part, require
+from fedstale.channels.loss import Spent, at, each, send
+from fedstale.core import Array, Count, Floats, Ids, Mask, Natural, Streams, keep_numbers, part
 
 
 @part
@@ -20,13 +20,12 @@ class Packets:
     the clients always arrive. Small packets lose a little of every update, large ones all of some.
     """
 
-    size: int
+    size: Count
     loss: npt.ArrayLike
-    retries: int = 0
+    retries: Natural = 0
 
     def __post_init__(self) -> None:
-        require(self.size >= 1, f"size must be at least 1 coordinate, got {self.size}")
-        settle(self, self.retries, "loss")
+        keep_numbers(self, "loss", "a probability in [0, 1]")
 
     def probs(self, n: int, d: int) -> Array:
         return (1 - self._lost(n) ** self._count(d)).astype(np.float32)

@@ -16,7 +16,7 @@ from fedstale.clock.latency import Latency, Load, Lognormal
 from fedstale.clock.pace import Pace, Rounds
 from fedstale.clock.presence import changes
 from fedstale.clock.timeline import Row, timeline
-from fedstale.core import LATER, BadInput, Floats, Participation, keep, part, require
+from fedstale.core import LATER, BadInput, Floats, Participation, PositiveFinite, keep, part, require
 from fedstale.core.text_files import open_text
 from fedstale.participation.files import reading
 from fedstale.rng import stream
@@ -35,15 +35,11 @@ class Clock:
 
     pace: Pace = Rounds()
     latency: Latency = Lognormal()
-    round_seconds: float | None = None
+    round_seconds: PositiveFinite | None = None
     replay: npt.ArrayLike | os.PathLike[str] | str | None = None
-    hours: float | None = field(default=None, metadata=LATER)
+    hours: PositiveFinite | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
-        ok = self.round_seconds is None or 0 < self.round_seconds < math.inf
-        require(ok, f"round_seconds must be above 0 and finite, got {self.round_seconds}")
-        ok = self.hours is None or 0 < self.hours < math.inf
-        require(ok, f"hours must be above 0 and finite, got {self.hours}")
         if self.replay is not None:
             drawn = (self.pace, self.latency, self.round_seconds) != (Rounds(), Lognormal(), None)
             require(not drawn, "a replayed timeline has its own times: leave out pace, latency and round_seconds")

@@ -5,16 +5,17 @@ import math
 import os
 from dataclasses import field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import LATER, Floats, Ids, keep, part, require, shown
+from fedstale.core import LATER, Floats, Ids, PositiveFinite, Range, keep, part, require, shown
 from fedstale.core.text_files import open_text
 from fedstale.participation.files import reading
 
-WIDEST = 10  # deviation of a logarithm: the fastest of a few clients would be as many million times as fast
+# Of the logarithm of a speed: with more, the fastest of a few clients would be many million times as fast.
+Deviation = Annotated[float, Range("in [0, 10]")]
 PHONES = 0.93  # standard deviation of the logarithm of the speeds of 333 phones
 
 
@@ -58,23 +59,11 @@ def _bandwidths(part: "Lognormal | Devices", n: int, rng: np.random.Generator) -
     return np.asarray(part.bandwidth * np.exp(part.bandwidth_spread * rng.standard_normal(n)))
 
 
-def _check(part: "Lognormal | Devices") -> None:
-    require(0 < part.step_seconds < math.inf, f"step_seconds must be above 0 and finite, got {part.step_seconds}")
-    ok = part.bandwidth is None or 0 < part.bandwidth < math.inf
-    require(ok, f"bandwidth must be above 0 bytes per second and finite, got {part.bandwidth}")
-    for name in ("jitter", "bandwidth_spread"):
-        value = getattr(part, name)
-        require(0 <= value <= WIDEST, f"{name} must be from 0 to {WIDEST}, got {value}")
-
-
 @part
 class Constant:
     """Every client takes the same time, whatever it does."""
 
-    each: float = 1.0  # seconds
-
-    def __post_init__(self) -> None:
-        require(0 < self.each < math.inf, f"each must be above 0 seconds and finite, got {self.each}")
+    each: PositiveFinite = 1.0  # seconds
 
     def fleet(self, n: int, rng: np.random.Generator) -> Fleet:
         return Fleet(np.ones(n), np.full(n, math.inf))
@@ -91,16 +80,12 @@ class Lognormal:
     2019. `bandwidth` is that of the median client, and its spread is a choice: there is no open table of it.
     """
 
-    step_seconds: float = 1.0  # of one local step on the median device
-    spread: float = PHONES
-    jitter: float = 0.2  # standard deviation of the logarithm, drawn for every training
-    bandwidth: float | None = None  # bytes per second; messages cost no time if left out
-    bandwidth_spread: float = 0.0  # standard deviation of its logarithm
+    step_seconds: PositiveFinite = 1.0  # of one local step on the median device
+    spread: Deviation = PHONES
+    jitter: Deviation = 0.2  # standard deviation of the logarithm, drawn for every training
+    bandwidth: PositiveFinite | None = None  # bytes per second; messages cost no time if left out
+    bandwidth_spread: Deviation = 0.0  # standard deviation of its logarithm
     fastest_first: bool = field(default=False, metadata=LATER)  # client 0 is the fastest: data may follow speed
-
-    def __post_init__(self) -> None:
-        _check(self)
-        require(0 <= self.spread <= WIDEST, f"spread must be from 0 to {WIDEST}, got {self.spread}")
 
     seconds = _seconds
 
@@ -118,10 +103,10 @@ class Devices:
     """
 
     table: npt.ArrayLike | os.PathLike[str] | str
-    step_seconds: float = 1.0  # of one local step on a device of speed 1
-    jitter: float = 0.2
-    bandwidth: float | None = None
-    bandwidth_spread: float = 0.0
+    step_seconds: PositiveFinite = 1.0  # of one local step on a device of speed 1
+    jitter: Deviation = 0.2
+    bandwidth: PositiveFinite | None = None
+    bandwidth_spread: Deviation = 0.0
     in_order: bool = False
     fastest_first: bool = field(default=False, metadata=LATER)  # client 0 is the fastest: data may follow speed
 
@@ -129,7 +114,6 @@ class Devices:
         path = self.table if isinstance(self.table, str | os.PathLike) else None
         keep(self, "table", _speeds(self.table if path is None else _column(Path(path)), path or "table"))
         require(not (self.in_order and self.fastest_first), "in_order and fastest_first cannot both be true")
-        _check(self)
 
     seconds = _seconds
 

@@ -1,9 +1,8 @@
 """When the server steps: in rounds that wait for clients, after so many arrivals, or by the clock."""
 
-import math
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from fedstale.core import part, require
+from fedstale.core import Count, Positive, PositiveFinite, part, require
 
 
 class Rule(NamedTuple):
@@ -32,19 +31,13 @@ class Rounds:
     not there by then is lost: `need` below `ask` is over-selection, and never hears the slowest clients.
     """
 
-    ask: int | None = None
-    need: int | None = None
-    deadline: float | None = None
+    ask: Count | None = None
+    need: Count | None = None
+    deadline: Positive | None = None
 
     def __post_init__(self) -> None:
-        for name in ("ask", "need"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
         ok = self.ask is None or self.need is None or self.need <= self.ask
         require(ok, f"need must be at most ask, {self.ask}, got {self.need}")
-        require(
-            self.deadline is None or self.deadline > 0, f"deadline must be above 0 seconds, got {self.deadline}"
-        )
 
     def rule(self, n: int) -> Rule:
         return Rule(n if self.ask is None else min(self.ask, n), self.need, self.deadline, together=True)
@@ -54,12 +47,8 @@ class Rounds:
 class Buffer:
     """An asynchronous server: a step after every `size` arrivals, with up to `concurrency` clients at work."""
 
-    size: int = 10
-    concurrency: int = 10
-
-    def __post_init__(self) -> None:
-        require(self.size >= 1, f"size must be at least 1, got {self.size}")
-        require(self.concurrency >= 1, f"concurrency must be at least 1, got {self.concurrency}")
+    size: Count = 10
+    concurrency: Count = 10
 
     def rule(self, n: int) -> Rule:
         return Rule(min(self.concurrency, n), self.size)
@@ -69,12 +58,8 @@ class Buffer:
 class Ticks:
     """An asynchronous server that steps every so many `seconds`, with whatever has arrived since the last step."""
 
-    seconds: float = 60.0
-    concurrency: int = 10
-
-    def __post_init__(self) -> None:
-        require(0 < self.seconds < math.inf, f"seconds must be above 0 and finite, got {self.seconds}")
-        require(self.concurrency >= 1, f"concurrency must be at least 1, got {self.concurrency}")
+    seconds: PositiveFinite = 60.0
+    concurrency: Count = 10
 
     def rule(self, n: int) -> Rule:
         return Rule(min(self.concurrency, n), None, self.seconds)

@@ -4,12 +4,13 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Annotated, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from fedstale.core.parts import BadInput, imported, keep, part, require, shown
+from fedstale.core.ranges import Count, NotNegativeFinite, PositiveFinite, Range
 
 __all__ = ["Local", "Schedule", "StepSchedule", "Work", "Workload"]
 
@@ -67,33 +68,23 @@ class Local:
     SGD needs no torch.
     """
 
-    lr: float  # η_c, the client learning rate, above 0
-    steps: int | None = None  # K, local steps per round, at least 1; 5 unless epochs or work are given
-    batch: int = 32  # samples of a step
-    decay: float = 0.0  # the rate in round t is lr / (1 + decay · t)
-    prox: float = 0.0  # FedProx's μ: adds μ (w - w_sent) to every gradient
-    epochs: int | None = None  # instead of steps: passes over the client's samples
+    lr: PositiveFinite  # η_c, the client learning rate, above 0
+    steps: Count | None = None  # K, local steps per round, at least 1; 5 unless epochs or work are given
+    batch: Count = 32  # samples of a step
+    decay: NotNegativeFinite = 0.0  # the rate in round t is lr / (1 + decay · t)
+    prox: NotNegativeFinite = 0.0  # FedProx's μ: adds μ (w - w_sent) to every gradient
+    epochs: Count | None = None  # instead of steps: passes over the client's samples
     drop_last: bool = False  # with epochs: leave out the samples that do not fill a batch
-    momentum: float = 0.0  # of optimizer sgd, in [0, 1)
+    momentum: Annotated[float, Range("at least 0 and below 1")] = 0.0  # of optimizer sgd, in [0, 1)
     nesterov: bool = False  # Nesterov's momentum
-    weight_decay: float = 0.0  # adds weight_decay · w to every gradient (not in adamw)
-    clip_norm: float | None = None  # longest gradient; a longer one is scaled down
+    weight_decay: NotNegativeFinite = 0.0  # adds weight_decay · w to every gradient (not in adamw)
+    clip_norm: PositiveFinite | None = None  # longest gradient; a longer one is scaled down
     optimizer: str | Mapping[str, Any] | Callable[..., Any] = "sgd"  # sgd, adam, adamw or "torch.optim:RMSprop"
     schedule: Schedule | Callable[[int], float] | None = None  # factor of the learning rate in each round
     work: Workload | Callable[[int, int, np.random.Generator], int] | None = None  # steps of each client
     train: str | Callable[..., Any] | None = None  # a training loop of your own: a function, or "module:name"
 
     def __post_init__(self) -> None:
-        require(0 < self.lr < math.inf, f"lr must be above 0 and finite, got {self.lr}")
-        require(self.steps is None or self.steps >= 1, f"steps must be at least 1, got {self.steps}")
-        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
-        require(self.epochs is None or self.epochs >= 1, f"epochs must be at least 1, got {self.epochs}")
-        for name in ("decay", "prox", "weight_decay"):
-            value = getattr(self, name)
-            require(0 <= value < math.inf, f"{name} must be at least 0 and finite, got {value}")
-        require(0 <= self.momentum < 1, f"momentum must be at least 0 and below 1, got {self.momentum}")
-        clip = self.clip_norm
-        require(clip is None or 0 < clip < math.inf, f"clip_norm must be above 0 and finite, got {clip}")
         self._check_together()
         if self.steps is None and self.epochs is None and self.work is None:
             keep(self, "steps", STEPS)

@@ -1,7 +1,7 @@
 """What makes a part: a frozen dataclass that checks the names and the types of its settings.
 
 `part` is the decorator; BadInput is the error of every setting and input that cannot be used; `fits` and `words`
-read type hints.
+read type hints, and a Range in one limits a number.
 """
 
 import collections.abc
@@ -20,9 +20,11 @@ from typing import Any, ParamSpec, TypeVar, cast, dataclass_transform
 import numpy as np
 import numpy.typing as npt
 
+from fedstale.core.ranges import Range
+
 __all__ = [
-    "LATER", "BadInput", "arguments_checked", "check_types", "imported", "keep", "known", "normalised", "part",
-    "per_client", "require", "shown",
+    "LATER", "BadInput", "arguments_checked", "check_types", "imported", "keep", "keep_numbers", "known",
+    "normalised", "part", "per_client", "require", "shown",
 ]  # fmt: skip
 
 NO_OWN_PARTS = "FEDSTALE_NO_OWN_PARTS"  # in the environment: import no code that a file names
@@ -50,6 +52,15 @@ def keep(part: object, name: str, value: Any) -> None:
     if isinstance(value, np.ndarray):
         value.flags.writeable = False
     object.__setattr__(part, name, value)
+
+
+def keep_numbers(part: object, name: str, allowed: str) -> None:
+    """Check and keep a field that is one number for all clients or one for each; `allowed` is that of a Range."""
+    given = getattr(part, name)
+    x = np.array(given, np.float64)
+    if not (x.ndim <= 1 and x.size > 0 and x in Range(allowed)):  # to print many numbers takes longer than a round
+        raise BadInput(f"{name} must be {allowed}, one or one per client, got {given}")
+    keep(part, name, x if x.ndim else float(x))
 
 
 def per_client(values: npt.ArrayLike, n: int, what: str) -> npt.NDArray[np.float64]:
@@ -114,6 +125,8 @@ def part(cls: type[T]) -> type[T]:
     def __init__(self: Any, *values: Any, **settings: Any) -> None:
         for name in settings:
             known(name, names, f"{cls.__name__} setting")
+        given = dict(zip(names, values, strict=False)) | settings
+        check_ranges(made, given)
         failed: Exception | None = None
         try:
             init(self, *values, **settings)
@@ -121,7 +134,7 @@ def part(cls: type[T]) -> type[T]:
             raise  # the part's own sentence
         except Exception as error:
             failed = error
-        check_types(made, dict(zip(names, values, strict=False)) | settings)  # in place of the error: one traceback
+        check_types(made, given)  # in place of the error: one traceback
         if failed is not None:
             raise failed
 
@@ -155,18 +168,20 @@ def _same(x: object, y: object) -> bool:
 def arguments_checked(function: Callable[P, T]) -> Callable[P, T]:
     """The function, whose arguments of a foreign type are one sentence instead of an error from somewhere inside.
 
-    They are looked at after a failure only: what a function can use is not refused for its type.
+    They are looked at after a failure only: what a function can use is not refused for its type. A number outside
+    the Range in its hint is refused before.
     """
-    name = function.__qualname__.removesuffix(".__init__")
+    name, parameters = function.__qualname__.removesuffix(".__init__"), [*inspect.signature(function).parameters]
 
     @functools.wraps(function)
     def checked(*values: P.args, **settings: P.kwargs) -> T:
+        given = dict(zip(parameters, values, strict=False)) | settings
+        check_ranges(cast(Any, function), given)
         try:
             return function(*values, **settings)
         except BadInput:
             raise
         except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
-            given = dict(zip(inspect.signature(function).parameters, values, strict=False)) | settings
             hinted = typing.get_type_hints(function)
             check_types(cast(Any, function), {key: value for key, value in given.items() if key in hinted})
             text = " ".join(f"{type(error).__name__}: {error}".split())
@@ -189,6 +204,25 @@ def _hints(cls: type) -> dict[str, Any]:
         return typing.get_type_hints(cls)
     except NameError:  # a hint that is only known where the class was made
         return {}
+
+
+def check_ranges(cls: type, settings: Mapping[str, Any]) -> None:
+    """Refuse a number that is outside the range of its field; what is no number is left to `check_types`."""
+    for name, allowed in _ranges(cls).items():
+        value = settings.get(name)
+        if isinstance(value, int | float | np.number) and value not in allowed:
+            raise BadInput(f"{name} must be {allowed.words}, got {value}")
+
+
+@functools.cache
+def _ranges(cls: type) -> dict[str, Range]:
+    try:
+        hints = typing.get_type_hints(cls, include_extras=True)
+    except NameError:  # as in _hints
+        return {}
+    kinds = [(name, kind) for name, hint in hints.items() for kind in alternatives(hint)]
+    noted = [(name, note) for name, kind in kinds for note in typing.get_args(kind)]
+    return {name: note for name, note in noted if isinstance(note, Range)}
 
 
 _PLAIN: dict[Any, tuple[str, Any]] = {

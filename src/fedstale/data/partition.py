@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Ids, keep, part, require
+from fedstale.core import BadInput, Count, Ids, Natural, PositiveFinite, Share, keep, part, require
 
 DRAWS = 1000  # of proportions, before a minimum of samples is given up
 
@@ -49,12 +49,8 @@ class Dirichlet:
     has so many samples, as is common in experiments.
     """
 
-    alpha: float
-    min_samples: int = 0
-
-    def __post_init__(self) -> None:
-        require(0 < self.alpha < float("inf"), f"alpha must be above 0 and finite, got {self.alpha}")
-        require(self.min_samples >= 0, f"min_samples must be at least 0, got {self.min_samples}")
+    alpha: PositiveFinite
+    min_samples: Natural = 0
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
         groups, best = by_label(labels, n, rng), 0
@@ -80,12 +76,8 @@ class ClusteredDirichlet:
     Client i belongs to cluster i · clusters // n, as in ClusteredMarkov.
     """
 
-    alpha: float
-    clusters: int
-
-    def __post_init__(self) -> None:
-        require(0 < self.alpha < float("inf"), f"alpha must be above 0 and finite, got {self.alpha}")
-        require(self.clusters >= 1, f"clusters must be at least 1, got {self.clusters}")
+    alpha: PositiveFinite
+    clusters: Count
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
         check(labels, n)
@@ -104,10 +96,7 @@ class Shards:
     networks from decentralized data", AISTATS 2017.
     """
 
-    per_client: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.per_client >= 1, f"per_client must be at least 1, got {self.per_client}")
+    per_client: Count = 2
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
         count, ordered = n * self.per_client, np.concatenate(by_label(labels, n, rng))
@@ -127,10 +116,7 @@ class Majority:
     code deals that share to *all* clients, so that a tenth of it comes home; here it does not.)
     """
 
-    others: float = 0.05
-
-    def __post_init__(self) -> None:
-        require(0 <= self.others <= 1, f"others must be in [0, 1], got {self.others}")
+    others: Share = 0.05
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
         groups = by_label(labels, n, rng)

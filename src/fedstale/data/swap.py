@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedstale.core import Ids, part, require
+from fedstale.core import Ids, Share, part, require
 
 Pair = tuple[int, int]
 
@@ -30,11 +30,11 @@ class LabelSwap:
     Rodio & Neglia, "FedStale", sec. 5.1, where it is σ̂²; which two labels is not said there.
     """
 
-    fraction: float
+    fraction: Share
     labels: Pair = (0, 1)
 
     def __post_init__(self) -> None:
-        _check(self.fraction, {"labels": self.labels})
+        _check(labels=self.labels)
 
     def apply(self, y: Ids, clients: Sequence[Ids], rng: np.random.Generator) -> Ids:
         rare = clients[len(clients) - len(clients) // 2 :]
@@ -50,19 +50,18 @@ class ReleasedSwap:
     pairs for MNIST; for CIFAR-10 it names (3, 5), cat and dog, and (2, 6), bird and frog.
     """
 
-    fraction: float
+    fraction: Share
     even: Pair = (0, 1)
     odd: Pair = (8, 9)
 
     def __post_init__(self) -> None:
-        _check(self.fraction, {"even": self.even, "odd": self.odd})
+        _check(even=self.even, odd=self.odd)
 
     def apply(self, y: Ids, clients: Sequence[Ids], rng: np.random.Generator) -> Ids:
         return _swapped(y, [self.even, self.odd], clients, self.fraction, rng)
 
 
-def _check(fraction: float, pairs: dict[str, Pair]) -> None:
-    require(0 <= fraction <= 1, f"fraction must be in [0, 1], got {fraction}")
+def _check(**pairs: Pair) -> None:
     for name, pair in pairs.items():
         ok = len(pair) == 2 and pair[0] != pair[1] and min(pair) >= 0
         require(ok, f"{name} must be two different labels, got {pair}")

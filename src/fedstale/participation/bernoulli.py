@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, BadInput, Floats, Mask, keep, part, per_client, require
+from fedstale.core import Array, Floats, Mask, keep, keep_numbers, part, per_client, require
+from fedstale.core.ranges import Positive, PositiveShare, Share
 from fedstale.participation.groups import Kind, independent
 from fedstale.rng import stream
 
@@ -21,11 +22,7 @@ class Bernoulli:
     p: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        p = np.array(self.p, np.float64)
-        ok = p.ndim <= 1 and p.size > 0 and bool(((p >= 0) & (p <= 1)).all())
-        if not ok:  # the sentence is made only then: to print many numbers takes longer than a round
-            raise BadInput(f"a participation probability must be in [0, 1], one or one per client, got {self.p}")
-        keep(self, "p", p)
+        keep_numbers(self, "p", "in [0, 1]")
 
     def probs(self, n: int) -> Array:
         return per_client(self.p, n, "probabilities").astype(np.float32)
@@ -40,10 +37,7 @@ class Bernoulli:
 class TwoGroups:
     """The first half of the clients is always there, the last n // 2 come with probability p_min."""
 
-    p_min: float
-
-    def __post_init__(self) -> None:
-        require(0 <= self.p_min <= 1, f"p_min must be in [0, 1], got {self.p_min}")
+    p_min: Share
 
     def probs(self, n: int) -> Array:
         return self._coins(n).probs(n)
@@ -91,15 +85,12 @@ class LabelTied:
 
     from_data: ClassVar[tuple[str, ...]] = ("labels",)  # what an experiment takes from its data
     labels: npt.ArrayLike
-    concentration: float = 0.1
-    mean: float = 0.1
-    floor: float = 0.02
+    concentration: Positive = 0.1
+    mean: PositiveShare = 0.1
+    floor: Share = 0.02
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(self.concentration > 0, f"concentration must be above 0, got {self.concentration}")
-        require(0 < self.mean <= 1, f"mean must be in (0, 1], got {self.mean}")
-        require(0 <= self.floor <= 1, f"floor must be in [0, 1], got {self.floor}")
         keep(self, "labels", checked_labels(self.labels))
 
     def probs(self, n: int) -> Array:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, keep, part, require
+from fedstale.core import Array, Count, Mask, Natural, keep, part, require
 from fedstale.participation.groups import MOST, Kind, checked_members, group_of
 
 
@@ -21,9 +21,9 @@ class Cyclic:
     """
 
     groups: int = 5
-    on: int = 100
-    off: int = 400
-    offset: int = 0
+    on: Count = 100
+    off: Natural = 400
+    offset: Natural = 0
     random_offset: bool = False
     members: npt.ArrayLike | None = None
 
@@ -31,9 +31,6 @@ class Cyclic:
         require(1 <= self.groups <= MOST, f"groups must be from 1 to {MOST}, got {self.groups}")
         ok = self.on + self.off < 2**62
         require(ok, f"on and off must be below 2**62 together, got {self.on} and {self.off}")
-        require(self.on >= 1, f"on must be at least 1 round, got {self.on}")
-        require(self.off >= 0, f"off must be at least 0 rounds, got {self.off}")
-        require(self.offset >= 0, f"offset must be at least 0 rounds, got {self.offset}")
         keep(self, "members", checked_members(self.members, self.groups))
 
     def probs(self, n: int) -> Array:

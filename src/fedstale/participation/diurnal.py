@@ -1,11 +1,12 @@
 """Day and night, in several time zones."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Mask, keep, part, require
+from fedstale.core import Array, Count, Floats, Mask, NotNegative, Range, keep, part, require
 from fedstale.participation.groups import Kind, checked_members, group_of
 
 
@@ -19,18 +20,15 @@ class Diurnal:
     """
 
     mean: float = 0.3
-    amplitude: float = 0.2
-    rounds_per_day: int = 24
-    clusters: int = 1
+    amplitude: NotNegative = 0.2
+    rounds_per_day: Annotated[int, Range("at least 2")] = 24
+    clusters: Count = 1
     members: npt.ArrayLike | None = None
 
     def __post_init__(self) -> None:
         low, high = self.mean - self.amplitude, self.mean + self.amplitude
-        require(self.amplitude >= 0, f"amplitude must be at least 0, got {self.amplitude}")
         ok = low >= -1e-12 and high <= 1 + 1e-12
         require(ok, f"mean ± amplitude must stay in [0, 1], got {self.mean:g} ± {self.amplitude:g}")
-        require(self.rounds_per_day >= 2, f"rounds_per_day must be at least 2, got {self.rounds_per_day}")
-        require(self.clusters >= 1, f"clusters must be at least 1, got {self.clusters}")
         keep(self, "members", checked_members(self.members, self.clusters))
 
     def probs(self, n: int) -> Array:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Mask, keep, part, per_client, require, shown
+from fedstale.core import Array, Floats, Mask, keep, keep_numbers, part, per_client, require, shown
 from fedstale.participation.files import read_arrays, reading
 from fedstale.participation.groups import Kind, independent
 from fedstale.participation.trace import replay, shares
@@ -35,13 +35,10 @@ class Battery:
     capacity: int = 10
 
     def __post_init__(self) -> None:
-        h = np.array(self.harvest, np.float64)
-        ok = h.ndim <= 1 and h.size > 0 and bool(((h >= 0) & (h <= 1)).all())
-        require(ok, f"harvest must be in [0, 1], one or one per client, got {self.harvest}")
+        keep_numbers(self, "harvest", "in [0, 1]")
         ok = 1 <= self.cost <= self.capacity <= MOST and 1 <= self.charge <= MOST
         told = f"got charge {self.charge}, cost {self.cost}, capacity {self.capacity}"
         require(ok, f"charge must be from 1 to {MOST}, and cost from 1 to capacity, at most {MOST}, {told}")
-        keep(self, "harvest", h)
 
     def probs(self, n: int) -> Array:
         return self._long_run(n)[1].astype(np.float32)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Floats, Ids, Mask, keep, part, require, shown
+from fedstale.core import BadInput, Floats, Ids, Mask, NotNegative, Positive, keep, part, require, shown
 from fedstale.participation.files import EVENT, read_arrays, read_events, reading
 from fedstale.participation.trace import first_available, of_width, replay, shares
 
@@ -48,14 +48,12 @@ class Events:
 
     events: Sequence[Sequence[str | float]] | npt.NDArray[Any] | os.PathLike[str] | str
     variant: str | None = None
-    round_seconds: float = 600.0
-    start: float = 0.0
+    round_seconds: Positive = 600.0
+    start: NotNegative = 0.0
     on: Sequence[str] = ("AVL_TRAIN",)
     clients: int | None = None
 
     def __post_init__(self) -> None:
-        require(self.round_seconds > 0, f"round_seconds must be above 0, got {self.round_seconds}")
-        require(self.start >= 0, f"start must be at least 0 seconds, got {self.start}")
         path = self.events if isinstance(self.events, str | os.PathLike) else None
         rows = self.events if path is None else read_events(Path(path))
         events = _of_variant(_checked(rows, str(path or "events")), self.variant, str(path or "events"))

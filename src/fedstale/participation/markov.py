@@ -4,11 +4,13 @@ Rodio et al., Federated Learning under Heterogeneous and Correlated Client Avail
 """
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, BadInput, Floats, Mask, keep, part, per_client, require
+from fedstale.core.ranges import Natural, NotNegative, Range, Share
 from fedstale.participation.groups import MOST, Kind, checked_members, group_of, independent
 from fedstale.rng import stream
 
@@ -63,16 +65,10 @@ class MarkovClasses:
     `seed`. The defaults are the setting of CA-Fed's experiments, there with 100 clients.
     """
 
-    g: float = 0.4
-    nu: float = 0.9
-    eps: float = 0.01
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require(0 <= self.g <= 0.5, f"g must be in [0, 1/2], got {self.g}")
-        require(0 <= self.nu <= 1, f"nu must be in [0, 1], got {self.nu}")
-        require(self.eps >= 0, f"eps must be at least 0, got {self.eps}")
-        require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
+    g: Annotated[float, Range("in [0, 0.5]")] = 0.4
+    nu: Share = 0.9
+    eps: NotNegative = 0.01
+    seed: Natural = 0
 
     def chain(self, n: int) -> Markov:
         quarter = group_of(n, 4, None)

@@ -5,12 +5,12 @@ NeurIPS 2024, section 7.
 """
 
 from collections.abc import Iterator
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Mask, keep, part, require
+from fedstale.core import Array, Floats, Mask, PositiveShare, Range, Share, keep, part, require
 from fedstale.participation.bernoulli import checked_labels
 from fedstale.participation.groups import Kind
 from fedstale.rng import stream
@@ -39,12 +39,8 @@ class Stationary:
 class Staircase:
     """p_i for half a period, then `low` · p_i for the other half."""
 
-    period: int = 20
-    low: float = 0.4
-
-    def __post_init__(self) -> None:
-        require(self.period >= 2, f"period must be at least 2 rounds, got {self.period}")
-        require(0 <= self.low <= 1, f"low must be in [0, 1], got {self.low}")
+    period: Annotated[int, Range("at least 2")] = 20
+    low: Share = 0.4
 
     def level(self, place: int, p: Floats) -> Floats:
         return p if 2 * place < self.period else self.low * p
@@ -57,14 +53,9 @@ class Sine:
     γ is `amplitude`. With cut = 0.1 it is the paper's interleaved sine.
     """
 
-    period: int = 20
-    amplitude: float = 0.3
-    cut: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self.period >= 2, f"period must be at least 2 rounds, got {self.period}")
-        require(0 <= self.amplitude <= 0.5, f"amplitude must be in [0, 0.5], got {self.amplitude}")
-        require(0 <= self.cut < 1, f"cut must be at least 0 and below 1, got {self.cut}")
+    period: Annotated[int, Range("at least 2")] = 20
+    amplitude: Annotated[float, Range("in [0, 0.5]")] = 0.3
+    cut: Annotated[float, Range("at least 0 and below 1")] = 0.0
 
     def level(self, place: int, p: Floats) -> Floats:
         f = 1 - self.amplitude + self.amplitude * np.sin(2 * np.pi * place / self.period)
@@ -81,12 +72,11 @@ class LabelProfile:
 
     from_data: ClassVar[tuple[str, ...]] = ("labels",)  # what an experiment takes from its data
     labels: npt.ArrayLike
-    low: float = 0.5
+    low: PositiveShare = 0.5
     profile: Profile = Stationary()
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(0 < self.low <= 1, f"low must be in (0, 1], got {self.low}")
         keep(self, "labels", checked_labels(self.labels))
 
     def probs(self, n: int) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Mask, Participation, part, require
+from fedstale.core import Array, Count, Ids, Mask, Participation, part
 from fedstale.participation.bernoulli import Bernoulli, TwoGroups
 from fedstale.participation.groups import Kind, ListsKinds, independent
 from fedstale.participation.marginals import uniform
@@ -26,11 +26,8 @@ class Sampling:
     """
 
     base: Participation
-    size: int
-    draws: int = 20_000
-
-    def __post_init__(self) -> None:
-        _check(self.size, self.draws)
+    size: Count
+    draws: Count = 20_000
 
     def probs(self, n: int) -> Array:
         kinds = _kinds(self.base, n)
@@ -70,11 +67,8 @@ class RegularisedSampling:
     """
 
     base: Participation
-    size: int
-    draws: int = 20_000
-
-    def __post_init__(self) -> None:
-        _check(self.size, self.draws)
+    size: Count
+    draws: Count = 20_000
 
     def probs(self, n: int) -> Array:
         kinds = _kinds(self.base, n)
@@ -95,11 +89,6 @@ class RegularisedSampling:
                 chosen = np.concatenate([first, drawn])
             turns[chosen] += 1
             yield _mask(n, chosen)
-
-
-def _check(size: int, draws: int) -> None:
-    require(size >= 1, f"size must be at least 1 client, got {size}")
-    require(draws >= 1, f"draws must be at least 1, got {draws}")
 
 
 def _mask(n: int, clients: Ids) -> Mask:

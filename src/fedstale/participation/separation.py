@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Mask, keep, part, per_client, require
+from fedstale.core import Array, Count, Mask, Natural, keep_numbers, part, per_client
 from fedstale.rng import stream
 
 
@@ -22,19 +22,13 @@ class MinimumSeparation:
     their own, with a standard error of at most √(p_i / draws).
     """
 
-    size: int
-    rest: int
+    size: Count
+    rest: Natural
     p: npt.ArrayLike = 1.0
-    draws: int = 20_000
+    draws: Count = 20_000
 
     def __post_init__(self) -> None:
-        require(self.size >= 1, f"size must be at least 1 client, got {self.size}")
-        require(self.rest >= 0, f"rest must be at least 0 rounds, got {self.rest}")
-        require(self.draws >= 1, f"draws must be at least 1, got {self.draws}")
-        p = np.array(self.p, np.float64)
-        ok = p.ndim <= 1 and p.size > 0 and bool(((p > 0) & (p < np.inf)).all())
-        require(ok, f"p must be above 0 and finite, one or one per client, got {self.p}")
-        keep(self, "p", p)
+        keep_numbers(self, "p", "above 0 and finite")
 
     def probs(self, n: int) -> Array:
         rows = islice(self.rows(n, stream(0, "separation", "marginals")), self.draws)

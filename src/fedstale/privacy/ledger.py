@@ -11,11 +11,12 @@ client whose budget its next round would pass is not asked any more and is forgo
 
 from collections.abc import Callable, Iterable
 from dataclasses import field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from fedstale.core import LATER, Array, BadInput, Floats, Ids, Mask, Round, State, Strategy, hooks_of, part, require
+from fedstale.core.ranges import PositiveFinite, Range
 from fedstale.privacy.gaussian import epsilon_of, mu_of
 from fedstale.privacy.ring import Ring
 
@@ -42,9 +43,9 @@ class Privacy:
     Without an `epsilon` nobody has a budget, and the ledger only says what was spent.
     """
 
-    noise: float | None = None
-    epsilon: float | None = None
-    delta: float = 1e-5
+    noise: PositiveFinite | None = None
+    epsilon: PositiveFinite | None = None
+    delta: Annotated[float, Range("above 0 and below 1")] = 1e-5
     secure: bool = field(default=False, metadata=LATER)
     range: float = field(default=8.0, metadata=LATER)
 
@@ -56,11 +57,6 @@ class Privacy:
             not (counted and self.secure), f"secure aggregation cannot be combined with noise or epsilon: {both}"
         )
         Ring(self.range)
-        ok = self.noise is None or 0 < self.noise < np.inf
-        require(ok, f"noise must be above 0 and finite, got {self.noise}")
-        ok = self.epsilon is None or 0 < self.epsilon < np.inf
-        require(ok, f"epsilon must be above 0 and finite, got {self.epsilon}")
-        require(0 < self.delta < 1, f"delta must be above 0 and below 1, got {self.delta}")
 
     @property
     def budget(self) -> float:

@@ -7,7 +7,7 @@ rounded as a whole and sent as the difference of two roundings, so that the sum 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, part, require
+from fedstale.core import Floats, PositiveFinite, part, require
 
 Codes = npt.NDArray[np.uint32]
 Whole = npt.NDArray[np.int64]
@@ -23,11 +23,10 @@ class Ring:
     weight, relative to the mean weight, and times 1 / p_i.
     """
 
-    range: float = 8.0
+    range: PositiveFinite = 8.0
     most: int = 1000
 
     def __post_init__(self) -> None:
-        require(0 < self.range < np.inf, f"range must be above 0 and finite, got {self.range}")
         require(3 <= self.most <= 1 << 16, f"most must be from 3 to {1 << 16} clients, got {self.most}")
 
     @property

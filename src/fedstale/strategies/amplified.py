@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import LATER, Array, Round, keep, part, require
+from fedstale.core import LATER, Array, Count, Positive, Round, keep, part, require
 
 
 class Progress(NamedTuple):
@@ -30,13 +30,11 @@ class Amplified:
     The algorithm's own weights q_t^n are `q` of who is there, scaled to sum 1, in the place of the a_i.
     """
 
-    period: int
-    factor: float
+    period: Count
+    factor: Positive
     q: npt.ArrayLike | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
-        require(self.period >= 1, f"period must be at least 1 round, got {self.period}")
-        require(self.factor > 0, f"factor must be above 0, got {self.factor}")
         if self.q is not None:
             q = np.array(self.q, np.float32)
             ok = q.ndim == 1 and bool((q >= 0).all()) and 0 < float(q.sum()) < np.inf

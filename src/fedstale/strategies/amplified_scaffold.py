@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Ids, Round, part, require, weighted_sum
+from fedstale.core import Array, Count, Floats, Ids, Positive, Round, part, require, weighted_sum
 
 
 class Period(NamedTuple):
@@ -32,13 +32,9 @@ class AmplifiedScaffold:
     G_i live at the clients in a deployment. An update that arrives in part does not count for G_i.
     """
 
-    period: int
-    factor: float
+    period: Count
+    factor: Positive
     at_clients: ClassVar[tuple[str, ...]] = ("rows", "gradients", "steps")
-
-    def __post_init__(self) -> None:
-        require(self.period >= 1, f"period must be at least 1 round, got {self.period}")
-        require(self.factor > 0, f"factor must be above 0, got {self.factor}")
 
     def init(self, n: int, d: int) -> Period:
         rows, gradients = np.zeros((2, n, d), np.float32)

@@ -24,6 +24,7 @@ from fedstale.core import (
     require,
     weighted_sum,
 )
+from fedstale.core.ranges import NotNegative, PositiveShare
 
 
 class Reported(NamedTuple):
@@ -44,17 +45,14 @@ class CAFed:
     A report is filtered, F̂_i ← (1 - beta) F̂_i + beta F_i (2.22); with beta 1 the newest counts.
     """
 
-    kappa2: float = 1.0
-    tau: float = 0.0
+    kappa2: NotNegative = 1.0
+    tau: NotNegative = 0.0
     optimum: npt.ArrayLike | Literal["local"] | None = None
     by_magnitude: bool = True
-    beta: float = field(default=1.0, metadata=LATER)
+    beta: PositiveShare = field(default=1.0, metadata=LATER)
     inverse_weighting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self.kappa2 >= 0, f"kappa2 must be at least 0, got {self.kappa2}")
-        require(self.tau >= 0, f"tau must be at least 0, got {self.tau}")
-        require(0 < self.beta <= 1, f"beta must be above 0 and at most 1, got {self.beta}")
         if self.optimum is not None and not isinstance(self.optimum, str):
             object.__setattr__(self, "optimum", np.array(self.optimum, np.float64))
 

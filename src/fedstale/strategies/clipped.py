@@ -5,7 +5,7 @@ Geyer, Klein and Nabi, Differentially Private Federated Learning: A Client Level
 
 import numpy as np
 
-from fedstale.core import Array, Hooks, Round, State, Strategy, hooks_of, part, require
+from fedstale.core import Array, Hooks, Positive, Round, State, Strategy, hooks_of, part
 
 
 @part
@@ -17,10 +17,7 @@ class Clipped:
     """
 
     strategy: Strategy
-    bound: float
-
-    def __post_init__(self) -> None:
-        require(self.bound > 0, f"bound must be above 0, got {self.bound}")
+    bound: Positive
 
     def hooks(self) -> Hooks:
         return hooks_of(self.strategy)

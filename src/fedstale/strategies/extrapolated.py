@@ -5,7 +5,7 @@ Jhunjhunwala et al., FedExP: Speeding Up Federated Averaging via Extrapolation, 
 
 import numpy as np
 
-from fedstale.core import Array, Hooks, Round, Strategy, Wrapped, hooks_of, part, require
+from fedstale.core import Array, Hooks, NotNegative, Round, Strategy, Wrapped, hooks_of, part
 
 
 @part
@@ -17,10 +17,7 @@ class Extrapolated:
     """
 
     strategy: Strategy
-    epsilon: float = 1e-3
-
-    def __post_init__(self) -> None:
-        require(self.epsilon >= 0, f"epsilon must be at least 0, got {self.epsilon}")
+    epsilon: NotNegative = 1e-3
 
     def hooks(self) -> Hooks:
         return hooks_of(self.strategy).lifted()

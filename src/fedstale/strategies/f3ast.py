@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Availability, Ids, Round, part, require, weighted_sum
+from fedstale.core import Array, Availability, Count, Ids, PositiveShare, Round, part, weighted_sum
 
 
 class Rates(NamedTuple):
@@ -27,12 +27,8 @@ class F3AST:
     rare ones, whose large weights make it noisy; it is biased where more than M are available.
     """
 
-    clients: int
-    rate: float = 0.005
-
-    def __post_init__(self) -> None:
-        require(self.clients >= 1, f"clients must be at least 1, got {self.clients}")
-        require(0 < self.rate <= 1, f"rate must be above 0 and at most 1, got {self.rate}")
+    clients: Count
+    rate: PositiveShare = 0.005
 
     def init(self, n: int, d: int) -> Rates:
         return Rates(np.zeros(n), 0)

@@ -3,11 +3,11 @@
 Wang et al., FADAS: Towards Federated Adaptive Asynchronous Optimization, ICML 2024.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Round, part, require, weighted_sum
+from fedstale.core import Array, Floats, Natural, Positive, Range, Round, part, weighted_sum
 
 
 class Moments(NamedTuple):
@@ -26,17 +26,11 @@ class FADAS:
     `sgd` there would be two optimisers. It weighs all clients alike, whatever a_i and however often they come.
     """
 
-    lr: float = 0.01  # η
-    beta1: float = 0.9
-    beta2: float = 0.99
-    epsilon: float = 1e-8
-    delay: int = 10  # τ_c
-
-    def __post_init__(self) -> None:
-        for name, ok in (("lr", self.lr > 0), ("epsilon", self.epsilon > 0), ("delay", self.delay >= 0)):
-            require(ok, f"{name} must be {'at least' if name == 'delay' else 'above'} 0, got {getattr(self, name)}")
-        for name in ("beta1", "beta2"):
-            require(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1), got {getattr(self, name)}")
+    lr: Positive = 0.01  # η
+    beta1: Annotated[float, Range("in [0, 1)")] = 0.9
+    beta2: Annotated[float, Range("in [0, 1)")] = 0.99
+    epsilon: Positive = 1e-8
+    delay: Natural = 10  # τ_c
 
     def init(self, n: int, d: int) -> Moments:
         return Moments(np.zeros(d), np.zeros(d), np.zeros(d))

@@ -5,7 +5,7 @@ Xie, Koyejo and Gupta, Asynchronous Federated Optimization, OPT 2020 (arXiv 1903
 
 import numpy as np
 
-from fedstale.core import Array, Round, part, require
+from fedstale.core import Array, NotNegative, PositiveShare, Round, part
 
 
 @part
@@ -16,12 +16,8 @@ class FedAsync:
     is the paper. Fast clients count more, and the old model of a slow one pulls back. Local.prox is its μ.
     """
 
-    mixing: float = 0.6  # α
-    power: float = 0.5  # a
-
-    def __post_init__(self) -> None:
-        require(0 < self.mixing <= 1, f"mixing must be above 0 and at most 1, got {self.mixing}")
-        require(self.power >= 0, f"power must be at least 0, got {self.power}")
+    mixing: PositiveShare = 0.6  # α
+    power: NotNegative = 0.5  # a
 
     def init(self, n: int, d: int) -> None:
         return None

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Round, part, require, weighted_sum
+from fedstale.core import Array, Ids, Positive, Round, part, weighted_sum
 
 
 class Models(NamedTuple):
@@ -28,11 +28,8 @@ class FedAWE:
     rows x_i live at the clients in a deployment. `point`: the mean of all x_i, where the authors' code evaluates.
     """
 
-    echo: float = 1.0  # η_g
+    echo: Positive = 1.0  # η_g
     at_clients: ClassVar[tuple[str, ...]] = ("rows", "last")
-
-    def __post_init__(self) -> None:
-        require(self.echo > 0, f"echo must be above 0, got {self.echo}")
 
     def init(self, n: int, d: int) -> Models:
         return Models(None, np.zeros((n, d), np.float32), np.zeros(n, np.int64))

@@ -5,7 +5,7 @@ Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation, AISTAT
 
 import numpy as np
 
-from fedstale.core import Array, Round, part, require, weighted_sum
+from fedstale.core import Array, NotNegative, Round, part, weighted_sum
 
 
 @part
@@ -16,10 +16,7 @@ class FedBuff:
     is Σ r_i F_i with r_i ∝ how often i arrives, whatever the step size. It weighs all clients alike, whatever a_i.
     """
 
-    power: float = 0.5
-
-    def __post_init__(self) -> None:
-        require(self.power >= 0, f"power must be at least 0, got {self.power}")
+    power: NotNegative = 0.5
 
     def init(self, n: int, d: int) -> None:
         return None

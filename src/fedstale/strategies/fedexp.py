@@ -5,7 +5,7 @@ Jhunjhunwala et al., FedExP: Speeding Up Federated Averaging via Extrapolation, 
 
 import numpy as np
 
-from fedstale.core import Array, Round, part, require
+from fedstale.core import Array, NotNegative, Round, part
 
 
 @part
@@ -16,10 +16,7 @@ class FedExP:
     participation. The last iterates oscillate: `point` is the mean of the last two, which the paper returns.
     """
 
-    epsilon: float = 1e-3
-
-    def __post_init__(self) -> None:
-        require(self.epsilon >= 0, f"epsilon must be at least 0, got {self.epsilon}")
+    epsilon: NotNegative = 1e-3
 
     def init(self, n: int, d: int) -> Array:
         return np.zeros(d, np.float32)  # the last step

@@ -6,7 +6,7 @@ Yan et al., Federated Optimization Under Intermittent Client Availability, INFOR
 
 import numpy as np
 
-from fedstale.core import Array, Availability, Ids, Round, part, require
+from fedstale.core import Array, Availability, Count, Ids, Round, part
 from fedstale.memory import Coding, Float32, Memory
 
 
@@ -18,11 +18,8 @@ class FedLaAvg:
     same bits. Of equals the first client trains. It is biased by stale updates, as MIFA is.
     """
 
-    clients: int
+    clients: Count
     memory: Coding = Float32()
-
-    def __post_init__(self) -> None:
-        require(self.clients >= 1, f"clients must be at least 1, got {self.clients}")
 
     def init(self, n: int, d: int) -> Memory:
         return Memory.zeros(n, d, self.memory)

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Mask, Round, part, require, weighted_sum
+from fedstale.core import Array, Ids, Mask, Positive, Round, part, weighted_sum
 
 
 class OwnModels(NamedTuple):
@@ -27,11 +27,8 @@ class FedPBC:
     rows x_i live at the clients in a deployment.
     """
 
-    rate: float = 1.0  # η_g
+    rate: Positive = 1.0  # η_g
     at_clients: ClassVar[tuple[str, ...]] = ("rows", "begun")
-
-    def __post_init__(self) -> None:
-        require(self.rate > 0, f"rate must be above 0, got {self.rate}")
 
     def init(self, n: int, d: int) -> OwnModels:
         return OwnModels(None, np.zeros((n, d), np.float32), np.zeros(n, np.bool_))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Message, Order, Round, Total, orders, part, require
+from fedstale.core import Array, Ids, Message, Order, Round, Share, Total, orders, part, require
 from fedstale.memory import Coding, Float32, Memory
 
 
@@ -21,7 +21,7 @@ class FedStale:
     no step then, which is `skip_empty_rounds`.
     """
 
-    beta: float = 0.5
+    beta: Share = 0.5
     memory: Coding = Float32()
     skip_empty_rounds: bool = False
     inverse_weighting: ClassVar[bool] = True
@@ -29,7 +29,6 @@ class FedStale:
     def __post_init__(self) -> None:
         word = isinstance(self.beta, str)
         require(not word, f'beta must be a number in [0, 1], got {self.beta!r}; SelfTuning, kind "auto", learns it')
-        require(0 <= self.beta <= 1, f"beta must be in [0, 1], got {self.beta}")
 
     def init(self, n: int, d: int) -> Memory:
         return Memory.zeros(n, d, self.memory)  # h_i = 0

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Round, part, require, weighted_sum
+from fedstale.core import Array, Count, Floats, Ids, Positive, Round, part, weighted_sum
 from fedstale.rng import stream
 
 
@@ -28,15 +28,11 @@ class FedSteer:
     released code the step has the s_i of this round, which is `released`: it is not unbiased.
     """
 
-    core: int = 10  # k
-    ridge: float = 0.01
+    core: Count = 10  # k
+    ridge: Positive = 0.01
     released: bool = False
     seed: int = 0  # of the draw of the core clients
     inverse_weighting: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require(self.core >= 1, f"core must be at least 1 client, got {self.core}")
-        require(self.ridge > 0, f"ridge must be above 0, got {self.ridge}")
 
     def init(self, n: int, d: int) -> Steering:
         places, k = np.full(n, -1), min(self.core, n)

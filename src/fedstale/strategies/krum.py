@@ -3,9 +3,11 @@
 Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, NeurIPS 2017.
 """
 
+from typing import Annotated
+
 import numpy as np
 
-from fedstale.core import Array, Ids, Round, part, require
+from fedstale.core import Array, Count, Ids, Range, Round, part
 from fedstale.memory import Coding, Float32, Memory, latest
 
 
@@ -18,14 +20,10 @@ class Krum:
     away, so it is slow where honest clients differ. `stale` as for TrimmedMean. What did not arrive counts as 0.
     """
 
-    liars: float = 0.2
-    keep: int = 1
+    liars: Annotated[float, Range("a share of at least 0 and below 0.5")] = 0.2
+    keep: Count = 1
     stale: bool = False
     memory: Coding = Float32()
-
-    def __post_init__(self) -> None:
-        require(0 <= self.liars < 0.5, f"liars must be a share of at least 0 and below 0.5, got {self.liars}")
-        require(self.keep >= 1, f"keep must be at least 1, got {self.keep}")
 
     def init(self, n: int, d: int) -> Memory | None:
         return Memory.zeros(n, d, self.memory) if self.stale else None

@@ -5,7 +5,7 @@ Sun et al., Can You Really Backdoor Federated Learning?, 2019, with the median o
 
 import numpy as np
 
-from fedstale.core import Array, Round, part, require
+from fedstale.core import Array, PositiveFinite, Round, part
 
 
 @part
@@ -15,10 +15,7 @@ class NormBound:
     It bounds how far one client can push, not in which direction. What did not arrive counts as 0 in a norm.
     """
 
-    bound: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(0 < self.bound < np.inf, f"bound must be above 0 and finite, got {self.bound}")
+    bound: PositiveFinite = 1.0
 
     def init(self, n: int, d: int) -> None:
         return None

@@ -5,7 +5,7 @@ Cho et al., Towards Understanding Biased Client Selection in Federated Learning,
 
 import numpy as np
 
-from fedstale.core import Array, Availability, Ids, Round, part, require
+from fedstale.core import Array, Availability, Count, Ids, Natural, Round, part, require
 from fedstale.rng import stream
 
 
@@ -17,15 +17,13 @@ class PowerOfChoice:
     biased towards clients with large losses, also where their labels are noise. `seed` is that of the draws.
     """
 
-    clients: int
+    clients: Count
     candidates: int
-    seed: int = 0
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
-        require(self.clients >= 1, f"clients must be at least 1, got {self.clients}")
         ok = self.candidates >= self.clients
         require(ok, f"candidates must be at least as many as clients ({self.clients}), got {self.candidates}")
-        require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
 
     def init(self, n: int, d: int) -> None:
         return None

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Mask, Round, part, require
+from fedstale.core import Array, Floats, Ids, Mask, PositiveFinite, Round, Share, part
 from fedstale.memory import Coding, Float32, Memory
 
 
@@ -21,11 +21,8 @@ class PrivateFedAvg:
     The denominator is fixed: one that depended on who came would tell about the others. Biased as FedAvg is.
     """
 
-    clip: float
+    clip: PositiveFinite
     inverse_weighting: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require(0 < self.clip < np.inf, f"clip must be above 0 and finite, got {self.clip}")
 
     def init(self, n: int, d: int) -> None:
         return None
@@ -57,19 +54,12 @@ class PrivateFedStale:
     Unbiased. The steps are unbiased where no clip and no cap cuts.
     """
 
-    clip: float
-    beta: float = 1.0
-    difference_clip: float | None = None
-    max_weight: float | None = None
+    clip: PositiveFinite
+    beta: Share = 1.0
+    difference_clip: PositiveFinite | None = None
+    max_weight: PositiveFinite | None = None
     memory: Coding = Float32()
     inverse_weighting: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require(0 <= self.beta <= 1, f"beta must be in [0, 1], got {self.beta}")
-        for name in ("clip", "difference_clip", "max_weight"):
-            value = getattr(self, name)
-            ok = value is None or 0 < value < np.inf
-            require(ok, f"{name} must be above 0 and finite{'' if name == 'clip' else ', or None'}, got {value}")
 
     def init(self, n: int, d: int) -> Memory:
         return Memory.zeros(n, d, self.memory)

@@ -3,10 +3,12 @@
 Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, ICML 2018.
 """
 
+from typing import Annotated
+
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Round, part, require
+from fedstale.core import Array, Ids, Range, Round, part
 from fedstale.memory import Coding, Float32, Memory, latest
 
 
@@ -29,12 +31,9 @@ class TrimmedMean:
     a small round.
     """
 
-    trim: float = 0.2
+    trim: Annotated[float, Range("at least 0 and below 0.5")] = 0.2
     stale: bool = False
     memory: Coding = Float32()
-
-    def __post_init__(self) -> None:
-        require(0 <= self.trim < 0.5, f"trim must be at least 0 and below 0.5, got {self.trim}")
 
     def init(self, n: int, d: int) -> Memory | None:
         return Memory.zeros(n, d, self.memory) if self.stale else None

@@ -13,7 +13,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Mask, Message, Order, Round, Total, part, require
+from fedstale.core import Array, Floats, Ids, Mask, Message, Order, Round, Total, part
+from fedstale.core.ranges import PositiveShare, Share
 from fedstale.memory import Coding, Float32, Memory
 
 PRIOR = 0.5  # β before a client comes again
@@ -54,15 +55,11 @@ class SelfTuning:
     `unbiased` takes p_i as it is, with f = 1 and m = 0: no bias if p_i is exact, and more noise.
     """
 
-    gain: float = 0.3
+    gain: PositiveShare = 0.3
     unbiased: bool = False
-    beta: float | None = None
+    beta: Share | None = None
     memory: Coding = Float32()
     inverse_weighting: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require(0 < self.gain <= 1, f"gain must be in (0, 1], got {self.gain}")
-        require(self.beta is None or 0 <= self.beta <= 1, f"beta must be in [0, 1] or None, got {self.beta}")
 
     def init(self, n: int, d: int) -> Tuned:
         return self.opened(n, d)._replace(memory=Memory.zeros(n, d, self.memory))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Round, part, require, weighted_sum
+from fedstale.core import Array, Count, Round, part, weighted_sum
 
 
 class Means(NamedTuple):
@@ -30,10 +30,7 @@ class Wait:
     as I batches of b), wait-full takes all that a client has. In a deployment the rows live at the clients.
     """
 
-    period: int
-
-    def __post_init__(self) -> None:
-        require(self.period >= 1, f"period must be at least 1 round, got {self.period}")
+    period: Count
 
     def init(self, n: int, d: int) -> Means:
         return Means(np.zeros((n, d), np.float32), np.zeros((n, 1), np.int32), 0)

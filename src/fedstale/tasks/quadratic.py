@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Floats, Local, arguments_checked, normalised, require, shown
+from fedstale.core.ranges import Count, NotNegative
 from fedstale.rng import stream
 
 
@@ -24,7 +25,7 @@ class Quadratic:
         curvature: npt.ArrayLike | None = None,
         *,
         weights: npt.ArrayLike | None = None,
-        noise: float = 0.0,
+        noise: NotNegative = 0.0,
         start: npt.ArrayLike | None = None,
     ) -> None:
         self.centers = np.array(centers, np.float64)
@@ -36,7 +37,6 @@ class Quadratic:
         ok = A.ndim == 2 or np.allclose(A, A.transpose(0, 2, 1))
         require(ok, "curvature must be symmetric: A (w - c) is the gradient of no loss otherwise")
         self.curvature = A
-        require(noise >= 0, f"noise must be at least 0, got {noise}")
         self.noise = noise
         self.weights = normalised(weights, self.n).astype(np.float32)
         self._start = np.zeros(self.d) if start is None else np.array(start, np.float64)
@@ -100,9 +100,10 @@ class Quadratic:
 
     @classmethod
     @arguments_checked
-    def random(cls, n: int, d: int, *, seed: int = 0, spread: float = 1.0, noise: float = 0.0) -> "Quadratic":
+    def random(
+        cls, n: Count, d: Count, *, seed: int = 0, spread: float = 1.0, noise: NotNegative = 0.0
+    ) -> "Quadratic":
         """n different quadratics around the origin, `spread` apart."""
-        require(n >= 1 and d >= 1, f"n and d must be at least 1, got {n} and {d}")
         require(isinstance(seed, int | np.integer), f"seed must be a whole number, got {shown(seed)}")
         rng = stream(seed, "quadratic")
         return cls(spread * rng.standard_normal((n, d)), rng.uniform(0.5, 2.0, (n, d)), noise=noise)

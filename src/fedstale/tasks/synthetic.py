@@ -6,11 +6,12 @@ heterogeneous networks (FedProx), MLSys 2020.
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, part, require
+from fedstale.core import Array, Count, Ids, NotNegative, Range, part, require
 from fedstale.rng import stream
 from fedstale.tasks.evaluation import Metric
 from fedstale.tasks.losses import Loss, cross_entropy
@@ -30,20 +31,12 @@ class Synthetic:
     about 100 samples, one in a hundred above 5,000; `max_samples` cuts that.
     """
 
-    gamma: float
-    delta: float
-    dimension: int = 60
-    classes: int = 10
-    max_samples: int | None = None
+    gamma: NotNegative
+    delta: NotNegative
+    dimension: Count = 60
+    classes: Annotated[int, Range("at least 2")] = 10
+    max_samples: Annotated[int, Range("at least 2")] | None = None
     iid: bool = False
-
-    def __post_init__(self) -> None:
-        require(self.gamma >= 0, f"gamma must be at least 0, got {self.gamma}")
-        require(self.delta >= 0, f"delta must be at least 0, got {self.delta}")
-        require(self.dimension >= 1, f"dimension must be at least 1, got {self.dimension}")
-        require(self.classes >= 2, f"classes must be at least 2, got {self.classes}")
-        ok = self.max_samples is None or self.max_samples >= 2
-        require(ok, f"max_samples must be at least 2 or None, got {self.max_samples}")
 
     def samples(self, client: int, seed: int) -> tuple[Array, Ids]:
         """Inputs and labels of a client; they depend on nothing but the settings, its number and the seed."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, require
+from fedstale.core.ranges import Count, NotNegative, PositiveShare
 from fedstale.theory.checks import matrix_of
 
 __all__ = ["Divergence", "delta2", "delta2_independent", "delta2_mixing", "divergence", "weight_variance"]
@@ -81,29 +82,27 @@ def weight_variance(matrix: npt.ArrayLike, lags: int = 0) -> float:
 
 
 @arguments_checked
-def delta2_mixing(n: int, variance: float, period: int, *, divergence: float = 1.0, failure: float = 1.0) -> float:
+def delta2_mixing(
+    n: Count, variance: NotNegative, period: Count, *, divergence: NotNegative = 1.0, failure: PositiveShare = 1.0
+) -> float:
     """N² d² υ̂² / (c P), Proposition 4.6 of [A] for stationary and strongly mixing weights, as P → ∞.
 
     `variance` is υ̂². It holds with probability 1 - c, c = `failure`, and in expectation for c = 1, the default.
     """
-    _check_proposition(n, variance, period, divergence, failure)
     return n**2 * divergence * variance / (failure * period)
 
 
 @arguments_checked
 def delta2_independent(
-    n: int, variance: float, period: int, *, divergence: float = 1.0, failure: float | None = None
+    n: Count,
+    variance: NotNegative,
+    period: Count,
+    *,
+    divergence: NotNegative = 1.0,
+    failure: PositiveShare | None = None,
 ) -> float:
     """N² d² υ² / P in expectation, or N² d² ln(2 / c) / (2 P) with probability 1 - c; Proposition 4.7 of [A].
 
     For weights that are independent from round to round; `variance` is υ², and the second does not use it.
     """
-    _check_proposition(n, variance, period, divergence, 1.0 if failure is None else failure)
     return n**2 * divergence * (variance if failure is None else math.log(2 / failure) / 2) / period
-
-
-def _check_proposition(n: int, variance: float, period: int, divergence: float, failure: float) -> None:
-    ok = n >= 1 and period >= 1 and min(variance, divergence) >= 0
-    require(ok, "n and period must be at least 1, variance and divergence 0, "
-            f"got {n}, {period}, {variance} and {divergence}")  # fmt: skip
-    require(0 < failure <= 1, f"failure must be above 0 and at most 1, got {failure}")

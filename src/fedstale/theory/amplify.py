@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy.typing as npt
 
 from fedstale.core import arguments_checked, part, require
+from fedstale.core.ranges import Count, NotNegative, Positive, PositiveShare
 from fedstale.theory.amplified import delta2
 from fedstale.theory.checks import matrix_of, over
 
@@ -23,18 +24,15 @@ __all__ = [
 class Amplify:
     """What Theorem 3.1 of [A] assumes of the objective, of training and of the participation weights q."""
 
-    smoothness: float  # L
-    noise: float  # σ²
-    excess: float  # F = f(x_0) - f*
-    steps: int  # I, local steps
+    smoothness: Positive  # L
+    noise: NotNegative  # σ²
+    excess: Positive  # F = f(x_0) - f*
+    steps: Count  # I, local steps
     rounds: int  # T
-    concentration: float = 1.0  # ρ, root of the most Σ_n q_n² of a round: 1 / √S if S clients come
+    concentration: PositiveShare = 1.0  # ρ, root of the most Σ_n q_n² of a round: 1 / √S if S clients come
 
     def __post_init__(self) -> None:
-        ok = min(self.smoothness, self.excess) > 0 and self.noise >= 0 and self.steps >= 1
-        require(ok, f"smoothness and excess must be above 0, noise at least 0, steps at least 1, got {self}")
         require(self.rounds >= 2, f"rounds must be at least 2, for a period of at most half, got {self.rounds}")
-        require(0 < self.concentration <= 1, f"concentration must be in (0, 1], got {self.concentration}")
 
 
 class Amplification(NamedTuple):
@@ -129,13 +127,12 @@ def regularized_bound(problem: Amplify, period: int, *, divergence: float) -> fl
 
 
 @arguments_checked
-def stochastic_period(problem: Amplify, n: int, variance: float) -> int:
+def stochastic_period(problem: Amplify, n: Count, variance: Positive) -> int:
     """P = υ² N^{5/2} √(IT), Corollary 4.8 of [A], rounded down but at least 1.
 
     `variance` is υ² or, with memory, υ̂². The corollary asks that I ≤ ρ / (υ² N^{5/2} √(LF)) and T ≥ 4 υ⁴ I N⁵
     (T → ∞ with memory).
     """
-    require(n >= 1 and variance > 0, f"n must be at least 1 and variance above 0, got {n} and {variance}")
     I, T, spread = problem.steps, problem.rounds, float(variance * n**2.5)  # noqa: E741
     most = problem.concentration / (spread * math.sqrt(problem.smoothness * problem.excess))
     require(most >= I, f"steps must be at most ρ/(υ²N^(5/2)√(LF)) = {most:.6g}, got {I}: scale the loss down")
@@ -145,9 +142,8 @@ def stochastic_period(problem: Amplify, n: int, variance: float) -> int:
 
 
 @arguments_checked
-def stochastic_bound(problem: Amplify, n: int, *, divergence: float) -> float:
+def stochastic_bound(problem: Amplify, n: Count, *, divergence: float) -> float:
     """(1+σ²)ρ√(LF)/√(IT) + d²/√(NIT) + (d²+σ²)/T, Corollary 4.8 of [A], (18), with `stochastic_period`."""
-    require(n >= 1, f"n must be at least 1, got {n}")
     _check_least(divergence)
     L, I, T, F = problem.smoothness, problem.steps, problem.rounds, problem.excess  # noqa: E741
     sgd = (1 + problem.noise) * problem.concentration * math.sqrt(L * F / (I * T))

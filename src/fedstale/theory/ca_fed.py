@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, arguments_checked, part, per_client, require
+from fedstale.core import Floats, arguments_checked, keep_numbers, part, per_client, require
+from fedstale.core.ranges import Count, NotNegative, Positive
 from fedstale.theory.bias import biased_weights, chi_square
 from fedstale.theory.checks import probabilities
 from fedstale.theory.markov import Mixing
@@ -24,19 +25,17 @@ __all__ = [
 class Correlated:
     """What Theorem 2.3.3 of [T] assumes of the objective, the set W of models, and local training."""
 
-    smoothness: float  # L
+    smoothness: Positive  # L
     noise: npt.ArrayLike  # σ_i², variance of a client's stochastic gradient: one for all, or one each
-    gap: float  # Γ = max_i F_i(w*) - F_i* (2.9)
-    diameter: float  # diam(W)
-    gradient: float  # D, the most ‖∇F_i(w)‖ (2.6)
-    stochastic_gradient: float  # G, root of the most E‖∇F_i(w, B)‖² (2.7)
-    loss_range: float  # H, the most |F_i(w) - F_i(w_B*)| (2.8)
-    steps: int  # K
+    gap: NotNegative  # Γ = max_i F_i(w*) - F_i* (2.9)
+    diameter: Positive  # diam(W)
+    gradient: Positive  # D, the most ‖∇F_i(w)‖ (2.6)
+    stochastic_gradient: Positive  # G, root of the most E‖∇F_i(w, B)‖² (2.7)
+    loss_range: Positive  # H, the most |F_i(w) - F_i(w_B*)| (2.8)
+    steps: Count  # K
 
     def __post_init__(self) -> None:
-        above = min(self.smoothness, self.diameter, self.gradient, self.stochastic_gradient, self.loss_range)
-        ok = above > 0 and self.steps >= 1 and self.gap >= 0 and bool((np.asarray(self.noise) >= 0).all())
-        require(ok, f"gap and noise must be at least 0, all else of Correlated above 0, got {self}")
+        keep_numbers(self, "noise", "at least 0")
 
 
 class Availability(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, part, require
+from fedstale.core.ranges import Count, Natural, NotNegative, Positive
 from fedstale.theory.bias import total_variation
 
 __all__ = ["ExitBound", "ExitConstant", "Exits", "exit_bound", "exit_constant", "exit_rate"]
@@ -22,17 +23,16 @@ class Exits:
     smoothness: float  # L
     convexity: float  # μ
     noise: npt.ArrayLike  # σ_{i,e}²: one number, one per exit, or nodes × exits
-    gap: float  # Γ = max F_{i,e}(w*) - F_{i,e}* (D.19)
-    diameter: float  # diam(W)
-    largest_loss: float  # M: losses are in [0, M]
-    steps: int  # K
+    gap: NotNegative  # Γ = max F_{i,e}(w*) - F_{i,e}* (D.19)
+    diameter: Positive  # diam(W)
+    largest_loss: Positive  # M: losses are in [0, M]
+    steps: Count  # K
 
     def __post_init__(self) -> None:
         ok = 0 < self.convexity <= self.smoothness
         require(ok, f"convexity must be above 0 and at most smoothness, got {self.convexity} and {self.smoothness}")
-        ok = min(self.diameter, self.largest_loss) > 0 and self.gap >= 0 and self.steps >= 1
-        ok = ok and bool((np.asarray(self.noise, np.float64) >= 0).all())
-        require(ok, f"noise and gap must be at least 0, diameter, largest_loss and steps above 0, got {self}")
+        ok = bool((np.asarray(self.noise, np.float64) >= 0).all())
+        require(ok, f"noise must be at least 0, got {self.noise}")
 
     def offset(self) -> float:
         """γ = max{8 κ, K} - 1."""
@@ -63,15 +63,15 @@ class ExitBound(NamedTuple):
 
 
 @arguments_checked
-def exit_rate(problem: Exits, t: int, k: int) -> float:
+def exit_rate(problem: Exits, t: Count, k: Natural) -> float:
     """2 / (μ (γ + (t - 1) K + k + 1)): the rate of step k = 0, …, K - 1 of round t = 1, 2, …"""
-    require(t >= 1 and 0 <= k < problem.steps, f"t must be at least 1 and k below {problem.steps}, got {t} and {k}")
+    require(k < problem.steps, f"k must be below {problem.steps}, the steps of a round, got {k}")
     return 2 / (problem.convexity * (problem.offset() + (t - 1) * problem.steps + k + 1))
 
 
 @arguments_checked
 def exit_constant(
-    problem: Exits, samples: npt.ArrayLike, p: npt.ArrayLike, used: npt.ArrayLike, *, server_lr: float = 1.0
+    problem: Exits, samples: npt.ArrayLike, p: npt.ArrayLike, used: npt.ArrayLike, *, server_lr: Positive = 1.0
 ) -> ExitConstant:
     """B of Theorem D.4 of [T], (D.50) to (D.53).
 
@@ -80,7 +80,6 @@ def exit_constant(
     gradient already (D.18), so G² = max G_{i,e} was read, as E‖∇F‖² ≤ G² asks.
     """
     sizes, chance, Λ = _system(samples, p, used)
-    require(server_lr > 0, f"server_lr must be above 0, got {server_lr}")
     own, K = chance > 0, problem.steps
     α = np.where(own, server_lr * Λ * sizes[:, None] / _held(sizes, chance), 0.0)
     σ2 = np.broadcast_to(np.asarray(problem.noise, np.float64), chance.shape)
@@ -97,8 +96,8 @@ def exit_constant(
 @arguments_checked
 def exit_bound(
     problem: Exits, samples: npt.ArrayLike, p: npt.ArrayLike, used: npt.ArrayLike, *,
-    target: npt.ArrayLike, dimensions: npt.ArrayLike, rounds: int, distance: float, server_lr: float = 1.0,
-    constant: float = 320.0,
+    target: npt.ArrayLike, dimensions: npt.ArrayLike, rounds: Count, distance: NotNegative,
+    server_lr: Positive = 1.0, constant: float = 320.0,
 ) -> ExitBound:  # fmt: skip
     """Theorem 5.3.1 of [T], (5.7), with the constants of (D.2), (D.7), (D.9) and (D.49).
 
@@ -112,7 +111,6 @@ def exit_bound(
     require(ok, f"dimensions must be one per exit, got {dimensions!r}")
     ok = np.shape(target) == Λ.shape
     require(ok, f"target must be one weight for each of the {len(Λ)} exits, got {target!r}")
-    require(rounds >= 1 and distance >= 0, f"rounds must be at least 1 and distance 0, got {rounds} and {distance}")
     M, μ, γ = problem.largest_loss, problem.convexity, problem.offset()
     B = exit_constant(problem, samples, p, used, server_lr=server_lr).total()
     inside = 2 * B / μ + μ * (γ + 1) / 2 * distance**2

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, arguments_checked, normalised, part, per_client, require
+from fedstale.core import Floats, arguments_checked, keep_numbers, normalised, part, per_client, require
+from fedstale.core.ranges import Count, NotNegative
 
 __all__ = [
     "DmaBound", "Lossy", "LossyConstant", "Retries", "dma_bound", "loss_variance", "lossy_constant", "retries",
@@ -23,15 +24,14 @@ class Lossy:
     smoothness: float  # L
     convexity: float  # μ
     noise: npt.ArrayLike  # σ_i²: one for all, or one each
-    gap: float  # Γ = F* - Σ α_i F_i*, Definition 4.3.1
-    stochastic_gradient: float  # G, root of the most E‖∇F_i(w, B)‖²
-    steps: int  # K
+    gap: NotNegative  # Γ = F* - Σ α_i F_i*, Definition 4.3.1
+    stochastic_gradient: NotNegative  # G, root of the most E‖∇F_i(w, B)‖²
+    steps: Count  # K
 
     def __post_init__(self) -> None:
         ok = 0 < self.convexity <= self.smoothness
         require(ok, f"convexity must be above 0 and at most smoothness, got {self.convexity} and {self.smoothness}")
-        least = min(self.gap, self.stochastic_gradient, float(np.min(np.asarray(self.noise, np.float64))))
-        require(least >= 0 and self.steps >= 1, f"noise, gap and gradient must be at least 0, steps 1, got {self}")
+        keep_numbers(self, "noise", "at least 0")
 
 
 class LossyConstant(NamedTuple):
@@ -60,21 +60,24 @@ def lossy_constant(problem: Lossy, loss: npt.ArrayLike, weights: npt.ArrayLike |
 
 
 @arguments_checked
-def upga_rate(problem: Lossy, t: int) -> float:
+def upga_rate(problem: Lossy, t: Count) -> float:
     """η_t = (2 / μ) / (8 κ + t - 1), the learning rate of round t in Theorem 4.3.1 of [T]; rounds count from 1."""
-    require(t >= 1, f"t must be at least 1, got {t}")
     return 2 / problem.convexity / (8 * problem.smoothness / problem.convexity + t - 1)
 
 
 @arguments_checked
 def upga_bound(
-    problem: Lossy, loss: npt.ArrayLike, rounds: int, *, distance: float, weights: npt.ArrayLike | None = None
+    problem: Lossy,
+    loss: npt.ArrayLike,
+    rounds: Count,
+    *,
+    distance: NotNegative,
+    weights: npt.ArrayLike | None = None,
 ) -> float:
     """Theorem 4.3.1 of [T], (4.6), on E F(w) - F* after t = `rounds` of UPGA-PL: it vanishes as 1 / t.
 
     κ / (8κ + t) · (2 K C / μ + 4 L ‖w_1 - w*‖²), where `distance` is ‖w_1 - w*‖.
     """
-    require(rounds >= 1 and distance >= 0, f"rounds must be at least 1 and distance 0, got {rounds} and {distance}")
     L, μ = problem.smoothness, problem.convexity
     C = lossy_constant(problem, loss, weights).total()
     return L / μ / (8 * L / μ + rounds) * (2 * problem.steps * C / μ + 4 * L * distance**2)

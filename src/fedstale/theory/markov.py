@@ -4,14 +4,17 @@
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, require
+from fedstale.core.ranges import Range
 
 __all__ = ["Mixing", "mixing", "mixing_time", "mixing_time_bounds", "product_chain", "stationary", "two_state"]
+
+Inside = Annotated[float, Range("above 0 and below 1")]
 
 STATES = 4096  # of a product chain that is written out: a matrix of 128 MB
 LONGEST = 2**40  # rounds, after which powers of a chain are rounding errors
@@ -34,10 +37,9 @@ class Mixing(NamedTuple):
 
 
 @arguments_checked
-def two_state(availability: float, eigenvalue: float) -> Floats:
+def two_state(availability: Inside, eigenvalue: float) -> Floats:
     """(2, 2) the chain of a client, off and on, with P(off → on) = (1-λ)π and P(on → on) = λ + (1-λ)π."""
     π, λ = availability, eigenvalue
-    require(0 < π < 1, f"availability must be above 0 and below 1, got {π}")
     come, stay = (1 - λ) * π, λ + (1 - λ) * π
     ok = λ < 1 and 0 <= come <= 1 and 0 <= stay <= 1
     require(ok, f"eigenvalue must be below 1 and leave probabilities in [0, 1], got {λ} for availability {π}")
@@ -83,9 +85,8 @@ def mixing(*chains: npt.ArrayLike) -> Mixing:
 
 
 @arguments_checked
-def mixing_time(chain: npt.ArrayLike, eps: float = 0.25) -> int:
+def mixing_time(chain: npt.ArrayLike, eps: Inside = 0.25) -> int:
     """t_mix(ε) = min {t : max_a ‖[P^t]_a - ρ‖_TV ≤ ε}, appendix F.A of [T]; exact, by powers of P."""
-    _check_eps(eps)
     P = _chain(chain)
     _forgets(P)
     ρ = stationary(P)
@@ -105,18 +106,13 @@ def mixing_time(chain: npt.ArrayLike, eps: float = 0.25) -> int:
 
 
 @arguments_checked
-def mixing_time_bounds(chain: Mixing, eps: float = 0.25) -> tuple[float, float]:
+def mixing_time_bounds(chain: Mixing, eps: Inside = 0.25) -> tuple[float, float]:
     """(t_rel - 1) log(1 / 2ε) ≤ t_mix(ε) ≤ log(1 / (ε ρ_min)) t_rel, appendix F.A of [T]; for reversible chains.
 
     Two-state chains and their products are reversible.
     """
-    _check_eps(eps)
     low = (chain.relaxation - 1) * math.log(1 / (2 * eps))
     return low, chain.relaxation * -(math.log(eps) + math.log(chain.rho_min))
-
-
-def _check_eps(eps: float) -> None:
-    require(0 < eps < 1, f"eps must be above 0 and below 1, got {eps}")
 
 
 def _chain(chain: npt.ArrayLike) -> Floats:

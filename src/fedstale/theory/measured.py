@@ -13,6 +13,7 @@ from fedstale.core.abilities import CountsSamples, HasOptima, buffered, keeps_ow
 from fedstale.core.local import Local
 from fedstale.core.parts import arguments_checked, normalised, per_client, require
 from fedstale.core.protocols import Task
+from fedstale.core.ranges import Count
 from fedstale.core.records import Array, Floats
 from fedstale.rng import stream
 
@@ -38,7 +39,7 @@ class Heterogeneity(NamedTuple):
 
 @arguments_checked
 def heterogeneity(
-    task: Task, params: npt.ArrayLike, *, optima: npt.ArrayLike | None = None, draws: int = 1
+    task: Task, params: npt.ArrayLike, *, optima: npt.ArrayLike | None = None, draws: Count = 1
 ) -> Heterogeneity:
     """Γ, Γ' and σ_g² of [T], measured with all training samples of all clients at the model `params`.
 
@@ -52,7 +53,6 @@ def heterogeneity(
         w = np.asarray(params, np.float32)
     ok = w.shape == (task.d,) and bool(np.isfinite(w).all())
     require(ok, f"params must be finite and have shape ({task.d},), got shape {w.shape}")
-    require(draws >= 1, f"draws must be at least 1, got {draws}")
     a, best = normalised(task.weights, task.n), _optima(task, optima)
     losses, mean, seconds = np.zeros(task.n), np.zeros(task.d), 0.0
     for client in range(task.n):

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import arguments_checked, part, require
+from fedstale.core.ranges import Count, NotNegative, Positive, Share
 from fedstale.theory.checks import over, probabilities
 
 __all__ = [
@@ -38,15 +39,11 @@ def spread(p: npt.ArrayLike) -> Spread:
 class Problem:
     """What Theorem 1 of [S] assumes of the objective and of local training."""
 
-    smoothness: float  # L
-    noise: float  # σ², variance of a stochastic gradient
-    diversity: float  # σ_g², squared distance of a client's gradient from the global one
-    steps: int  # K
-    client_lr: float  # η_c
-
-    def __post_init__(self) -> None:
-        ok = self.smoothness > 0 and self.client_lr > 0 and self.steps >= 1 and min(self.noise, self.diversity) >= 0
-        require(ok, f"smoothness, client_lr and steps must be above 0, noise and diversity at least 0, got {self}")
+    smoothness: Positive  # L
+    noise: NotNegative  # σ², variance of a stochastic gradient
+    diversity: NotNegative  # σ_g², squared distance of a client's gradient from the global one
+    steps: Count  # K
+    client_lr: Positive  # η_c
 
     def drift(self) -> float:
         """η_c² L² K (K - 1): how far local steps lead away from the gradient; 0 if there is but one."""
@@ -69,7 +66,7 @@ class Bound(NamedTuple):
 def bound(
     problem: Problem,
     p: npt.ArrayLike,
-    beta: float,
+    beta: Share,
     *,
     rounds: int,
     server_lr: float = 1.0,
@@ -81,7 +78,6 @@ def bound(
     `excess` is F(w_1) - F*, `memory_error` is H_1 = mean_i ‖∇F_i(w_1) - h_i‖². Eq. (140) and (145) collect
     the same terms but lose factors in print.
     """
-    require(0 <= beta <= 1, f"beta must be in [0, 1], got {beta}")
     p_var, p_avg, p_min = _present(p)
     q, n, L, K, T = probabilities(p), np.size(p), problem.smoothness, problem.steps, rounds
     ηL, drift = server_lr * problem.client_lr * K * L, problem.drift()  # η = η_s η_c K
@@ -117,12 +113,11 @@ class Limits(NamedTuple):
 
 
 @arguments_checked
-def limits(p: npt.ArrayLike, beta: float, *, smoothness: float, steps: int) -> Limits:
+def limits(p: npt.ArrayLike, beta: Share, *, smoothness: float, steps: int) -> Limits:
     """η_c ≤ 1 / (8 L K) and η_s ≤ min{n p_var / (12 (1 - β)²), p_var p_min / (3 β² p_avg)}.
 
     The third limit of eq. (104), 2 n p_var / 3, is never the least one for two clients or more.
     """
-    require(0 <= beta <= 1, f"beta must be in [0, 1], got {beta}")
     (p_var, p_avg, p_min), n, βL = _present(p), np.size(p), beta * smoothness
     fresh, stale = over(n * p_var, 12 * (1 - beta) ** 2), over(p_var * p_min, 3 * beta**2 * p_avg)
     memory = over(p_var * p_min**2, 48 * βL**2 * (1 - p_avg) * (2 - p_min))
@@ -138,9 +133,8 @@ def lower_bound(p_min: float, rounds: float, *, smoothness: float = 1.0, excess:
 
 
 @arguments_checked
-def least_rounds(p_min: float, target: float, *, smoothness: float = 1.0, excess: float = 1.0) -> float:
+def least_rounds(p_min: float, target: Positive, *, smoothness: float = 1.0, excess: float = 1.0) -> float:
     """The rounds after which `lower_bound` is down to `target`: a constant over p_min, so Ω(1 / p_min)."""
-    require(target > 0, f"target must be above 0, got {target}")
     level = 3 * smoothness * excess / target  # = (x + 2)(4x + 9)², whose one positive root is x = p_min t
     roots = np.roots([16, 104, 225, 162 - level])
     real = roots[np.abs(roots.imag) <= 1e-6 * np.abs(roots)].real
