@@ -291,6 +291,16 @@ def test_the_functions_of_the_theory_are_all_there() -> None:
     assert [name for name in own if not re.search(rf"\b{name}\b", headings)] == []
 
 
+def test_the_formulas_of_the_papers_have_names_that_exist() -> None:
+    told = read("reference/papers")
+    functions = {name for name in theory.__all__ if name.islower()}
+    aids = {"normalised", "spread", "stationary", "summary", "two_state"}  # numbers of the papers, not results
+    assert {*re.findall(r"`fs\.theory\.(\w+)`", told)} == functions - aids
+    names = {name for table in recipes.TABLES.values() for name in table}
+    settings = {"algorithms", "beta", "visits"}
+    assert {*re.findall(r"`([a-z][a-z0-9-]+)`", told)} - names == settings
+
+
 @pages
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
