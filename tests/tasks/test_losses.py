@@ -17,9 +17,9 @@ from fedstale.engines import Serial
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
 from fedstale.rng import stream
-from fedstale.tasks.evaluation import by_client, client_scores, spans
+from fedstale.tasks.evaluation import EVALUATION_BATCH, by_client, client_scores, spans
 from fedstale.tasks.local import minibatches
-from fedstale.tasks.losses import correct, cross_entropy
+from fedstale.tasks.losses import correct, cross_entropy, scored_cross_entropy
 from fedstale.tasks.supervised import Supervised
 
 SIZES, LOCAL = (300, 5, 33), Local(0.1, steps=3, batch=8)  # the first needs two batches of an evaluation
@@ -251,7 +251,7 @@ def test_batches_are_gathered_by_client_however_they_are_cut(sizes, cuts):
 @given(st.lists(st.integers(0, 600), min_size=1, max_size=5), st.booleans())
 def test_spans_cover_every_row_once_in_order(sizes, across):
     offsets = np.cumsum([0, *sizes])
-    found = list(spans(offsets, across))
+    found = list(spans(offsets, across, EVALUATION_BATCH))
     assert [row for a, b in found for row in range(a, b)] == list(range(offsets[-1]))
     inside = [any(low <= a and b <= high for low, high in pairwise(offsets)) for a, b in found]
     assert across or all(inside)
@@ -261,3 +261,21 @@ def test_without_metrics_no_outputs_are_gathered():
     answers = [(torch.zeros(2, 3), torch.zeros(2)), (torch.zeros(1, 5), torch.zeros(1))]  # could not be joined
     found = client_scores(answers, np.array([0, 3]), {"one": lambda said, y: torch.ones(len(y))}, {})
     assert found["one"].tolist() == [1]
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 8, 10, 15, 16, 17, 62])
+def test_the_scored_cross_entropy_has_the_bits_of_torchs(count):
+    rng = torch.Generator().manual_seed(count)
+    outputs, y = 5 * torch.randn(30011, count, generator=rng), torch.randint(0, count, (30011,), generator=rng)
+    outputs[0, 0], outputs[1, 1], outputs[2], y[3] = float("inf"), float("nan"), -float("inf"), -100
+    for rows in (slice(size) for size in (1, 15, 16, 17, 3153, None)):
+        due = cross_entropy(outputs[rows], y[rows])
+        np.testing.assert_array_equal(scored_cross_entropy(outputs[rows], y[rows]), due)
+
+
+def test_an_evaluation_passes_a_small_mlp_over_all_samples_at_once():
+    passed, model = [], partial(nn.Sequential, nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    task = Supervised(model, vectors(classes, (900, 300)), vectors(classes, (200, 400)))
+    task.working.flat.module.register_forward_hook(lambda module, inputs, outputs: passed.append(len(outputs)))
+    task.evaluate(task.init(0))
+    assert passed == [1200, 600]

@@ -14,7 +14,7 @@ from fedstale.engines.kernels import load
 from fedstale.engines.kernels.stages import Stage
 from fedstale.tasks.flat import Flat, seeded
 from fedstale.tasks.local import few_threads
-from fedstale.tasks.losses import answer, correct, cross_entropy, outputs_of
+from fedstale.tasks.losses import answer, correct, outputs_of, scored_cross_entropy
 from fedstale.tasks.split import Lazy, Scored, Split, means
 
 if TYPE_CHECKING:
@@ -90,13 +90,14 @@ def by_client(batches: Iterable[tuple[Tensor, Tensor]], offsets: Ids) -> Iterato
 
 
 EVALUATION_BATCH = 256  # measured on CPU: larger batches fall out of the cache, smaller ones pay per call
+DENSE_BATCH, DENSE = 2048, 1 << 18  # of an MLP with fewer parameters than this, which computes the same bits in any
 DEVICE_BATCH = 4096  # on GPUs, which have no such cache and pay more per call
 Vectors = Array | Callable[[int], Array]  # the parameters of all clients, or a function of the client
 Outputs = Callable[[Array, Array], Array]  # parameters (d,), inputs (M, …) -> (M, classes)
 
 
 def answers(
-    flat: Flat, params: Vectors, split: Split | Lazy, across: bool, compiled: Outputs | None
+    flat: Flat, params: Vectors, split: Split | Lazy, across: bool, compiled: Outputs | None, dense: bool = False
 ) -> Iterator[tuple[Any, Tensor]]:
     """What the model says of all samples in their order, and their targets, batch by batch.
 
@@ -105,17 +106,18 @@ def answers(
     if compiled and isinstance(split, Split) and not callable(params):
         yield torch.from_numpy(compiled(params, split.x.flatten(1).numpy())), split.y
         return
+    batch = DEVICE_BATCH if not flat.on_cpu else DENSE_BATCH if dense else EVALUATION_BATCH
     together = [split.offsets]
     if callable(params):
         together = [split.offsets[i : i + 2] for i in range(len(split.sizes))]
     for client, offsets in enumerate(together):
         flat.load(params(client) if callable(params) else params)
-        for start, stop in spans(offsets, across, EVALUATION_BATCH if flat.on_cpu else DEVICE_BATCH):
+        for start, stop in spans(offsets, across, batch):
             x, y = split.span(start, stop)
             yield answer(flat.module, x), y
 
 
-def spans(offsets: Ids, across: bool, batch: int = EVALUATION_BATCH) -> Iterator[tuple[int, int]]:
+def spans(offsets: Ids, across: bool, batch: int) -> Iterator[tuple[int, int]]:
     """Rows of the batches of an evaluation, from and to; unless `across`, none has samples of two clients."""
     ends = offsets[[0, -1]] if across else offsets
     for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
@@ -187,7 +189,7 @@ class Evaluation(NamedTuple):
         """(b,) the loss of each sample; if the model computes it, its mean over the batch."""
         if self.task.computes_loss:
             return said.loss.expand(len(y))  # type: ignore[no-any-return]
-        losses = (cross_entropy if self.task.has_cross_entropy else self.task.loss)(outputs_of(said), y)
+        losses = (scored_cross_entropy if self.task.has_cross_entropy else self.task.loss)(outputs_of(said), y)
         return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
 
 

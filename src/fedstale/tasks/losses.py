@@ -12,6 +12,7 @@ from fedstale.tasks.split import Inputs
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (b, …), targets (b, …) -> (b, …), or () for the whole batch
 IGNORED = -100  # the target of a position that does not count, as in torch
+LANES = {"AVX512": 16, "AVX2": 8}.get(torch.backends.cpu.get_cpu_capability(), 0)  # float32 numbers of a register
 
 
 @runtime_checkable
@@ -56,6 +57,20 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
     losses = nn.functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none", ignore_index=IGNORED)
     return _over_positions(losses, targets)
+
+
+def scored_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The same bits without a gradient, several times as fast where there are few classes.
+
+    torch reduces the row of a sample by registers. A row that fills none is added up number by number, which it
+    does for a register full of samples at once if the classes are the first dimension.
+    """
+    few = outputs.ndim == 2 and outputs.shape[1] < LANES and outputs.device.type == "cpu"
+    if not few or outputs.dtype != torch.float32:
+        return cross_entropy(outputs, targets)
+    full = nn.functional.pad(outputs.t(), (0, -len(outputs) % LANES))  # what is left over would be rounded otherwise
+    logs = nn.functional.log_softmax(full, 0).t()
+    return nn.functional.nll_loss(logs[: len(outputs)], targets, reduction="none")
 
 
 def correct(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -307,7 +307,7 @@ class Supervised:
         shared = sorted((s for s in self.slots if s.where.stop <= self.d), key=lambda s: s.where.start)
         return flat.layout(shared, {name: module.get_buffer(name) for name in self.averaged})
 
-    @property
+    @cached_property
     def labels(self) -> list[str]:
         """Of each client its most frequent labels, in words; nothing where samples have none, or are fetched."""
         known = self.classifies and isinstance(self.train, Split) and self.train.y.ndim == 1
@@ -422,7 +422,8 @@ class Supervised:
         """What the model says of all samples in their order, and their targets, batch by batch."""
         self.load_buffers(self._given(buffers))
         self.working.flat.module.eval()
-        return evaluation.answers(self.working.flat, params, split, not self.computes_loss, self._compiled)
+        dense = self.dense is not None and self.d < evaluation.DENSE
+        return evaluation.answers(self.working.flat, params, split, not self.computes_loss, self._compiled, dense)
 
     def _probe(self, treatment: Treatment) -> bool:
         """Whether the model draws random numbers, and which buffers it changes; refuses what cannot be trained."""
@@ -466,5 +467,5 @@ class Supervised:
         return evaluation.compiled_outputs(self.dense, self.stages) if self.device.type == "cpu" else None
 
     def __getstate__(self) -> dict[str, Any]:
-        working = ("working", "_compiled", "initial_buffers")  # made anew where needed
+        working = ("working", "_compiled", "initial_buffers", "labels")  # made anew where needed
         return {name: value for name, value in self.__dict__.items() if name not in working}
