@@ -221,6 +221,7 @@ def test_the_fused_pass_has_the_bits_of_numpy(coding: Coding, seed: int, d: int,
     for worthwhile in (0, 1 << 62):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(passes, "WORTHWHILE", worthwhile)
+            patch.setattr(passes, "LOADED", "")
             memory, steps = played(coding, rounds, 4, d, gain)
         found.append([*steps, memory.total, memory.rows, memory.scales])
     for fused, plain in zip(*found, strict=True):
@@ -231,6 +232,7 @@ def test_the_fused_pass_has_the_bits_of_numpy(coding: Coding, seed: int, d: int,
 @every_coding
 def test_neither_numba_nor_threads_show_in_what_is_told(coding: Coding, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds, found = history(3, 5, 70_000, 7), []
+    monkeypatch.setattr(passes, "LOADED", "")
     for worthwhile, share in ((1 << 62, 1), (0, 1 << 62), (0, 1)):
         monkeypatch.setattr(passes, "WORTHWHILE", worthwhile)
         monkeypatch.setattr(passes, "SHARE", share)
@@ -246,8 +248,19 @@ def test_neither_numba_nor_threads_show_in_what_is_told(coding: Coding, monkeypa
         assert plain.tobytes() == alone.tobytes() == shared.tobytes()
 
 
+@pytest.mark.skipif(not NUMBA, reason="numba is not installed")
+def test_a_small_round_takes_the_compiled_pass_once_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(passes, "load", lambda *case: asked.append(case))
+    for module in ("fedstale.no_such_module", "fedstale.memory.update"):
+        monkeypatch.setattr(passes, "LOADED", module)
+        played(Float32(), history(2, 4, 30, 1), 4, 30)
+    assert asked == [("rows", "float32")]
+
+
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = history(5, 6, 40, 6)
+    monkeypatch.setattr(passes, "LOADED", "")
     for coding in CODINGS:
         whole = played(coding, rounds, 6, 40)
         for block in (1, 7, 64, 150):

@@ -7,5 +7,6 @@ import fedstale.tasks.images
 import fedstale.tasks.synthetic  # noqa: F401
 from fedstale.engines.kernels import load
 
-load("linear")  # with what numba needs for every other one
+for kernel in (["linear"], ["dense"], ["rows", "float32"]):
+    load(*kernel)  # from what numba has compiled before
 gc.freeze()  # what is loaded is never collected: a look at it would copy it to every worker

@@ -4,6 +4,7 @@ The loop runs over blocks that fit the cache. With numba, a compiled loop does t
 same order: the bits do not depend on whether it is installed.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -19,7 +20,8 @@ from fedstale.memory.codings import Codes, Coding, Float16, Float32, Int8, Keys
 COMPILED = (Float32, Float16, Int8)  # codings that the compiled loop knows
 BLOCK = 16384  # numbers at a time: an array of them fits the second-level cache several times
 SHARE = 1 << 19  # numbers that are worth a thread of their own
-WORTHWHILE = 1 << 16  # numbers in a round; for fewer, loading numba takes longer than it saves
+WORTHWHILE = 1 << 16  # numbers in a round; for fewer, loading numba takes longer than it saves, unless it is loaded
+LOADED = "fedstale.engines.kernels.rows"
 
 
 class Passing(NamedTuple):
@@ -58,8 +60,8 @@ def update(
 
     All on the coordinates that arrived. `scales` (m,) are those of the old rows, and then of the new.
     """
-    worthwhile = p.updates.size >= WORTHWHILE and isinstance(coding, COMPILED)
-    compiled = load("rows", coding.dtype.__name__) if worthwhile else None
+    worthwhile = p.updates.size >= WORTHWHILE or LOADED in sys.modules
+    compiled = load("rows", coding.dtype.__name__) if worthwhile and isinstance(coding, COMPILED) else None
     before, inverse = scales.copy(), np.ones_like(scales)
     with np.errstate(all="ignore"):  # a run that diverges shows in its step
         if coding.scaled:
