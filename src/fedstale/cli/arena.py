@@ -22,7 +22,7 @@ from fedstale.lab.arena.estimate import estimate
 from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import missing, standings
 from fedstale.lab.arena.table import boards, verdict
-from fedstale.lab.executors import Executor, compute, waiting
+from fedstale.lab.executors import Executor, compute, in_worker, waiting
 from fedstale.lab.packaged import find
 from fedstale.lab.runs.store import write, write_csv
 from fedstale.lab.schema import check
@@ -67,7 +67,7 @@ def run(
     if only_estimate or (size is not Size.smoke and not resume):
         _say_cost(found, jobs)
     if not only_estimate:
-        _hold(contest.enter(found, out), out, _work(out, jobs, executor, resume, log))
+        _hold(contest.enter(found, out), out, jobs, _work(out, jobs, executor, resume, log))
 
 
 def _say_cost(found: suite.Suite, jobs: int) -> None:
@@ -100,7 +100,7 @@ def add(
         override(entry, change)
     found = contest.entered(out)
     changed = found.model_copy(update={"rules": [*found.rules, entry]})
-    _hold(contest.enter(changed, out), out, _work(out, jobs, executor, resume, log), str(entry["label"]))
+    _hold(contest.enter(changed, out), out, jobs, _work(out, jobs, executor, resume, log), str(entry["label"]))
 
 
 @app.command()
@@ -158,10 +158,10 @@ def _work(out: Path, jobs: int, executor: Executor, resume: bool, log: list[Trac
     return stage
 
 
-def _hold(found: suite.Suite, out: Path, work: contest.Compute, label: str = "") -> None:
+def _hold(found: suite.Suite, out: Path, jobs: int, work: contest.Compute, label: str = "") -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     start = time.monotonic()
-    contest.hold(found, out, work, console.say)
+    contest.hold(found, out, work, console.say, map if jobs == 1 else in_worker)
     console.say(f"{time.monotonic() - start:.0f} s")
     _report(out, label, console.Format.text)
 

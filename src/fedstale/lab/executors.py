@@ -5,12 +5,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from fedstale.core import require
 from fedstale.lab.execute import Stop, ended, execute, require_resumable
@@ -19,6 +20,7 @@ from fedstale.lab.runs.status import duration
 from fedstale.lab.sweep import Cell
 from fedstale.simulate import Diverged, Interrupted
 
+T = TypeVar("T")
 CHECKPOINT_SECONDS = 60.0  # from one checkpoint to the next
 REPORT_SECONDS = 10.0  # from one line about the progress to the next
 
@@ -78,11 +80,8 @@ def _each_once(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _in_processes(todo: list[Cell], jobs: int, work: Callable[..., None]) -> None:
-    """Workers are forks of a server that has loaded everything once, for all sweeps of this process."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    forks = multiprocessing.get_context("forkserver")
-    forks.set_forkserver_preload(["fedstale.lab.execute", "fedstale.engines.preloaded"])
-    with ProcessPoolExecutor(jobs, forks, _begin, (dict(os.environ),)) as pool:
+    with _workers(jobs) as pool:
         try:
             for one in as_completed([pool.submit(work, cell, worker=True) for cell in todo]):
                 one.result()
@@ -91,6 +90,19 @@ def _in_processes(todo: list[Cell], jobs: int, work: Callable[..., None]) -> Non
             for child in multiprocessing.active_children():
                 child.terminate()  # it saves a checkpoint and ends
             raise
+
+
+def _workers(jobs: int) -> ProcessPoolExecutor:
+    """Forks of a server that has loaded everything once, for all sweeps of this process."""
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["fedstale.lab.execute", "fedstale.engines.preloaded"])
+    return ProcessPoolExecutor(jobs, forks, _begin, (dict(os.environ),))
+
+
+def in_worker(function: Callable[..., T], *columns: Iterable[Any]) -> list[T]:
+    """As `map` does, in another process: one that has loaded torch already, if workers have computed anything."""
+    with _workers(1) as pool:
+        return list(pool.map(function, *columns))
 
 
 def _begin(environment: dict[str, str]) -> None:

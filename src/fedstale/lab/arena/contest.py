@@ -11,7 +11,8 @@ killed goes on where it stopped, and a rule that is added costs its own runs alo
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,8 +103,10 @@ def _grown(before: Table, now: Table) -> bool:
     return tables and cells and all(now[key] == of for key, of in before.items() if key not in GROW)
 
 
-def hold(suite: Suite, out: Path, compute: Compute, say: Callable[[str], None]) -> Table:
-    """Compute what is missing and write the record."""
+def hold(
+    suite: Suite, out: Path, compute: Compute, say: Callable[[str], None], each: Callable[..., Iterable[Any]] = map
+) -> Table:
+    """Compute what is missing and write the record; `each` is `map`, perhaps elsewhere."""
     folder, tuning = store.open_store(out / "runs").resolve(), suite.tuning
 
     def run(about: str, settings: Settings, seeds: Sequence[int], share: float = 1.0) -> Found:
@@ -114,7 +117,7 @@ def hold(suite: Suite, out: Path, compute: Compute, say: Callable[[str], None]) 
     whole = run("the best settings over all rounds", best, tuning.seeds)
     chosen = {p: {label: choice(short[p][label], s) for label, s in of.items()} for p, of in whole.items()}
     run("the evaluation", {p: {r: [c.setting] for r, c in of.items()} for p, of in chosen.items()}, suite.seeds)
-    cells, times = zip(*(_cell_record(suite, place, of, folder) for place, of in chosen.items()), strict=True)
+    cells, times = zip(*each(partial(_cell_record, suite, folder), chosen, chosen.values()), strict=True)
     store.write_csv(out / TIMES, [row for rows in times for row in rows])
     terms = hashlib.sha256(canonical(_terms(suite)).encode()).hexdigest()[:16]
     about = {"suite": suite.name, "size": suite.size, "title": suite.title, "hash": terms, "seeds": suite.seeds}
@@ -177,7 +180,7 @@ def _objective(runs: Sequence[Planned]) -> float:
 
 
 def _cell_record(
-    suite: Suite, place: Place, chosen: Mapping[str, Choice], folder: Path
+    suite: Suite, folder: Path, place: Place, chosen: Mapping[str, Choice]
 ) -> tuple[Table, list[Table]]:
     """What the arena reads of a cell, whenever, wherever and how often interrupted it was computed.
 
