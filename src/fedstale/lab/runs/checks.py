@@ -116,12 +116,13 @@ def require_clients(path: Path, values: Mapping[str, Any]) -> None:
 def sound_line(line: Mapping[str, Any]) -> bool:
     """Whether a line of metrics has numbers where numbers belong, and clients where they are named."""
     known = NAMES | OF_FEDERATION if "asked" in line else NAMES
-    for key in line.keys() & known.keys():
-        value, kinds = line[key], known[key]
-        items = value if isinstance(value, list) and kinds[0] is list else [value]
-        if (kinds[0] is list) != isinstance(value, list) or not {*map(type, items)} <= {*kinds[1:]}:
-            return False
-        if int in kinds and float not in kinds and items and min(items) < 0:
+    for key, value in line.items():
+        kinds = known.get(key, ())
+        if not kinds:
+            continue
+        many = kinds[0] is list
+        fits = {*map(type, value)}.issubset(kinds[1:]) if many and type(value) is list else type(value) in kinds[1:]
+        if not fits or (kinds[-1] is int and (min(value, default=0) if many else value) < 0):
             return False
     return True
 
