@@ -68,7 +68,7 @@ def scored_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     few = outputs.ndim == 2 and outputs.shape[1] < LANES and outputs.device.type == "cpu"
     if not few or outputs.dtype != torch.float32:
         return cross_entropy(outputs, targets)
-    full = nn.functional.pad(outputs.t(), (0, -len(outputs) % LANES))  # what is left over would be rounded otherwise
+    full = nn.functional.pad(outputs.t(), (0, -len(outputs) % LANES))  # a rest would be rounded otherwise
     logs = nn.functional.log_softmax(full, 0).t()
     return nn.functional.nll_loss(logs[: len(outputs)], targets, reduction="none")
 
