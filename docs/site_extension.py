@@ -64,11 +64,15 @@ def fill(app: Any, docname: str, source: list[str]) -> None:
 
 
 def notebook(content: dict[str, Any]) -> str:
-    """The cells of a notebook as Markdown."""
+    """The cells of a notebook as Markdown, with the texts and pictures that it has stored."""
     cells = []
     for cell in content["cells"]:
         text = "".join(cell["source"])
         cells.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", ()):
+            printed, png = "".join(output.get("text", ())), output.get("data", {}).get("image/png", "").strip()
+            cells += [f"```text\n{printed}```"] if printed else []
+            cells += [f"![What the cell draws](data:image/png;base64,{png})"] if png else []
     return "\n\n".join(cells) + "\n"
 
 
