@@ -161,8 +161,8 @@ def test_a_federation_is_set_up_and_looked_at_without_flower() -> None:
         for path in (ROOT / "flower" / "federation").rglob("*.py")
     }
     talk = {
-        "client.app", "client.fleet", "client.own_memory", "client.share", "client.trouble", "client.warm",
-        "ops.connections", "ops.express", "ops.keys", "ops.superlink", "protocol.grid", "protocol.messages",
+        "client.app", "client.fleet", "client.own_memory", "client.warm",
+        "ops.express", "ops.keys", "ops.superlink", "protocol.grid", "protocol.messages",
         "server.app",
     }  # fmt: skip
     without = names - {f"fedstale.flower.federation.{name}" for name in talk}

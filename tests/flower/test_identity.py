@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
 
-from fedstale.flower.identity import CHANGED, SIMULATED, Identities
+from fedstale.flower.population import CHANGED, SIMULATED, Identities
 
 
 def grid(*nodes):

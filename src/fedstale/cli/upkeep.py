@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fedstale.flower.federation import settings
-from fedstale.flower.federation.ops.units import write_units
+from fedstale.flower.federation.ops.launcher import write_units
 from fedstale.flower.federation.state.backup import copy_federation, read_model
 from fedstale.lab.runs.models import check_ending, save
 

@@ -17,8 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from fedstale.core import Order, part, require
 from fedstale.flower.federation import adapter
 from fedstale.flower.replies import log
-from fedstale.flower.secure_masks import mask, pairwise, unlocked
-from fedstale.flower.secure_mod import SECURE
+from fedstale.flower.secure_mod import SECURE, mask, pairwise, unlocked
 from fedstale.privacy.ring import Codes, Ring
 from fedstale.privacy.sums import FEWEST
 

@@ -6,26 +6,30 @@
 
 The client trains as before. Its update, its memory and its metrics stay here: what leaves is masked, and the masks
 fall away in the sum of at least three clients only. A server that asks for an update in the clear gets none.
+
+Masks and the secrets that they grow from are those of Bonawitz et al., CCS 2017. Keys, their agreement, their
+shares and the encryption of these are Flower's. Masks are a keystream of ChaCha20, from the package `cryptography`:
+Flower's own generator has a seed of 32 bits, which a server could search.
 """
 
+import base64
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from fedstale.core import Floats, Order, Splits, Strategy, require
+from fedstale.core import Order, Splits, Strategy, require
 from fedstale.flower.arrays import BUFFERS, Layout
 from fedstale.flower.federation import adapter
-from fedstale.flower.federation.client.own_memory import read_memory, write_memory
-from fedstale.flower.secure_masks import Keys, agreed, locked, mask, pairwise
-from fedstale.privacy.ring import Ring
+from fedstale.flower.federation.client.own_memory import add, read_memory
+from fedstale.privacy.ring import Codes, Ring
 from fedstale.privacy.sums import FEWEST
 from fedstale.registry import recipe
 
 SECURE, ROUND = "fedstale.secure", "fedstale.round"  # names of records
-NONE: Floats = np.zeros(0)
 Next = Callable[[Message, Context], Message]
 
 
@@ -91,11 +95,7 @@ class SecureMod:
             None if centre is None else centre["centre"].numpy(),
         )  # fmt: skip
         own = read_memory(context).counted(int(asked["counted"]), int(asked["epoch"]))
-        h, before, after = own.h if len(own.h) else np.zeros_like(update), NONE, NONE
-        said = self.rule.message(h, update, order)
-        if said.memory is not None:
-            before, after = own.weight * h.astype(np.float64), order.weight * said.memory.astype(np.float64)
-        write_memory(context, own.waiting(int(now["round"]), order.weight, said.memory))
+        said, before, after = add(context, own, self.rule, update, order, int(now["round"]))
         numbers = np.concatenate([said.numbers, order.weight * np.array(now["metrics"], np.float64)])
         codes = Ring(float(asked["range"]), int(asked["most"])).encode(said.sums, before, after, numbers)
         others = [(node, key) for node, key in zip(nodes, _keys_of(now, nodes), strict=True) if node != me]
@@ -168,3 +168,46 @@ def _unmask(me: int, context: Context, asked: Any) -> ConfigRecord:
         raise ValueError("this would not be the sum of enough clients")
     seeds, locks = (dict(zip(now["nodes"], now[name], strict=True)) for name in ("seed-shares", "lock-shares"))
     return ConfigRecord({"shares": [seeds[node] for node in active] + [locks[node] for node in dead]})
+
+
+class Keys(NamedTuple):
+    """A pair of keys, as bytes."""
+
+    private: bytes
+    public: bytes
+
+    @classmethod
+    def fresh(cls) -> "Keys":
+        private, public = adapter.generate_key_pairs()
+        return cls(adapter.private_key_to_bytes(private), adapter.public_key_to_bytes(public))
+
+
+def agreed(private: bytes, public: bytes) -> bytes:
+    """The secret that two clients share, each with its own private key and the other's public one."""
+    mine, other = adapter.bytes_to_private_key(private), adapter.bytes_to_public_key(public)
+    return bytes(adapter.generate_shared_key(mine, other))
+
+
+def locked(lock: bytes, key: bytes) -> bytes:
+    """A private key that only those can read who have put the shares of its lock, 32 bytes, together."""
+    return bytes(adapter.encrypt(base64.urlsafe_b64encode(lock), key))
+
+
+def unlocked(lock: bytes, text: bytes) -> bytes:
+    """The private key."""
+    return bytes(adapter.decrypt(base64.urlsafe_b64encode(lock), text))
+
+
+def mask(secret: bytes, size: int) -> Codes:
+    """A mask that grows from 32 secret bytes, each of which is used once."""
+    stream = Cipher(algorithms.ChaCha20(secret, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(stream.update(bytes(4 * size)), np.dtype("<u4")).astype(np.uint32)
+
+
+def pairwise(me: int, private: bytes, others: Iterable[tuple[int, bytes]], size: int) -> Codes:
+    """The masks that this client shares with others, node and public key each: they cancel in the sum of both."""
+    total = np.zeros(size, np.uint32)
+    for node, public in others:
+        one = mask(base64.urlsafe_b64decode(agreed(private, public)), size)
+        total = total + one if me > node else total - one
+    return total

@@ -29,8 +29,7 @@ from fedstale.flower.federation.protocol.arrays import Values
 from fedstale.flower.federation.server.close import count
 from fedstale.flower.federation.server.diagnostics import status, write_trace
 from fedstale.flower.flights import Flights, Work
-from fedstale.flower.identity import Identities
-from fedstale.flower.population import enter, forget, rules
+from fedstale.flower.population import Identities, enter, forget, rules
 from fedstale.flower.replies import Asked, Keys, Sent, log, sound, unweighted, with_metrics
 from fedstale.flower.reports import Report, participation, report_of
 from fedstale.flower.secure import Exchange, Outcome, SecAgg

@@ -8,8 +8,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http import auto
 from uvicorn.server import ServerState
 
-from fedstale.flower.federation.ops import connections
-from fedstale.flower.federation.ops.connections import HEADERS, KEPT, QUIET, SLOWEST, Hurried
+from fedstale.flower.federation.ops.superlink import HEADERS, KEPT, QUIET, SLOWEST, Hurried, hurry
 
 
 class Wire:
@@ -155,7 +154,7 @@ def test_a_closed_connection_leaves_no_timer(opened):
 
 def test_the_link_uses_it(monkeypatch):
     monkeypatch.setattr(auto, "AutoHTTPProtocol", None)
-    connections.hurry()
+    hurry()
     config = Config(lambda *_: None, lifespan="off", log_config=None, ws="none")
     config.load()
     assert config.http_protocol_class is Hurried

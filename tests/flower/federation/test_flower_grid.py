@@ -22,8 +22,7 @@ from fedstale.flower.federation.client.app import client_app, task_app
 from fedstale.flower.federation.client.training import OneClient, train_on_order
 from fedstale.flower.federation.protocol import grid, messages
 from fedstale.flower.federation.protocol.arrays import NUMPY
-from fedstale.flower.federation.protocol.link import Body, Fault, LinkDown, Order
-from fedstale.flower.federation.protocol.validation import check
+from fedstale.flower.federation.protocol.link import Body, Fault, LinkDown, Order, check
 from fedstale.flower.federation.server import app as server_app
 from fedstale.flower.federation.server.rounds import Server
 from fedstale.flower.federation.state import roster

@@ -309,7 +309,7 @@ def test_a_client_is_told_of_a_key_that_is_not_registered(federation, tmp_path):
 def test_a_client_is_told_how_far_its_clock_is_off(federation, tmp_path, monkeypatch):
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
     monkeypatch.setattr("flwr.supernode.node_auth_http_interceptor.now", lambda: later)
-    monkeypatch.setattr("fedstale.flower.federation.client.trouble._now", lambda: later)
+    monkeypatch.setattr("fedstale.flower.federation.client.fleet._now", lambda: later)
     joining = client(federation, tmp_path, federation.folder / "keys" / "client-1")
     with pytest.raises(Refused, match=r"\d+ s ahead of the link's"):  # test_trouble.py compares the number
         joining.sign_in()

@@ -11,8 +11,7 @@ from flwr.app import Context, RecordDict
 from fedstale import simulate
 from fedstale.core import BadInput, Local
 from fedstale.engines import Serial
-from fedstale.flower.federation.client.own_memory import read_memory
-from fedstale.flower.federation.client.share import shared
+from fedstale.flower.federation.client.own_memory import read_memory, shared
 from fedstale.flower.federation.protocol.link import Arrival, Fault
 from fedstale.flower.federation.protocol.messages import kind_of, pack_body, pack_order, unpack_body, unpack_order
 from fedstale.flower.federation.server.diagnostics import status

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedstale.flower.federation.protocol.exchange import Outcome
-from fedstale.flower.federation.protocol.link import LinkDown
-from fedstale.flower.federation.protocol.validation import Accepted
+from fedstale.flower.federation.protocol.link import Accepted, LinkDown
 from fedstale.flower.federation.server.diagnostics import evaluation, scores, scores_in_words
 from fedstale.flower.federation.state.manifest import read_metrics
 from tests.flower.federation.inprocess import InProcess

@@ -10,7 +10,7 @@ pytest.importorskip("httpx", reason="httpx is not installed; it comes with flwr"
 
 import httpx
 
-from fedstale.flower.federation.client.trouble import refusal, unreachable
+from fedstale.flower.federation.client.fleet import refusal, unreachable
 
 NOW = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
 
@@ -33,7 +33,7 @@ def answer(status, ahead=None):
     ],
 )
 def test_a_refusal_names_its_remedy(given, sentence, monkeypatch):
-    monkeypatch.setattr("fedstale.flower.federation.client.trouble._now", lambda: NOW)
+    monkeypatch.setattr("fedstale.flower.federation.client.fleet._now", lambda: NOW)
     assert re.search(sentence, refusal(answer(*given)))
 
 

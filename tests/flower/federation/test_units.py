@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.flower.federation.ops.units import units, write_units
+from fedstale.flower.federation.ops.launcher import units, write_units
 from tests.flower.federation.parts import made
 
 

@@ -8,8 +8,7 @@ import pytest
 from fedstale.core import BadInput, Local
 from fedstale.flower.federation.client.training import OneClient, train_on_order
 from fedstale.flower.federation.protocol.arrays import Packed, packed
-from fedstale.flower.federation.protocol.link import Body, Order
-from fedstale.flower.federation.protocol.validation import check
+from fedstale.flower.federation.protocol.link import Body, Order, check
 from fedstale.tasks.quadratic import Quadratic
 from tests.flower.federation.parts import TASK
 from tools import federation_fuzz as fuzz

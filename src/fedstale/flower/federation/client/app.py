@@ -15,7 +15,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedstale.core import Task
-from fedstale.flower.federation.client.share import shared
+from fedstale.flower.federation.client.own_memory import shared
 from fedstale.flower.federation.client.training import OneClient, OwnState, score_on_order, train_on_order
 from fedstale.flower.federation.protocol.messages import EVALUATE, LOSS, TRAIN, pack_body, unpack_order
 

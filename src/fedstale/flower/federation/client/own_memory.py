@@ -7,6 +7,7 @@ It is kept in a file of the folder that the node's configuration names as `own`,
 SuperNode and a restart of the training; without such a folder in the node's state, which Flower keeps in RAM.
 """
 
+import json
 import logging
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +16,17 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 
 from fedstale import core
-from fedstale.core import BadInput
+from fedstale.core import BadInput, Floats, Splits, require
+from fedstale.flower.federation.protocol.arrays import Slot, decoded, packed
+from fedstale.flower.federation.protocol.link import Body, Order
 from fedstale.lab.runs.store import read_tree, write_tree
+from fedstale.lab.spec import build
+from fedstale.registry import STRATEGIES
 
 log = logging.getLogger("flwr")
 OWN = "fedstale.own"  # the name of its records in a node's state
 EMPTY: core.Array = np.zeros(0, np.float32)
+NONE: Floats = np.zeros(0)
 
 
 class Held(NamedTuple):
@@ -86,3 +92,35 @@ def _in_state(context: Context) -> Held:
 def _file(context: Context, name: str) -> Path | None:
     folder = context.node_config.get("own")
     return None if folder is None else Path(str(folder)) / f"{name}.npz"
+
+
+def add(
+    context: Context, held: Held, rule: Splits, update: core.Array, order: core.Order, t: int, name: str = "memory"
+) -> tuple[Any, Floats, Floats]:
+    """What a client adds to the server's sums in round t, and its memory before and after, times its weights.
+
+    The next memory waits until the server has counted it.
+    """
+    h, before, after = held.h if len(held.h) else np.zeros_like(update), NONE, NONE
+    said = rule.message(h, update, order)
+    if said.memory is not None:
+        before, after = held.weight * h.astype(np.float64), order.weight * said.memory.astype(np.float64)
+    write_memory(context, held.waiting(t, order.weight, said.memory), name)
+    return said, before, after
+
+
+def shared(context: Context, order: Order, body: Body) -> Body:
+    """The reply of a client that keeps its own memory: what it adds is in the place of its update.
+
+    A client whose memory is lost says so by adding nothing: all memories begin anew then.
+    """
+    assert order.share is not None
+    share, name, numbers = order.share, f"memory-{order.run}", NONE
+    rule, held = build(json.loads(share.rule), STRATEGIES, "strategy"), read_memory(context, name)
+    require(isinstance(rule, Splits), f"the server's rule must be split for a memory at the clients, got {rule}")
+    if held.has(share.counted, share.epoch):
+        update = decoded(body.update, Slot("update", "float32", order.params.shape, True))
+        held = held.counted(share.counted, share.epoch)
+        said, before, after = add(context, held, rule, update, share.order, order.t, name)
+        numbers = np.concatenate([said.sums, after - before, said.numbers])
+    return body._replace(update=packed(np.zeros(0, "<f4")), buffers=packed(numbers.astype("<f8")))

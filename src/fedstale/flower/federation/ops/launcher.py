@@ -5,9 +5,14 @@ DIR/keys/                                CA, server certificate, client keys
 DIR/link.sqlite                          database of Flower's SuperLink
 DIR/state/                               state of the server (state/ledger.py)
 DIR/logs/, pids/, flwr/, homes/          of the processes; only the owner can read them
+
+Or let systemd start them: `units` are its files, with limits and little that the processes may touch.
 """
 
+import getpass
+import json
 import random
+import re
 import secrets
 import signal
 import socket
@@ -16,6 +21,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 from fedstale.core import BadInput, require
@@ -26,6 +32,10 @@ from fedstale.flower.federation.settings import Settings
 from fedstale.lab.runs.store import write_secret
 
 PORTS = range(20_000, 32_000)  # below those of outgoing connections, which could take one before it is used
+UNIT = files("fedstale.cli") / "templates" / "federation" / "unit.service.txt"
+ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?")
+AGAIN = "always\nRestartSec=5"
+UNTIL_DONE = "on-failure\nRestartSec=30\nRestartPreventExitStatus=2 5"  # unusable input, or too little weight heard
 Command = list[str | Path]
 
 
@@ -158,3 +168,38 @@ def free_port() -> int:
             s.bind(("127.0.0.1", port))
             return port
     raise BadInput(f"every port from {PORTS[0]} to {PORTS[-1]} is in use")
+
+
+def units(s: Settings, user: str | None = None) -> dict[str, str]:
+    """File name → text of the units of a federation. The server's app runs within the unit of the link."""
+    user = user or getpass.getuser()
+    require(ACCOUNT.fullmatch(user) is not None, f"--user must be the name of an account, got {user!r}")
+    name, folder, python = s.file.name, _quoted(s.folder.resolve()), _quoted(Path(sys.executable))
+    link = f"{name}-link.service"
+    made = {
+        link: ("link and server", f"up {folder} --foreground", AGAIN, "80%", ""),
+        f"{name}-run.service": ("training", f"run {folder}", UNTIL_DONE, "2G", f" {link}\nRequires={link}"),
+        f"{name}-client@.service": ("client %i", f"join {folder} %i --foreground", AGAIN, "80%", ""),
+    }
+    return {
+        file: UNIT.read_text().format(
+            title=f"Federation {name}: {what}", command=command, restart=restart, memory=memory, after=after,
+            user=user, python=python, folder=folder,
+        )
+        for file, (what, command, restart, memory, after) in made.items()
+    }  # fmt: skip
+
+
+def write_units(s: Settings, target: Path, user: str | None = None) -> list[Path]:
+    """Write the units to a folder; returns their files."""
+    target.mkdir(parents=True, exist_ok=True)
+    made = units(s, user)
+    for name, text in made.items():
+        (target / name).write_text(text)
+    return [target / name for name in made]
+
+
+def _quoted(path: Path) -> str:
+    """A path as a word of a unit, in which % means something."""
+    text = str(path).replace("%", "%%")
+    return json.dumps(text, ensure_ascii=False) if " " in text else text

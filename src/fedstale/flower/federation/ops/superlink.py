@@ -1,8 +1,11 @@
 """Flower's SuperLink behind our gate: `python -m fedstale.flower.federation.ops.superlink DIR --host … --port …`.
 
-DIR is the federation's folder; the other arguments are those of `flower-superlink`.
+DIR is the federation's folder; the other arguments are those of `flower-superlink`. Connections that do not make
+progress are closed; uvicorn by itself keeps them for ever. A peer has QUIET seconds for the headers of a request,
+then as long as its body takes at SLOWEST bytes per second.
 """
 
+import asyncio
 import binascii
 import datetime
 import logging
@@ -16,16 +19,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from uvicorn.protocols.http import auto
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
 from fedstale.core import BadInput
 from fedstale.flower.federation import adapter
-from fedstale.flower.federation.client.trouble import AHEAD, BEHIND
-from fedstale.flower.federation.ops.connections import hurry
+from fedstale.flower.federation.client.fleet import AHEAD, BEHIND
 from fedstale.flower.federation.ops.gate import Gate, Headers, control_token, reply_limit
 from fedstale.flower.federation.ops.keeper import keep_the_keeper
 from fedstale.flower.federation.state import audit, roster
 
 SIGNED = ("public-key", "signature")
 SPARE = 64 << 20  # bytes that deleted messages may leave in the database
+QUIET = 30.0  # seconds
+SLOWEST = 4096  # bytes per second of a body
+KEPT = 90  # seconds that the connection of a client stays open without a request: longer than two polls
+HEADERS = 64 << 10  # bytes of the headers of a request, and as much as comes with the last of them
 
 
 def main() -> None:
@@ -47,6 +56,57 @@ def main() -> None:
     compact(folder / "link.sqlite")
     keep_the_keeper()
     adapter.flower_superlink()
+
+
+class Hurried(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]  # uvicorn may be missing
+    """uvicorn's HTTP, with a time for every part of a request and a size for its headers."""
+
+    timer: asyncio.TimerHandle | None = None
+    received: int | None = 0  # bytes of the headers so far; None while there is a body
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._within(QUIET)
+
+    def data_received(self, data: bytes) -> None:
+        if self.received is not None:
+            if self.received > HEADERS:
+                self.transport.abort()
+                return
+            self.received += len(data)
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.received = 0
+        self._within(QUIET)
+
+    def on_headers_complete(self) -> None:
+        size = dict(self.headers).get(b"content-length", b"")
+        self.received = None
+        if self.url.startswith(b"/v1/fleet/"):  # whoever is no client is refused, and the connection closed
+            self.timeout_keep_alive = KEPT
+        self._within(QUIET + (int(size) / SLOWEST if size.isdigit() else 0))
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._within(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._within(None)
+        super().connection_lost(exc)
+
+    def _within(self, seconds: float | None) -> None:
+        """Close the connection unless the next part of a request is here in time; None: nothing is expected."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+
+def hurry() -> None:
+    """Let the servers that uvicorn starts from now on close connections that make no progress."""
+    auto.AutoHTTPProtocol = Hurried
 
 
 class Members:

@@ -7,8 +7,7 @@ import numpy as np
 
 from fedstale.clock import Pace
 from fedstale.core import Array
-from fedstale.flower.federation.protocol.link import Arrival, Clock, Fault, Link, Order, Void
-from fedstale.flower.federation.protocol.validation import Accepted, check
+from fedstale.flower.federation.protocol.link import Accepted, Arrival, Clock, Fault, Link, Order, Void, check
 from fedstale.flower.federation.settings import RoundSection
 
 SHORTEST, SHARE = 0.2, 0.1  # between two pulls: seconds at least, and the share of the time since the orders
