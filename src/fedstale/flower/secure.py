@@ -67,6 +67,15 @@ class Outcome(NamedTuple):
     lost: Mapping[int, str]  # node → where it was lost
 
 
+class TooFew(Exception):
+    """Fewer clients are left than the sum of a round needs."""
+
+
+def _need(ok: bool, why: str) -> None:
+    if not ok:
+        raise TooFew(why)
+
+
 class Exchange:
     """One round of secure aggregation with the clients of these messages."""
 
@@ -76,32 +85,31 @@ class Exchange:
 
     def run(self, messages: Iterable[Message], t: int, orders: Callable[[Mapping[int, Told]], Orders]) -> Outcome:
         """Play the stages; `orders` makes of what the clients told what they are told."""
+        try:
+            return self._run(messages, t, orders)
+        except TooFew as why:
+            log.warning("secure aggregation: nothing is learned from this round: %s", why)
+            return Outcome(None, {}, (), self.lost)
+
+    def _run(self, messages: Iterable[Message], t: int, orders: Callable[[Mapping[int, Told]], Orders]) -> Outcome:
         asked = {message.metadata.dst_node_id: message for message in messages}
         for message in asked.values():
             first = {"stage": "train", "round": t, "rule": self.rule, "weight-key": self.weight_key}
             message.content[SECURE] = ConfigRecord(first)
         told = self._sent("train", asked, _hello)
-        told = {node: reply for node, reply in told.items() if reply["names"] == _usual(told)}
-        threshold, m = self.secure.shares(len(told)), len(told)
-        names = _usual(told)
-        most = self.secure.most
+        forms = [reply["names"] for reply in told.values()]
+        names: tuple[str, ...] = max(forms, key=forms.count, default=())  # of the metrics that most clients have
+        told = {node: reply for node, reply in told.items() if reply["names"] == names}
+        m, most, threshold = len(told), self.secure.most, self.secure.shares(len(told))
         require(m <= most, f"a round of secure aggregation has at most {most} clients, got {m}")
-        if m < FEWEST:
-            return self._none(f"{m} clients have trained, {FEWEST} are needed", names)
+        _need(m >= FEWEST, f"{m} clients have trained, {FEWEST} are needed")
         letters = self._keys(asked, told, threshold)
-        if len(letters) < max(FEWEST, threshold):
-            return self._none(f"{len(letters)} of {m} clients have sent keys, {threshold} are needed", names)
+        enough = max(FEWEST, threshold)
+        _need(len(letters) >= enough, f"{len(letters)} of {m} clients have sent keys, {threshold} are needed")
         masked = self._sums(asked, letters, orders({node: told[node] for node in letters}))
-        if len(masked) < max(FEWEST, threshold):
-            return self._none(f"{len(masked)} of {m} clients have sent a sum, {threshold} are needed", names)
+        _need(len(masked) >= enough, f"{len(masked)} of {m} clients have sent a sum, {threshold} are needed")
         total = self._opened(asked, told, letters, masked, threshold)
-        if total is None:
-            return self._none(f"fewer than {threshold} of {m} clients were left to open the sum", names)
         return Outcome(total, {node: float(told[node]["weight"]) for node in masked}, names, self.lost)
-
-    def _none(self, why: str, names: tuple[str, ...]) -> Outcome:
-        log.warning("secure aggregation: nothing is learned from this round: %s", why)
-        return Outcome(None, {}, names, self.lost)
 
     def _keys(
         self, asked: Mapping[int, Message], told: Mapping[int, Told], threshold: int
@@ -138,23 +146,23 @@ class Exchange:
     def _opened(
         self, asked: Mapping[int, Message], told: Mapping[int, Told], letters: Mapping[int, list[bytes]],
         masked: Mapping[int, Codes], threshold: int,
-    ) -> Codes | None:  # fmt: skip
-        """The sum without its masks, or None if too few shares have come."""
+    ) -> Codes:  # fmt: skip
+        """The sum without its masks."""
         active, dead = [*masked], [node for node in letters if node not in masked]
         content = {"stage": "unmask", "active": [str(n) for n in active], "dead": [str(n) for n in dead]}
         to = {node: _next(asked[node], content) for node in active}
         shares = self._sent("unmask", to, lambda reply: _list(reply, "shares", len(active) + len(dead)))
-        if len(shares) < threshold:
-            return None
+        left = f"fewer than {threshold} of {len(told)} clients were left to open the sum"
+        _need(len(shares) >= threshold, left)
         some = [*shares.values()][:threshold]
         secrets = [adapter.combine_shares([mine[k] for mine in some]) for k in range(len(active + dead))]
         total: Codes = np.array([*masked.values()], np.uint32).sum(axis=0, dtype=np.uint32)
         for secret in secrets[: len(active)]:
             total = total - mask(secret, len(total))
-        left = [(node, told[node]["pk1"]) for node in active]
+        others = [(node, told[node]["pk1"]) for node in active]
         for node, secret in zip(dead, secrets[len(active) :], strict=True):
             key = unlocked(secret, letters[node][-1])
-            total = total + pairwise(node, key, left, len(total))  # the others have added the opposite of it
+            total = total + pairwise(node, key, others, len(total))  # the others have added the opposite of it
         return total
 
     def _sent(self, stage: str, to: Mapping[int, Message], read: Callable[[Message], Any]) -> dict[int, Any]:
@@ -187,12 +195,6 @@ def _hello(reply: Message) -> Told:
     numbers = {key: int(record[key]) for key in ("epoch", "round", "next-round")}
     names = tuple(str(name) for name in record["names"])
     return {"pk1": record["pk1"], "pk2": record["pk2"], "weight": weight, "names": names, **numbers}
-
-
-def _usual(told: Mapping[int, Told]) -> tuple[str, ...]:
-    """The names of metrics that most clients have."""
-    forms = [reply["names"] for reply in told.values()]
-    return max(forms, key=forms.count, default=())
 
 
 def _list(reply: Message, name: str, size: int) -> list[bytes]:

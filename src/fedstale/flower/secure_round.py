@@ -7,11 +7,11 @@ import numpy as np
 from flwr.app import Message, MetricRecord
 
 from fedstale.core import Round, require
-from fedstale.flower.federation.server.close import play_out
+from fedstale.flower.federation.server.close import opened_round, play_out
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.population import Population
 from fedstale.flower.replies import Asked
-from fedstale.flower.secure import Exchange, Orders, Outcome, SecAgg, Told
+from fedstale.flower.secure import Orders, Outcome, SecAgg, Told
 from fedstale.flower.training import Training
 from fedstale.privacy.sums import Added, Received, Summed, Sums, at_clients
 
@@ -49,40 +49,24 @@ def secured(rules: Rules, secure: SecAgg | None) -> Rules:
     return rules._replace(strategy=Summed(rules.strategy, secure.ring, deployed=True))
 
 
-def exchanged(
-    rules: Rules, training: Training, asked: Asked, exchange: Exchange, messages: Iterable[Message]
-) -> tuple[Training, Outcome]:
-    """The training with the orders of a round given, and what came of its four stages."""
-    found = [training]
-
-    def orders(told: Mapping[int, Told]) -> Orders:
-        found[0], made = asked_orders(rules, training, asked, told)
-        return made
-
-    outcome = exchange.run(messages, training.population.checkpoint.t + 1, orders)
-    return found[0], outcome
-
-
 def asked_orders(
     rules: Rules, training: Training, asked: Asked, told: Mapping[int, Told]
 ) -> tuple[Training, Orders]:
     """What clients are told that have told this, and the training in which memories begin anew if one was lost."""
     summed, population = rules.strategy, training.population
     assert isinstance(summed, Summed)
-    state, places = population.checkpoint.state, {node: asked.nodes[node] for node in told}
-    for node, k in places.items():
-        reply, counted = told[node], int(state.counted[k])
+    state = population.checkpoint.state
+    for node, reply in told.items():
+        counted = int(state.counted[asked.nodes[node]])
         if counted and (reply["epoch"] != state.epoch or counted not in (reply["round"], reply["next-round"])):
-            state = summed.forget(state, np.array([k]))
+            state = summed.forget(state, np.array([asked.nodes[node]]))
             break
-    heard = _heard(population, places, {node: reply["weight"] for node, reply in told.items()})
+    nodes, heard, r = _heard(rules, training, asked, {node: reply["weight"] for node, reply in told.items()})
     state = _weighed(state, heard)
-    r = _round(rules, training, heard, np.array(sorted(places.values()), np.int64), asked)
-    orders = dict(zip(r.clients.tolist(), summed.orders(state, r), strict=True))
+    orders = dict(zip(nodes, summed.orders(state, r), strict=True))
+    counted_at = dict(zip(nodes, state.counted[r.clients].tolist(), strict=True))
     population = population.at(population.checkpoint._replace(state=state))
-    counted_at = {node: int(state.counted[k]) for node, k in places.items()}
-    found = Orders({node: orders[k] for node, k in places.items()}, counted_at, state.epoch)
-    return training._replace(population=population), found
+    return training._replace(population=population), Orders(orders, counted_at, state.epoch)
 
 
 def closed_secure(
@@ -92,8 +76,7 @@ def closed_secure(
     before, layout, values = training
     summed, d = rules.strategy, len(before.checkpoint.params)
     assert isinstance(summed, Summed)
-    places = {node: asked.nodes[node] for node in outcome.weights}
-    heard = _heard(before, places, outcome.weights)
+    _, heard, r = _heard(rules, training, asked, outcome.weights)
     state = _weighed(before.checkpoint.state, heard)
     added, metrics = summed.nothing(d), MetricRecord({})
     if outcome.total is not None and summed.ring is not None:
@@ -101,17 +84,21 @@ def closed_secure(
         j, v = len(added.numbers), sum(outcome.weights.values()) / state.mean
         added = Added(sums, change, numbers[:j], clipped)
         metrics = MetricRecord({name: float(x / v) for name, x in zip(outcome.names, numbers[j:], strict=True)})
-    r = _round(rules, training, heard, np.array(sorted(places.values()), np.int64), asked)
     server = heard.at(before.checkpoint._replace(state=state)).state
     after = play_out(server, rules._replace(strategy=Received(summed, added)), r).state
     values = {**values, **layout.cut(after.checkpoint.params)}
     return Training(heard._replace(state=after), layout, values), metrics
 
 
-def _heard(population: Population, places: Mapping[int, int], weights: Mapping[int, float]) -> Population:
-    nodes = sorted(places, key=lambda node: places[node])
-    positions = np.array([places[node] for node in nodes], np.int64)
-    return population.heard(positions, [weights[node] for node in nodes], [np.nan] * len(nodes))
+def _heard(
+    rules: Rules, training: Training, asked: Asked, weights: Mapping[int, float]
+) -> tuple[list[int], Population, Round]:
+    """The nodes that have told these weights, in order, the population that has heard them, and their round."""
+    nodes, population = sorted(weights, key=asked.nodes.__getitem__), training.population
+    positions = np.array([asked.nodes[node] for node in nodes], np.int64)
+    heard = population.heard(positions, [weights[node] for node in nodes], [np.nan] * len(nodes))
+    now = population.checkpoint._replace(params=training.layout.flat(training.values))
+    return nodes, heard, opened_round(rules, now, positions, heard.weights, asked.idle)
 
 
 def _weighed(state: Sums, population: Population) -> Sums:
@@ -123,12 +110,3 @@ def _weighed(state: Sums, population: Population) -> Sums:
     mean = state.mean or float(known.mean())
     total = float(np.where(np.isfinite(told), told, known.mean()).sum())
     return state._replace(unit=total / mean, mean=mean)
-
-
-def _round(rules: Rules, training: Training, population: Population, positions: Any, asked: Asked) -> Round:
-    now, m = training.population.checkpoint, len(positions)
-    return Round(
-        now.t + 1, training.layout.flat(training.values), positions, np.zeros((m, 0), np.float32),
-        np.ones((m, 1), np.bool_), np.zeros(m, np.float32), population.weights, rules.estimator.probs(now.belief),
-        idle=asked.idle,
-    )  # fmt: skip

@@ -32,8 +32,8 @@ from fedstale.flower.flights import Flights, Work
 from fedstale.flower.population import Identities, enter, forget, rules
 from fedstale.flower.replies import Asked, Keys, Sent, log, sound, unweighted, with_metrics
 from fedstale.flower.reports import Report, participation, report_of
-from fedstale.flower.secure import Exchange, Outcome, SecAgg
-from fedstale.flower.secure_round import SecureGrid, closed_secure, exchanged, secured
+from fedstale.flower.secure import Exchange, Orders, Outcome, SecAgg, Told
+from fedstale.flower.secure_round import SecureGrid, asked_orders, closed_secure, secured
 from fedstale.flower.training import Training, chosen, closed, load, opened, save
 from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapper
 from fedstale.privacy.ledger import Privacy
@@ -254,8 +254,14 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         assert self.secure is not None
         assert self._training is not None
         assert self._asked is not None
+        training, asked = self._training, self._asked
+
+        def orders(told: Mapping[int, Told]) -> Orders:
+            self._training, made = asked_orders(self.rules, training, asked, told)
+            return made
+
         play = Exchange(self.secure, grid, timeout, repr(self.rules.strategy), self.weighted_by_key)
-        self._training, self._outcome = exchanged(self.rules, self._training, self._asked, play, messages)
+        self._outcome = play.run(messages, training.population.checkpoint.t + 1, orders)
 
     def _aggregate_sums(self, training: Training, asked: Asked) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Close the round with the sums that came."""

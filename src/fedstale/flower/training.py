@@ -9,11 +9,11 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fedstale import core
-from fedstale.core import BadInput, Ids, Round, Work, require
+from fedstale.core import BadInput, Ids, Work, require
 from fedstale.defence import Defence
 from fedstale.flower.arrays import Layout, averaged
 from fedstale.flower.federation.protocol.arrays import Slot, Values
-from fedstale.flower.federation.server.close import play_out
+from fedstale.flower.federation.server.close import opened_round, play_out, with_ages
 from fedstale.flower.federation.state.server_state import Rules
 from fedstale.flower.population import Clients, Population, enter
 from fedstale.flower.replies import Asked, Checked
@@ -72,16 +72,12 @@ def closed(
 
     population, sent = heard({}), layout.flat(values)
     positions, all_ = np.array(sorted(replies), np.int64), [replies[k] for k in sorted(replies)]
-    complete = np.ones((len(all_), 1), np.bool_)
     starts = [asked.sent[k].params if asked.sent else sent for k in positions.tolist()]
-    r = Round(
-        before.checkpoint.t + 1, sent, positions, _updates(all_, starts, len(sent)), complete,
-        population.clients.losses[positions].astype(np.float32), population.weights,
-        rules.estimator.probs(before.checkpoint.belief), _work(all_), idle=asked.idle,
-    )  # fmt: skip
+    r = opened_round(rules, before.checkpoint._replace(params=sent), positions, population.weights, asked.idle)
+    losses = population.clients.losses[positions].astype(np.float32)
+    r = r._replace(updates=_updates(all_, starts, len(sent)), losses=losses, work=_work(all_))
     if asked.sent:
-        ages = np.array([asked.sent[k].age for k in positions.tolist()], np.int64)
-        r = r._replace(ages=ages, starts=np.stack(starts) if ages.any() else None)
+        r = with_ages(r, (asked.sent[k].age for k in positions.tolist()), starts)
     state, r, _, refused = play_out(before.state, rules, r, weigh=lambda refused: heard(refused).weights)
     population = heard(refused)
     good = [replies[k] for k in r.clients.tolist()]

@@ -1,11 +1,11 @@
 """How a round closes: `simulate.close_round`, the counts of each client, and a line of metrics."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Local, Round, Work
+from fedstale.core import Array, Checkpoint, Ids, Local, Round, Work
 from fedstale.flower.federation.protocol.exchange import Outcome
 from fedstale.flower.federation.protocol.link import Order
 from fedstale.flower.federation.state.server_state import Rules, ServerState
@@ -39,6 +39,19 @@ class Closed(NamedTuple):
     refused: dict[int, str]  # position → why
 
 
+def opened_round(rules: Rules, now: Checkpoint, clients: Ids, weights: Array, idle: Ids) -> Round:
+    """The round of these clients without updates: they are not here yet, or the server has sums only."""
+    m, probs = len(clients), rules.estimator.probs(now.belief)
+    nothing, whole = np.zeros((m, 0), np.float32), np.ones((m, 1), np.bool_)
+    return Round(now.t + 1, now.params, clients, nothing, whole, nothing.sum(axis=1), weights, probs, idle=idle)
+
+
+def with_ages(r: Round, ages: Iterable[int], starts: Sequence[Array]) -> Round:
+    """The round whose updates began so many steps ago, at these parameters."""
+    told = np.array([*ages], np.int64)
+    return r._replace(ages=told, starts=np.stack(starts) if told.any() else None)
+
+
 def play_out(
     state: ServerState, rules: Rules, r: Round, weigh: Callable[[Mapping[int, str]], Array] | None = None
 ) -> Closed:
@@ -59,21 +72,18 @@ def close(
     """The state after the round, and the round's line of metrics."""
     if isinstance(rules.strategy, Summed):
         return _close_sums(state, rules, local, replies)
-    now, t = state.checkpoint, state.checkpoint.t + 1
-    accepted = [reply for _, reply in sorted(replies.outcome.accepted.items())]
-    heard, arrived = state.positions(replies.outcome.accepted), np.ones((len(accepted), 1), np.bool_)
-    updates = _gathered([a.update for a in accepted], len(now.params))
-    losses = np.array([a.loss for a in accepted], np.float32)
-    probs, m = rules.estimator.probs(now.belief), len(accepted)
-    buffers = None if now.buffers is None else _stacked([a.buffers for a in accepted], len(now.buffers))
-    r = Round(
-        t, now.params, heard, updates, arrived, losses, replies.weights, probs, _work(local, t, m),
-        buffers=buffers, idle=replies.idle,
+    now, accepted = state.checkpoint, [reply for _, reply in sorted(replies.outcome.accepted.items())]
+    m, heard = len(accepted), state.positions(replies.outcome.accepted)
+    r = opened_round(rules, now, heard, replies.weights, replies.idle)
+    r = r._replace(
+        updates=_gathered([a.update for a in accepted], len(now.params)),
+        losses=np.array([a.loss for a in accepted], np.float32), work=_work(local, r.t, m),
     )  # fmt: skip
+    if now.buffers is not None:  # each reply was checked to have them
+        r = r._replace(buffers=np.array([a.buffers for a in accepted], np.float64).reshape(m, len(now.buffers)))
     if replies.orders:
         given = [replies.orders[i] for i in sorted(replies.outcome.accepted)]
-        ages = np.array([t - order.t for order in given], np.int64)
-        r = r._replace(ages=ages, starts=np.stack([o.params for o in given]) if ages.any() else None)
+        r = with_ages(r, (r.t - order.t for order in given), [order.params for order in given])
     state, r, step, lies = play_out(state, rules, r)
     named = {int(state.ids[k]): why for k, why in lies.items()}
     replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
@@ -119,11 +129,6 @@ def _gathered(updates: list[Array], d: int) -> Array:
         buffer[k] = update
     gathered: Array = buffer[: len(updates)]
     return gathered
-
-
-def _stacked(rows: list[Floats | None], b: int) -> Floats:
-    """(m, b) the buffers of all replies, which were checked to have them."""
-    return np.array(rows, np.float64).reshape(len(rows), b)
 
 
 def count(state: ServerState, weights: Array, asked: Ids, heard: Ids, rejected: Ids) -> None:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.clock import Pace
-from fedstale.core import Array, Floats, Ids, Round, State, hooks_of, require
+from fedstale.core import Array, Floats, Ids, State, hooks_of, require
 from fedstale.flower.federation.protocol.exchange import Exchange
 from fedstale.flower.federation.protocol.link import Link, Order, Share, Void
-from fedstale.flower.federation.server.close import RoundReplies, close
+from fedstale.flower.federation.server.close import RoundReplies, close, opened_round
 from fedstale.flower.federation.server.diagnostics import scores
 from fedstale.flower.federation.settings import Settings
 from fedstale.flower.federation.state.ledger import Ledger
@@ -237,12 +237,10 @@ class Server:
 
     def _shared(self, state: ServerState, roster: Roster, clients: Ids, orders: list[Order]) -> list[Order]:
         """The orders with what clients that keep their own memories are told besides."""
-        rule, now, m = self.rules.strategy, state.checkpoint, len(clients)
+        rule, now = self.rules.strategy, state.checkpoint
         if not isinstance(rule, Summed):
             return orders
-        none, probs = np.zeros((m, 0), np.float32), self.rules.estimator.probs(now.belief)
-        ones, losses = np.ones((m, 1), np.bool_), np.zeros(m, np.float32)
-        r = Round(now.t + 1, now.params, clients, none, ones, losses, roster.weights, probs)
+        r = opened_round(self.rules, now, clients, roster.weights, idle=clients[:0])
         named, size = json.dumps(describe(rule.strategy, STRATEGIES)), rule.size(len(now.params))
         told = zip(orders, rule.orders(now.state, r), now.state.counted[clients].tolist(), strict=True)
         return [order._replace(share=Share(named, one, t, now.state.epoch, size)) for order, one, t in told]
