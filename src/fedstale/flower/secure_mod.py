@@ -15,7 +15,7 @@ Flower's own generator has a seed of 32 bits, which a server could search.
 import base64
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
@@ -76,12 +76,12 @@ class SecureMod:
         (arrays,) = reply.content.array_records.values()
         update = layout.flat(layout.told(arrays)) - before
         weight, names, values = _metrics(reply.content, str(asked["weight-key"]))
-        one, two = Keys.fresh(), Keys.fresh()
-        secrets = {"sk1": one.private, "sk2": two.private, "pk1": one.public, "pk2": two.public}
+        (sk1, pk1), (sk2, pk2) = fresh_keys(), fresh_keys()
+        secrets = {"sk1": sk1, "sk2": sk2, "pk1": pk1, "pk2": pk2}
         context.state[ROUND] = ConfigRecord({"round": int(asked["round"]), "metrics": values, **secrets})
         context.state[f"{ROUND}.update"] = ArrayRecord({"update": Array(update)})
         own = read_memory(context)
-        public = {"pk1": one.public, "pk2": two.public, "weight": weight, "names": names}
+        public = {"pk1": pk1, "pk2": pk2, "weight": weight, "names": names}
         return ConfigRecord(public | {"epoch": own.epoch, "round": own.round, "next-round": own.next_round})
 
     def _mask(self, me: int, context: Context, asked: Any, centre: Any) -> ArrayRecord:
@@ -98,7 +98,8 @@ class SecureMod:
         said, before, after = add(context, own, self.rule, update, order, int(now["round"]))
         numbers = np.concatenate([said.numbers, order.weight * np.array(now["metrics"], np.float64)])
         codes = Ring(float(asked["range"]), int(asked["most"])).encode(said.sums, before, after, numbers)
-        others = [(node, key) for node, key in zip(nodes, _keys_of(now, nodes), strict=True) if node != me]
+        publics = dict(zip(now["all"], now["all-pk1"], strict=True))
+        others = [(node, publics[str(node)]) for node in nodes if node != me]
         masked = codes + mask(bytes(now["seed"]), len(codes)) + pairwise(me, bytes(now["sk1"]), others, len(codes))
         return ArrayRecord({"masked": Array(masked)})
 
@@ -153,11 +154,6 @@ def _opened(me: int, now: Any, asked: Any) -> tuple[list[bytes], list[bytes], li
     return seeds, locks, nodes
 
 
-def _keys_of(now: Any, nodes: list[int]) -> list[bytes]:
-    publics = dict(zip(now["all"], now["all-pk1"], strict=True))
-    return [publics[str(node)] for node in nodes]
-
-
 def _unmask(me: int, context: Context, asked: Any) -> ConfigRecord:
     """Shares of the seeds of clients that are in the sum, and of the keys of those that are not: never both."""
     now = context.state.config_records.pop(ROUND)
@@ -170,16 +166,10 @@ def _unmask(me: int, context: Context, asked: Any) -> ConfigRecord:
     return ConfigRecord({"shares": [seeds[node] for node in active] + [locks[node] for node in dead]})
 
 
-class Keys(NamedTuple):
-    """A pair of keys, as bytes."""
-
-    private: bytes
-    public: bytes
-
-    @classmethod
-    def fresh(cls) -> "Keys":
-        private, public = adapter.generate_key_pairs()
-        return cls(adapter.private_key_to_bytes(private), adapter.public_key_to_bytes(public))
+def fresh_keys() -> tuple[bytes, bytes]:
+    """A private key and its public one."""
+    private, public = adapter.generate_key_pairs()
+    return adapter.private_key_to_bytes(private), adapter.public_key_to_bytes(public)
 
 
 def agreed(private: bytes, public: bytes) -> bytes:

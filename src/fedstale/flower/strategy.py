@@ -86,18 +86,18 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         self.pace, self.secure = pace, secure
         many = f"the concurrency of a pace says how many nodes train: leave out fraction_train={fraction_train}"
         require(pace is None or fraction_train == 1, many)
-        require(pace is None or secure is None, "secure aggregation needs rounds: leave out pace or secure")
-        require(record is None or secure is None, "a run tells of single clients: leave out record or secure")
         ok = not isinstance(buffers, str)
         require(ok, f'buffers must be a list of patterns such as ["*running_mean"], got {buffers!r}')
-        ok = forget_after is None or forget_after >= 1
-        require(ok, f"forget_after must be at least 1 round or None, got {forget_after}")
-        ok = stop_after is None or stop_after >= 1
-        require(ok, f"stop_after must be at least 1 round or None, got {stop_after}")
-        ok = secure is None or forget_after is None
-        require(ok, "what a client has in the sum of memories cannot be taken out: secure needs forget_after=None")
-        ok = privacy is None or forget_after is None
-        require(ok, "a client that is forgotten would have its budget again: privacy needs forget_after=None")
+        for name, least in (("forget_after", forget_after), ("stop_after", stop_after)):
+            require(least is None or least >= 1, f"{name} must be at least 1 round or None, got {least}")
+        sums, budget = "what a client has in the sum of memories cannot be taken out", "would have its budget again"
+        for one, other, why in (
+            (pace, secure, "secure aggregation needs rounds: leave out pace or secure"),
+            (record, secure, "a run tells of single clients: leave out record or secure"),
+            (secure, forget_after, f"{sums}: secure needs forget_after=None"),
+            (privacy, forget_after, f"a client that is forgotten {budget}: privacy needs forget_after=None"),
+        ):
+            require(one is None or other is None, why)
         self.buffers, self.forget_after, self.stop_after = tuple(buffers), forget_after, stop_after
         self.record, self.label = None if record is None else Path(record), str(rule)
         self._record: Any = None
@@ -218,7 +218,12 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         self._tell(asked, good, lies, refused, unusable)
         if self._record is not None:
             self._record.round(self.reports[-1], training, self._training, good)
-        return self.arrays, self._metrics([reply.content for reply in good.values()])
+        if not good:
+            return self.arrays, None
+        if self.rules.privacy is not None:  # no noise covers what clients tell of themselves
+            return self.arrays, self._measured(MetricRecord({}))
+        told = [reply.content for reply in good.values()]
+        return self.arrays, self._measured(self.train_metrics_aggr_fn(told, self.weighted_by_key))
 
     def _open_step(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> list[Message]:
         """Open a step without rounds: nodes that are idle are sent this model until it is due."""
@@ -274,17 +279,11 @@ class Uneven(FedAvg):  # type: ignore[misc]  # flwr is not there where types are
         self._tell(asked, heard, (), lost, False)
         if not heard:
             return self.arrays, None
-        for name, value in self.reports[-1].measures.items():
-            metrics[name] = value
         metrics["fedstale-clipped"] = self._training.population.checkpoint.state.clipped
-        return self.arrays, metrics
+        return self.arrays, self._measured(metrics)
 
-    def _metrics(self, contents: list[RecordDict]) -> MetricRecord | None:
-        """The clients' metrics as FedAvg averages them, and the numbers of the report; None if nobody was heard."""
-        if not contents:
-            return None
-        private = self.rules.privacy is not None  # no noise covers what clients tell of themselves
-        metrics = MetricRecord({}) if private else self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+    def _measured(self, metrics: MetricRecord) -> MetricRecord:
+        """The metrics with the numbers of the report."""
         for name, value in self.reports[-1].measures.items():
             metrics[name] = value
         return metrics

@@ -100,7 +100,8 @@ def _start_supernode(s: Settings, client: int, key: Path) -> int:
 
 def _with_executor(s: Settings, name: str, command: Command, address: str, authority: Path | None) -> int:
     """Start a process of Flower and, as a process of its own that can be restarted, what it would start itself."""
-    secret: Command = ["--superexec-auth-secret-file", _secret(s, name)]
+    secret: Command = ["--superexec-auth-secret-file", processes.home(s.folder, name) / "secret"]
+    write_secret(Path(secret[1]), secrets.token_bytes(32))  # only this process and its executor can read it
     pid = processes.spawn(s.folder, name, [*command, "--isolation", "process", *secret])
     trust: Command = ["--root-certificates", authority] if authority else ["--insecure"]
     executor: Command = [sys.executable, "-m", "fedstale.flower.federation.ops.superexec"]
@@ -108,13 +109,6 @@ def _with_executor(s: Settings, name: str, command: Command, address: str, autho
         s.folder, name + processes.EXECUTOR, [*executor, "--runtime-api-address", address, *trust, *secret]
     )
     return pid
-
-
-def _secret(s: Settings, name: str) -> Path:
-    """A file with a secret that only this process and its executor can read."""
-    file = processes.home(s.folder, name) / "secret"
-    write_secret(file, secrets.token_bytes(32))
-    return file
 
 
 def private_key(s: Settings, client: int) -> Path:

@@ -41,7 +41,9 @@ def run(s: Settings, tries: int = TRIES) -> Iterator[Event]:
     failed, goal = 0, s.file.rounds
     while (t := committed_round(s.state)) < goal:
         try:
-            _ensure_link(s)
+            if processes.wanted(s.folder, "link"):  # started from this folder: with the keeper that starts it again
+                keeper.ensure(s.folder)
+            control.wait_until_ready(s)
             number = None if alive(s) else control.submit(s)  # `run` may have ended before its server
             yield Event("submitted", t, f"run {number}") if number else Event("watching", t)
             yield from _watch(s, number)
@@ -61,13 +63,6 @@ def _check_state(s: Settings) -> None:
     run = str(manifest["run"]) if manifest else f"{s.run}-"
     same = run.startswith(f"{s.run}-")
     require(same, f"{s.state} belongs to another configuration ({run}, now {s.run}); use another folder")
-
-
-def _ensure_link(s: Settings) -> None:
-    """Wait for the link; if it was started from this folder, with the keeper that starts it again."""
-    if processes.wanted(s.folder, "link"):
-        keeper.ensure(s.folder)
-    control.wait_until_ready(s)
 
 
 def _watch(s: Settings, number: int | None) -> Iterator[Event]:
