@@ -19,9 +19,8 @@ from fedstale.lab.runs import metrics, query, store
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import verdict
-from fedstale.view.page import beta_map, clients, page, plots, raster, series, served, tables
+from fedstale.view.page import beta_map, clients, page, plots, series, served, tables
 from fedstale.view.page.markup import data
-from fedstale.view.page.trace import recorded
 from fedstale.view.plots.palette import looks
 from tests.cli.commands import fedstale
 
@@ -232,7 +231,7 @@ def fake(rounds: int, n: int) -> series.Lines:
 
 
 def test_a_large_raster_is_thinned_and_says_so() -> None:
-    plot = raster.raster("one", fake(1100, 420))
+    plot = clients.raster("one", fake(1100, 420))
     (trace,) = plot.data
     assert (len(trace["z"]), len(trace["z"][0])) == (200, 367)
     assert "200 of 420 clients" in plot.note
@@ -243,7 +242,7 @@ def test_a_large_raster_is_thinned_and_says_so() -> None:
 
 
 def test_a_small_raster_is_drawn_whole() -> None:
-    plot = raster.raster("one", fake(12, 4))
+    plot = clients.raster("one", fake(12, 4))
     assert plot.data[0]["z"][2] == [None, None, 1, None, None, 1, None, None, 1, None, None, 1]
     assert plot.data[0]["y"] == [0, 1, 2, 3]
 
@@ -253,7 +252,7 @@ def test_those_not_selected_and_those_lost_are_apart_in_the_raster() -> None:
     for line in lines.seeds[0]:
         line["heard"] = [0]
     lines.seeds[0][1] |= {"not_selected": [1], "lost": [2]}
-    plot = raster.raster("one", lines)
+    plot = clients.raster("one", lines)
     cells = [[[k, row.index(1)] for k, row in enumerate(trace["z"]) if 1 in row] for trace in plot.data]
     assert cells == [[[0, 0]], [[1, 1]], [[2, 1]]]
     assert len({trace["colorscale"][1][1] for trace in plot.data}) == 3
@@ -437,13 +436,13 @@ def test_a_recorded_participation(tmp_path: Path) -> None:
         "client,share,mixing,longest_absence,weight,plain_weight\n0,0.9,0,3,0.5,0.8\n1,0.1,0,40,0.5,0.2\n"
     )
     assert query.find(tmp_path).traces == [path]
-    often, weights = recorded(path)
+    often, weights = clients.recorded(path)
     assert often.data[0]["y"] == [0.1, 0.9]  # the rarest first
     assert "30.0% of the weight is misplaced" in weights.said
     assert "phones-trace.csv" in page.page([], [path], "t", 6)
     path.write_text("nonsense\n1\n")
     with pytest.raises(BadInput, match="is not what `fedstale inspect` writes"):
-        recorded(path)
+        clients.recorded(path)
 
 
 def test_the_command_writes_one_file(runs: Path, tmp_path: Path) -> None:

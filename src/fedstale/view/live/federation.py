@@ -15,9 +15,8 @@ from fedstale.lab.runs.query import SILENT, Group, Line, Run, mute
 from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder, read_json
 from fedstale.view.page import markup, page
-from fedstale.view.page.clients import heard_weight
-from fedstale.view.page.plots import Plot, Table, curves, interval, layout, plain
-from fedstale.view.page.raster import raster
+from fedstale.view.page.clients import heard_weight, raster
+from fedstale.view.page.plots import Plot, Table, curves, interval, layout, plain, scatter
 from fedstale.view.page.series import Lines
 from fedstale.view.plots.palette import look, looks
 
@@ -106,12 +105,8 @@ def _shares(clients: Sequence[dict[str, Any]]) -> Plot:
     """How often each client is heard, with the 95 % interval."""
     who = [int(row["client"]) for row in clients]
     p, low, high = ([float(row.get(key) or 0.0) for row in clients] for key in ("p", "p_low", "p_high"))
-    trace = {
-        "type": "scatter", "mode": "markers", "x": who, "y": plain(p),
-        "marker": {"color": look(0).colour, "size": 8},
-        "error_y": interval(p, low, high),
-        "hovertemplate": "client %{x}: heard in %{y:.1%} of its rounds<extra></extra>",
-    }  # fmt: skip
+    hover, mark = "client %{x}: heard in %{y:.1%} of its rounds", {"color": look(0).colour, "size": 8}
+    trace = scatter("markers", who, plain(p), hover, marker=mark, error_y=interval(p, low, high))
     rows = [[str(i), f"{x:.1%}", f"{a:.1%}", f"{b:.1%}"] for i, x, a, b in zip(who, p, low, high, strict=True)]
     axes = layout("client", "share of its rounds", yaxis={"tickformat": ".2~%", "range": [-0.02, 1.03]})
     said = f"Share of its rounds in which each of {len(who)} clients was heard: {min(p):.0%} to {max(p):.0%}."

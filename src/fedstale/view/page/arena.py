@@ -13,7 +13,7 @@ from fedstale.lab.runs.metrics import OBJECTIVE, metric
 from fedstale.lab.runs.statistics import Spread
 from fedstale.view.page import markup
 from fedstale.view.page.page import Part, document
-from fedstale.view.page.plots import Plot, Table, interval, layout, mean_curves, plain
+from fedstale.view.page.plots import Plot, Table, interval, layout, mean_curves, plain, scatter
 from fedstale.view.page.series import Series
 from fedstale.view.page.served import wrapped
 from fedstale.view.plots.palette import look, looks
@@ -73,11 +73,9 @@ def _missing(found: Sequence[Standing]) -> Plot:
     """The progress that every rule misses, with its interval, the best at the top."""
     back = found[::-1]
     mean, low, high = ([100 * s.missing[k] for s in back] for k in range(3))
-    trace = {
-        "type": "scatter", "mode": "markers", "x": plain(mean), "y": [wrapped(s.rule) for s in back],
-        "error_x": interval(mean, low, high), "marker": {"color": look(0).colour, "size": 9},
-        "hovertemplate": "%{y}: misses %{x:.2f} %<extra></extra>",
-    }  # fmt: skip
+    rules, mark = [wrapped(s.rule) for s in back], {"color": look(0).colour, "size": 9}
+    hover, bars = "%{y}: misses %{x:.2f} %", interval(mean, low, high)
+    trace = scatter("markers", plain(mean), rules, hover, error_x=bars, marker=mark)
     told = ", ".join(f"{s.rule} {100 * s.missing.mean:.1f} %" for s in found)
     said = f"Missing progress of {len(found)} rules, from the best: {told}."
     rows = [[s.rule, *(f"{100 * x:.2f}" for x in s.missing)] for s in found]

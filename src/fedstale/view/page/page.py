@@ -13,12 +13,10 @@ from fedstale.lab.runs.metrics import LISTED, TRACED, metric
 from fedstale.lab.runs.query import Setting, client_values, clients, tuned
 from fedstale.lab.runs.verdict import halves, verdict
 from fedstale.view.page import beta_map, markup, tables
-from fedstale.view.page.clients import alike, heard_weight, realised, staleness
+from fedstale.view.page.clients import alike, heard_weight, raster, realised, recorded, staleness
 from fedstale.view.page.plots import BETA, KEYS, Plot, curves
-from fedstale.view.page.raster import raster
 from fedstale.view.page.series import Lines, read
 from fedstale.view.page.served import EPSILON, everyone, served, visited
-from fedstale.view.page.trace import recorded
 from fedstale.view.plots.palette import looks
 
 WAYS = 3  # of choosing clients that are drawn in one setting

@@ -96,6 +96,11 @@ def plain(values: Any) -> list[float | None]:
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
 
 
+def scatter(mode: str, x: Sequence[Any], y: Sequence[Any], hover: str, **more: Any) -> dict[str, Any]:
+    """Lines or markers; `hover` is the text of the point that is pointed at."""
+    return {"type": "scatter", "mode": mode, "x": x, "y": y, **more, "hovertemplate": f"{hover}<extra></extra>"}
+
+
 def dots(label: str, look: Look, values: Floats, clients: Iterable[str], said: str) -> dict[str, Any]:
     """A marker for each client, side by side; `said` is the text of the one that is pointed at."""
     return {
