@@ -23,7 +23,7 @@ def ui(
 ) -> None:
     """Show runs in the browser while they are computed; nothing leaves this machine."""
     try:
-        from fedstale.view.live import loopback, server
+        from fedstale.view.live import server
         from fedstale.view.live.control import Control
         from fedstale.view.live.federation import is_federation
         from fedstale.view.live.index import Index
@@ -34,7 +34,7 @@ def ui(
     named = [folder.resolve() for folder in folders or [Path("runs")]]
     federations = [folder for folder in named if is_federation(folder)]
     places = [store_of(folder) for folder in named if folder not in federations]
-    sock, allowed = loopback.listen(port), Control() if control else None
+    sock, allowed = server.listen(port), Control() if control else None
     token = f"/#token={allowed.token}" if allowed else ""
     print(f"http://127.0.0.1:{sock.getsockname()[1]}{token}  (Ctrl-C ends it)", flush=True)
     server.serve(server.Page(Index(places, federations), ", ".join(map(str, named)), allowed), sock)

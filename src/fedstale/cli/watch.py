@@ -13,7 +13,6 @@ from rich.live import Live
 from rich.table import Table
 
 from fedstale.cli.ui import store_of
-from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.status import duration
 from fedstale.view.live.index import Index, Row
 from fedstale.view.terminal.console import say
@@ -74,10 +73,8 @@ def picture(rows: Sequence[Row]) -> Group:
     for k, heading in enumerate(("algorithm", "seed", "state", "round", "rounds/s", "time left", "last 10 rounds")):
         table.add_column(heading, justify="left" if k in (0, 2) else "right")
     for r in shown:
-        value = metric(r.metric).text(r.value) if r.metric else "–"
-        speed = f"{r.speed:.3g}" if r.speed else "–"
-        cells = [str(r.seed), r.state, f"{r.round} of {r.rounds}", speed, duration(r.left), value]
-        table.add_row(_plain(r.label), *cells)
+        label, *cells = r.texts()
+        table.add_row(_plain(label), *cells)
     hidden = len(going or latest) - len(shown)
     more = f"and {hidden} more" if hidden else ""
     return Group(summary(rows), table, more) if rows else Group(summary(rows))

@@ -20,8 +20,7 @@ uvicorn = pytest.importorskip("uvicorn", reason="the server needs the extra `ui`
 
 from fedstale.view.live.control import Control  # noqa: E402
 from fedstale.view.live.index import Index  # noqa: E402
-from fedstale.view.live.loopback import listen  # noqa: E402
-from fedstale.view.live.server import STATIC, Page  # noqa: E402
+from fedstale.view.live.server import STATIC, Page, listen  # noqa: E402
 from tests.view.live.stores import computed  # noqa: E402
 
 

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from fedstale.core import known, require
+from fedstale.lab.arena import records
 from fedstale.lab.runs import pairing, query
-from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.pairing import Pair, Side
 from fedstale.lab.runs.query import Group, Run, Setting
-from fedstale.lab.runs.status import Tail, duration
+from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder
-from fedstale.view.live import arena, axes, federation
+from fedstale.view.live import axes, federation
 from fedstale.view.live.index import Index, Row
-from fedstale.view.page import beta_map, markup, page, sweeps, tables
+from fedstale.view.page import arena, beta_map, markup, page, sweeps, tables
 from fedstale.view.page.plots import KEYS, Plot, Table
 from fedstale.view.page.series import Lines
 
 LINES = 100_000  # of metrics that are kept in memory, of the runs that were looked at last
 RUNS = 2000  # that a map is made of
-MAPS = "maps"  # the key of the page of maps
+MAPS, ARENA = "maps", "arena"  # the keys of the pages of maps, and of leaderboards
 BEST = "The best settings of each algorithm, at each point of the grid"
 NO_SWEEP = "No experiment here has several settings: `[grid]` and `[tune]` in a file make some."
 SEEDS = 400  # rows of the table of seeds
@@ -35,7 +35,7 @@ class Experiments:
     def __init__(self, index: Index) -> None:
         self.index = index
         self.tails: OrderedDict[Path, Tail] = OrderedDict()
-        self.arena = arena.Arena()
+        self.boards: dict[Path, tuple[int, page.Part]] = {}  # of each contest, and when its record was written
 
     def setting(self, key: str) -> tuple[Setting, list[Row]]:
         """The setting of this key, with the chosen rates of what was tuned, and the rows of its runs."""
@@ -50,8 +50,8 @@ class Experiments:
         if folder := self.index.federations.get(key):
             tail = self.tails.setdefault(folder, Tail(RunFolder(folder / "state")))
             return federation.part(folder, tail), [], Setting({}, [])
-        if key in (MAPS, arena.KEY):
-            return self._maps() if key == MAPS else self.arena.part(self.index.stores), [], Setting({}, [])
+        if key in (MAPS, ARENA):
+            return self._maps() if key == MAPS else self._arena(), [], Setting({}, [])
         setting, rows = self.setting(key)
         running = {row.folder.path for row in rows if row.state == "running"}
         lines = [x for g in setting.groups[:KEYS] if (x := self._lines(g))]
@@ -73,6 +73,20 @@ class Experiments:
         claims = "".join(f"<h2>{name}</h2><pre>{text}</pre>" for name, text in told)
         note = "" if plots or found else page.paragraph(f"{NO_SWEEP} {page.LEAST}")
         return page.Part("Sweeps and figures", best + note, [p for *_, p in found] + plots, claims)
+
+    def _arena(self) -> page.Part:
+        """One section with the leaderboards of all contests; each is read again when its record changes."""
+        found = contests(self.index.stores)
+        require(bool(found), "there is no finished contest in these folders: `fedstale arena run` holds one")
+        for folder in found:
+            stamp = (folder / records.RECORD).stat().st_mtime_ns
+            if self.boards.get(folder, (0,))[0] != stamp:
+                self.boards[folder] = stamp, arena.board(records.read(folder))
+        parts = {folder: self.boards[folder][1] for folder in found}
+        whole = [f"<h2>{escape(p.title)}</h2>{p.above}" for p in parts.values()]
+        cells = "<p>Every cell with its curves: {}</p>".format
+        below = [p.below + cells(escape(str(folder / "page.html"))) for folder, p in parts.items()]
+        return page.Part("Arena", "".join(whole), [x for p in parts.values() for x in p.plots], "".join(below))
 
     def show(self, key: str, view: axes.View) -> dict[str, Any]:
         """All that the page shows of an experiment."""
@@ -153,6 +167,11 @@ class Experiments:
         return list(lines)
 
 
+def contests(stores: Sequence[Path]) -> list[Path]:
+    """The folders of finished contests that these stores belong to."""
+    return [store.parent for store in stores if (store.parent / records.RECORD).exists()]
+
+
 def drawn(plots: Sequence[Plot]) -> dict[str, dict[str, Any]]:
     """The plots as the page's script takes them."""
     return {
@@ -183,12 +202,7 @@ def seed_table(rows: Sequence[Row]) -> Table:
     order = sorted(rows, key=lambda r: (r.label, r.seed or 0))[:SEEDS]
     forks = any(r.origin for r in order)
     head = ["algorithm", "seed", "state", "round", "rounds/s", "time left", "main metric", *["began"] * forks]
-    return Table(head, [
-        [r.label, str(r.seed), r.state, f"{r.round} of {r.rounds}", "–" if not r.speed else f"{r.speed:.3g}",
-         duration(r.left), metric(r.metric).text(r.value) if r.metric else "–",
-         *[r.origin or "with round 1"] * forks]
-        for r in order
-    ])  # fmt: skip
+    return Table(head, [[*r.texts(), *[r.origin or "with round 1"] * forks] for r in order])
 
 
 def csv_of(plot: Plot) -> str:

@@ -39,6 +39,13 @@ class Row(NamedTuple):
     def name(self) -> str:
         return self.folder.path.name
 
+    def texts(self) -> list[str]:
+        """Algorithm, seed, state, round, rounds per second, time left, and main metric, in words."""
+        speed = f"{self.speed:.3g}" if self.speed else "–"
+        value = metrics.metric(self.metric).text(self.value) if self.metric else "–"
+        where = f"{self.round} of {self.rounds}"
+        return [self.label, str(self.seed), self.state, where, speed, status.duration(self.left), value]
+
 
 class Index:
     """The rows of all runs in some folders; `scan` brings them up to date and `version` counts the changes."""

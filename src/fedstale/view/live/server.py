@@ -1,4 +1,7 @@
-"""The server of the page: a few addresses that are read and, with `--control`, one that stops and resumes runs."""
+"""The server of the page: a few addresses that are read and, with `--control`, one that stops and resumes runs.
+
+Its headers and its socket on the loopback keep the page on this machine.
+"""
 
 import asyncio
 import json
@@ -13,6 +16,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -21,12 +25,11 @@ from starlette.routing import Route
 
 from fedstale.core import BadInput, known
 from fedstale.lab.runs.store import finite
-from fedstale.view.live import arena, axes
+from fedstale.view.live import axes
 from fedstale.view.live.control import Control
-from fedstale.view.live.experiment import Experiments
+from fedstale.view.live.experiment import Experiments, contests
 from fedstale.view.live.index import Index, Row
 from fedstale.view.live.lists import Lists
-from fedstale.view.live.loopback import Headers
 from fedstale.view.page.page import library
 
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
@@ -34,6 +37,14 @@ STATIC = {  # address → where the file is
     **dict.fromkeys(("page.css", "page.js", "control.js", "lists.js", "experiment.js"), "fedstale.view.live"),
     **dict.fromkeys(("report.css", "figures.js"), "fedstale.view.page"),
 }
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin", "cache-control": "no-store",
+}  # fmt: skip
 STRANGE = "the files of these runs have another shape than this version writes"
 STRANGER = "the token is not that of this server: open the address that `fedstale ui --control` has printed"
 SHARE = 100 / min(os.cpu_count() or 1, 4)  # times what a page or a look took is waited: 1 % of the machine for each
@@ -54,6 +65,23 @@ class Watcher:
             if time.monotonic() - self.seen < LONGEST:
                 self.index.scan()
             self.over.wait(max(TICK, SHARE * (time.thread_time() - began)))
+
+
+class Headers:
+    """Adds the headers that keep the page on this machine."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
 
 
 class Page:
@@ -135,7 +163,7 @@ class Page:
                 if self.index.version != last or not self.index.whole:
                     last = self.index.version
                     now = {"version": last, "about": self.about, "control": self.control is not None}
-                    now |= {"arena": bool(arena.contests(self.index.stores))}
+                    now |= {"arena": bool(contests(self.index.stores))}
                     yield f"data: {json.dumps(now)}\n\n"
                 elif time.monotonic() - beat > 5:
                     beat = time.monotonic()
@@ -187,6 +215,20 @@ class Page:
         rows = self.index.experiments().get(key, []) if key else [self._row(request)]
         actions = {"stop": self.control.stop, "resume": self.control.resume}
         return {"said": actions[known(action, actions, "the action")](rows)}
+
+
+def listen(port: int) -> socket.socket:
+    """A socket on the loopback; a port that is in use is refused with a sentence."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("127.0.0.1", port))
+        sock.listen(128)  # who comes before the server is ready waits
+    except OSError as error:
+        sock.close()
+        way = "--port names another, 0 a free one"
+        raise BadInput(f"port {port} cannot be used ({error.strerror}); {way}") from None
+    return sock
 
 
 def serve(page: Page, sock: socket.socket) -> None:
