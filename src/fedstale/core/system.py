@@ -1,7 +1,10 @@
-"""What differs between operating systems: the cores and the memory of a process, and locks on files."""
+"""What differs between operating systems: the cores and the memory of a process, locks on files; and a thread."""
 
 import ctypes
 import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 from fedstale.core.parts import BadInput
@@ -27,6 +30,24 @@ def lock(file: IO[Any] | int, *, shared: bool = False, wait: bool = False) -> bo
         return True
     except BlockingIOError:
         return False
+
+
+@contextmanager
+def meanwhile(work: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call `work` every so many seconds as long as the block lasts, in a thread of its own."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def runs_that_fit(task: Task, most: int) -> int:

@@ -115,7 +115,7 @@ def _network(spec: Table) -> Any:
 
 def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
     """The participation that `spec` asks for; one tied to labels gets those of the data, if it has none."""
-    part: Participation = build(_with_labels(spec, data), PARTICIPATION, "participation")
+    part: Participation = build(_with_labels(located(spec, roots()), data), PARTICIPATION, "participation")
     return part
 
 
@@ -152,33 +152,20 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
         require("partition" in data, f"{kind} participation needs images, got data.dataset {data['dataset']!r}")
         divided = divide(data)
         table["labels"] = [np.bincount(divided.train(i)[1], minlength=divided.classes) for i in range(divided.n)]
-    if isinstance(name := table.get(setting := RECORDINGS.get(str(table.get("kind")), "")), str):
-        table[setting] = found_in(name, roots())
     if table.get("kind") == "exits" and "exits" not in table:
         require(bool(data.get("cis")), "participation 'exits' needs data.cis, or exits of its own, got neither")
         table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": data["cis"]["p"]}
     return table
 
 
-def located(spec: Any, folder: Path) -> Any:
-    """A participation whose recording is also looked for in a folder, which is that of the experiment's file."""
-    if not isinstance(spec, Mapping):
-        return spec
-    setting = RECORDINGS.get(str(spec.get("kind")), "")
-    found = {"base": located(spec["base"], folder)} if "base" in spec else {}
-    found |= {setting: found_in(spec[setting], [folder])} if isinstance(spec.get(setting), str) else {}
-    return {**spec, **found}
-
-
-def located_clock(spec: Any, folders: Sequence[Path]) -> Any:
-    """A clock whose table of devices and whose timeline are also looked for in these folders."""
-    if not isinstance(spec, Mapping):
-        return spec
-    latency = spec.get("latency")
-    found: Table = {"replay": found_in(spec["replay"], folders)} if isinstance(spec.get("replay"), str) else {}
-    if isinstance(latency, Mapping) and isinstance(latency.get("table"), str):
-        found["latency"] = {**latency, "table": found_in(latency["table"], folders)}
-    return {**spec, **found}
+def located(table: Any, folders: Sequence[Path]) -> Any:
+    """A table whose files, and those of its inner tables, are also looked for in these folders."""
+    if not isinstance(table, Mapping):
+        return table
+    return {
+        key: found_in(value, folders) if key in FILES and isinstance(value, str) else located(value, folders)
+        for key, value in table.items()
+    }
 
 
 def found_in(name: str, folders: Sequence[Path]) -> str:
@@ -244,3 +231,4 @@ SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # setting
 RECORDINGS = {  # the setting that names a file
     "trace": "matrix", "log": "log", "events": "events", "grid": "grid", "budget": "prices",
 }  # fmt: skip
+FILES = {*RECORDINGS.values(), "csv", "replay", "table"}  # settings of a participation, of data or of a clock

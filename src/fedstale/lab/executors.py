@@ -3,17 +3,17 @@
 import multiprocessing
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedstale.core import require
+from fedstale.core.system import meanwhile
 from fedstale.lab.execute import Stop, ended, execute, require_resumable
 from fedstale.lab.plan import Planned, warmups
 from fedstale.lab.runs.status import duration
@@ -146,30 +146,23 @@ def _compute(cell: Cell, resume: bool, command: str, worker: bool = False) -> No
         pass
 
 
-@contextmanager
-def _reporting(cells: Sequence[Cell], say: Callable[[str], None]) -> Iterator[None]:
+def _reporting(cells: Sequence[Cell], say: Callable[[str], None]) -> AbstractContextManager[None]:
     """Says every few seconds how many rounds are done; the store knows, whichever process computes them."""
     runs = [p for cell in cells for p in cell.runs]
     runs += warmups(runs)
-    total, start, over = sum(p.config["rounds"] for p in runs), time.monotonic(), threading.Event()
+    total, start = sum(p.config["rounds"] for p in runs), time.monotonic()
     before = total - rounds_left(runs)
+    left, first = runs, (before, 0.0)
 
     def report() -> None:
-        left, first = runs, (before, 0.0)
-        while not over.wait(REPORT_SECONDS):
-            left = [p for p in left if not ended(p)]
-            done, seconds = total - rounds_left(left), time.monotonic() - start
-            if first[0] == before < done:
-                first = done, seconds  # what comes before the first rounds, loading and compiling, comes once
-            say(progress(first, done, total, seconds))
+        nonlocal left, first
+        left = [p for p in left if not ended(p)]
+        done, seconds = total - rounds_left(left), time.monotonic() - start
+        if first[0] == before < done:
+            first = done, seconds  # what comes before the first rounds, loading and compiling, comes once
+        say(progress(first, done, total, seconds))
 
-    thread = threading.Thread(target=report, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return meanwhile(report, REPORT_SECONDS)
 
 
 def rounds_left(runs: Sequence[Planned]) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fedstale.clock import Clock
 from fedstale.core import Participation, require
 from fedstale.data.files import roots
-from fedstale.lab.build import division, located_clock, make_participation
+from fedstale.lab.build import division, located, make_participation
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import grouped
 from fedstale.lab.schema import Experiment
@@ -50,7 +50,7 @@ def plan(experiment: Experiment, folder: Path, loaded: dict[str, dict[str, str]]
     if name not in loaded:
         loaded[name] = dataset_source(name)
     more = {"model": model} | ({"sources": loaded[name]} if loaded[name] else {})
-    clock = make_section("clock", located_clock(experiment.clock, roots()))
+    clock = make_section("clock", located(experiment.clock, roots()))
     return plan_parts(experiment, participation, algorithms, more, folder, clock=clock)
 
 

@@ -19,7 +19,7 @@ from pydantic import (
 from fedstale.core import BadInput, Local, arguments_checked, known, require, shown
 from fedstale.core.own_modules import import_from
 from fedstale.data.files import roots
-from fedstale.lab.build import counted, found_in, located, located_clock
+from fedstale.lab.build import counted, located
 from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_section, override
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
@@ -240,13 +240,8 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
     raw.setdefault("name", path.stem)
     for change in overrides:
         override(raw, change)
-    if "participation" in raw:
-        raw["participation"] = located(raw["participation"], path.parent)
-    if isinstance(data := raw.get("data"), dict) and isinstance(data.get("csv"), str):
-        data["csv"] = found_in(data["csv"], [path.parent])
-    if "clock" in raw:
-        raw["clock"] = located_clock(raw["clock"], [path.parent])
-    return raw
+    named = {key: located(raw[key], [path.parent]) for key in ("participation", "data", "clock") if key in raw}
+    return raw | named
 
 
 def load(path: Path, what: str) -> Table:
@@ -280,7 +275,7 @@ def check(raw: Table) -> Experiment:
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     for key in ("defence", "liars", "privacy"):
         make_section(key, getattr(experiment, key))
-    make_section("clock", located_clock(experiment.clock, roots()))
+    make_section("clock", located(experiment.clock, roots()))
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     section = validated(kind, data, "data")

@@ -5,18 +5,19 @@ Each of them needs its package, which is an extra: tensorboard, wandb, mlflow.
 
 import math
 import os
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedstale.core import BadInput
+from fedstale.core.system import meanwhile
 from fedstale.lab.runs import query
 from fedstale.lab.runs.query import flat
 from fedstale.lab.runs.status import Tail
@@ -189,7 +190,6 @@ def values(line: Mapping[str, Any]) -> dict[str, float]:
 def following(runs: Sequence[RunFolder], trackers: Sequence[Tracker], home: Path) -> Iterator[None]:
     """Log these runs as long as the block lasts; a tracker that fails is left out with a warning."""
     followers = [Follower(runs, Tracker(tracker), home) for tracker in trackers]
-    over = threading.Event()
 
     def look(step: str) -> None:
         for follower in list(followers):
@@ -201,21 +201,12 @@ def following(runs: Sequence[RunFolder], trackers: Sequence[Tracker], home: Path
                     f"{follower.tracker.value} is left out: {type(error).__name__}: {error}", stacklevel=2
                 )
 
-    def work() -> None:
-        while not over.wait(SECONDS):
-            look("update")
-
-    thread = threading.Thread(target=work, daemon=True)
-    if followers:
-        thread.start()
     try:
-        yield
+        with meanwhile(partial(look, "update"), SECONDS):
+            yield
     finally:
-        over.set()
-        if followers:
-            thread.join()
-            look("update")
-            look("close")
+        look("update")
+        look("close")
 
 
 def log_runs(folder: str | PathLike[str], tracker: str, home: str | PathLike[str] = "logs") -> int:
