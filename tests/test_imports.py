@@ -67,6 +67,7 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
         "registry",
         "theory",
         "privacy",
+        "data",
         "strategies",
         "lab",
         "lab/runs",

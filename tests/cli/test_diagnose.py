@@ -7,7 +7,7 @@ import pytest
 
 from fedstale.cli.new import HOSPITALS
 from fedstale.core import BadInput
-from fedstale.lab.tabular import guess
+from fedstale.data.tables import guess
 from tests.cli.commands import fedstale
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")

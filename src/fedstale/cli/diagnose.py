@@ -8,6 +8,7 @@ import typer
 
 from fedstale.core import require
 from fedstale.core.abilities import listed
+from fedstale.data.tables import guess, rows
 from fedstale.lab import schema
 from fedstale.lab.advise import evidence, trial
 from fedstale.lab.advise.measures import Measures, measure
@@ -17,7 +18,6 @@ from fedstale.lab.runs import query, store
 from fedstale.lab.runs.store import write
 from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import as_toml
-from fedstale.lab.tabular import guess, rows
 from fedstale.registry import RECIPES
 from fedstale.view.terminal.console import AsFormat, Format, command_line, parse_seeds, print_json, say
 from fedstale.view.terminal.progress import simulate_rest

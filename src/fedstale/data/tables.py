@@ -11,7 +11,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from fedstale.data.datasets import Dataset
 from fedstale.data.federated import Federated, Group, absent, federate
 
 MISSING = ("", "na", "n/a", "nan", "nat", "null", "none", "?")
+LABELS = ("label", "target", "y", "class", "outcome", "disease", "diagnosis", "default", "churn")
 CATEGORIES = 50  # of a column; one that has more is a name or a date, and is left out
 CLASSES = 100  # of a label of whole numbers; with more it is a number to be predicted
 Column = npt.NDArray[Any]  # (M,) float64 with nan, or text with ""
@@ -241,3 +242,39 @@ def _inputs(columns: Mapping[str, Column]) -> tuple[dict[str, Floats], list[str]
             kept[name] = np.array([place.get(v, np.nan) for v in column.tolist()])
     told = f"left out as names or dates, with a value of its own in most rows: {listed(left, 8)}"
     return kept, [told] if left else []
+
+
+class Guess(NamedTuple):
+    """The columns that name a row's client and what is to be predicted, and the metric to compare by."""
+
+    client: str
+    label: str
+    main: str  # accuracy of classes, the test loss of numbers
+
+
+def guess(path: Path, names: Sequence[str], client: str | None, label: str | None) -> Guess:
+    """The column that has the clients of the recording, `names`, and the one called a label, or the last one."""
+    columns = read_csv(path)
+    for given in (client, label):
+        if given is not None:
+            known(given, columns, f"{path.name}: column")
+    if client is None:
+        present = {*names}
+        shares = {name: _share(values, present) for name, values in columns.items()}
+        client = max(shares, key=shares.__getitem__)
+        found = f"names clients of the recording ({', '.join(names[:3])}, …)" if names else "can be recognised"
+        require(shares[client] > 0.5, f"{path.name}: no column {found}; --client COLUMN says which it is")
+    named = [name for name in columns if name.lower() in LABELS and name != client]
+    label = label or (named or [name for name in columns if name != client])[-1]
+    return Guess(client, label, "loss" if is_number(path, label) else "accuracy")
+
+
+def rows(path: Path) -> int:
+    """How many samples a table has."""
+    return len(next(iter(read_csv(path).values())))
+
+
+def _share(values: Sequence[str], present: set[str]) -> float:
+    """The share of a column's different values that are clients of the recording."""
+    own = {value.strip() for value in values} - {*MISSING}
+    return len(own & present) / max(1, len(own))
