@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedstale.cli.new import HOSPITALS
 from fedstale.core import BadInput
-from fedstale.data.tables import guess
+from fedstale.data.tables import client_names, guess
 from tests.cli.commands import fedstale
 
 pytest.importorskip("plotly", reason="the report needs the extra `report`")
@@ -44,7 +43,8 @@ def test_two_files_make_a_page_with_names_and_four_answers(folder: Path) -> None
 
 
 def test_columns_are_guessed_by_the_names_in_the_log(folder: Path) -> None:
-    assert guess(folder / "patients.csv", HOSPITALS, None, None) == ("hospital", "disease", "accuracy")
+    hospitals = client_names(folder / "patients.csv", "hospital")
+    assert guess(folder / "patients.csv", hospitals, None, None) == ("hospital", "disease", "accuracy")
     with pytest.raises(BadInput, match=r"no column names clients of the recording \(a, b, …\); --client COLUMN"):
         guess(folder / "patients.csv", ["a", "b"], None, None)
     assert guess(folder / "patients.csv", [], "ward", "age")[:2] == ("ward", "age")

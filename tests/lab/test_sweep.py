@@ -13,7 +13,7 @@ from fedstale.lab.runs import query
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.store import open_store, write_json
 from fedstale.lab.schema import check
-from fedstale.view.terminal import sweeps
+from fedstale.view.terminal import results
 
 RAW: dict[str, Any] = {
     "name": "try", "rounds": 4, "algorithms": ["fedavg", {"kind": "fedstale", "beta": 0.3}],
@@ -55,7 +55,7 @@ def test_what_an_algorithm_sets_itself_is_not_tuned_unless_its_entry_has_it() ->
         ("auto", {}), ("fedstale", {"beta": 0}), ("fedstale", {"beta": 1}), ("fixed", {"beta": 0}),
         ("fixed", {"beta": 1}),
     ]  # fmt: skip
-    assert sweeps.applied(cell.choices) == [
+    assert results.applied(cell.choices) == [
         "beta is tuned for fedstale, fixed; auto has it from itself or not at all"
     ]
 
@@ -119,7 +119,7 @@ def test_with_seeds_of_its_own_tuning_does_not_see_the_reported_runs(tmp_path: P
     for group in query.tuned(setting).groups:  # as the report does
         assert [(r.seed, r.config["local"]["lr"]) for r in group.runs] == [(1, 0.2)]
         assert group.note == "lr=0.2, of 2 the one of best training objective on seeds 7, 8"
-    assert sweeps.how_chosen(cell) == "chosen on other seeds than those that are reported: 7, 8"
+    assert results.how_chosen(cell) == "chosen on other seeds than those that are reported: 7, 8"
 
 
 def test_tuning_seeds_change_no_key_and_concern_what_has_a_choice(tmp_path: Path) -> None:

@@ -51,11 +51,11 @@ def inspect(
     out.mkdir(parents=True, exist_ok=True)
     write_csv(numbers, clients)
 
-    from fedstale.view.plots import trace as plot  # matplotlib is slow to load
+    from fedstale.view.plots.raster import recording  # matplotlib is slow to load
 
     counts = (seen.on.histogram, seen.off.histogram, seen.staleness.histogram)
     title = f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds"
-    plot.figure(here, seen.mixing, *counts, title).savefig(picture, dpi=160)
+    recording(here, seen.mixing, *counts, title).savefig(picture, dpi=160)
     found |= {"file": str(trace), "picture": str(picture), "numbers": str(numbers)}
     if format == console.Format.json:
         console.print_json(found)

@@ -17,7 +17,7 @@ from fedstale.lab.runs import store
 from fedstale.lab.sweep import cost, every_run, planned, reported
 from fedstale.view.terminal import console
 from fedstale.view.terminal.progress import Log, On, logging
-from fedstale.view.terminal.sweeps import how_chosen
+from fedstale.view.terminal.results import how_chosen
 
 
 class Picture(StrEnum):

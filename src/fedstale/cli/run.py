@@ -13,7 +13,7 @@ from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumab
 from fedstale.lab.packaged import find
 from fedstale.lab.runs import store
 from fedstale.simulate import Diverged
-from fedstale.view.terminal import console, results, sweeps
+from fedstale.view.terminal import console, results
 from fedstale.view.terminal.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say
 from fedstale.view.terminal.progress import Log, follow, logging
 
@@ -62,7 +62,7 @@ def run(
     if reused:
         say(f"{reused} of {len(sweep.every_run(cells))} runs were stored already (--again computes them again).")
     if sweep.is_sweep(cells):
-        sweeps.write_and_print(cells, overrides, out, format)
+        results.write_and_print_sweep(cells, overrides, out, format)
     else:
         results.write_and_print(cells[0].experiment, planned, overrides, out, format)
 

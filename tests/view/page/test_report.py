@@ -19,7 +19,7 @@ from fedstale.lab.runs import metrics, query, store
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import verdict
-from fedstale.view.page import beta_map, clients, page, plots, series, served, tables
+from fedstale.view.page import clients, page, plots, series, served, sweeps, tables
 from fedstale.view.page.markup import data
 from fedstale.view.plots.palette import looks
 from tests.cli.commands import fedstale
@@ -389,13 +389,13 @@ def test_the_map_shows_the_best_beta_of_each_cell() -> None:
         )
         for (p, q), wins in best.items()
     ]  # fmt: skip
-    (plot,) = beta_map.maps(found)
+    (plot,) = sweeps.maps(found)
     (trace,) = plot.data
     assert (trace["x"], trace["y"]) == (["0.5", "0.1"], ["0", "1"])
     assert trace["z"] == [[0.0, 0.5], [1.0, None]]
     assert "Grey: no runs" in plot.note
     assert plot.table.rows[0] == ["0.5", "0", "0", "90.00 %", "80.00 %", "80.00 %"]
-    assert beta_map.maps(found[:1]) == []
+    assert sweeps.maps(found[:1]) == []
 
 
 def test_of_several_rates_the_best_by_training_objective_is_shown(tmp_path: Path) -> None:

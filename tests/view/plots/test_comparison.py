@@ -108,7 +108,7 @@ def test_a_run_with_damaged_metrics_is_named_and_left_out(tmp_path: Path) -> Non
 def test_importing_our_plots_leaves_matplotlib_as_it_was() -> None:
     code = (
         "import sys, matplotlib; matplotlib.use('svg');"
-        "from fedstale.view.plots import comparison, raster, trace;"
+        "from fedstale.view.plots import comparison, raster;"
         "from fedstale.lab.papers.draw import cells, curves;"
         "assert matplotlib.get_backend() == 'svg', matplotlib.get_backend();"
         "assert 'matplotlib.pyplot' not in sys.modules"

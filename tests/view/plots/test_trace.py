@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedstale.view.plots.trace import SIZE, _at_least, figure
+from fedstale.view.plots.raster import SIZE, _at_least, recording
 
 # (rounds, clients): 0 always, 1 in turns of two, 2 once, 3 never
 HERE = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0]], bool)
@@ -10,7 +10,7 @@ COUNTS = np.array([0, 1, 1])
 
 
 def drawn(here: np.ndarray) -> list:
-    return figure(here, np.zeros(here.shape[1]), COUNTS, COUNTS, COUNTS, "title").axes
+    return recording(here, np.zeros(here.shape[1]), COUNTS, COUNTS, COUNTS, "title").axes
 
 
 def test_the_rows_are_drawn_the_rarest_first() -> None:

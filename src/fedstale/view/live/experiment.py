@@ -17,7 +17,7 @@ from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder
 from fedstale.view.live import axes, federation
 from fedstale.view.live.index import Index, Row
-from fedstale.view.page import arena, beta_map, markup, page, sweeps, tables
+from fedstale.view.page import arena, markup, page, sweeps, tables
 from fedstale.view.page.plots import KEYS, Plot, Table
 from fedstale.view.page.series import Lines
 
@@ -66,7 +66,7 @@ class Experiments:
         few = f"These are too many runs for a map: at most {RUNS} are read, and there are {len(rows)}."
         require(len(rows) <= RUNS, few)
         settings = query.settings(row.folder for row in rows)
-        found, plots = sweeps.sweeps(settings), beta_map.maps([query.tuned(s) for s in settings])
+        found, plots = sweeps.sweeps(settings), sweeps.maps([query.tuned(s) for s in settings])
         best = "".join(f"<h2>{escape(n)}</h2>{markup.table(t, BEST)}" for n, t, _ in found)
         texts = [file for store in self.index.stores for file in sorted(store.parent.glob("*-claims.txt"))]
         told = [(escape(f.stem), escape(f.read_text(errors="replace"))) for f in texts]

@@ -12,7 +12,7 @@ from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import LISTED, TRACED, metric
 from fedstale.lab.runs.query import Setting, client_values, clients, tuned
 from fedstale.lab.runs.verdict import halves, verdict
-from fedstale.view.page import beta_map, markup, tables
+from fedstale.view.page import markup, sweeps, tables
 from fedstale.view.page.clients import alike, heard_weight, raster, realised, recorded, staleness
 from fedstale.view.page.plots import BETA, KEYS, Plot, curves
 from fedstale.view.page.series import Lines, read
@@ -55,7 +55,7 @@ def _overview(settings: Sequence[Setting], names: Sequence[str], runs: int, draw
         lines.append(f"The first {drawn} settings are drawn; {others}.")
     if len(settings) > tables.MOST:
         lines.append(f"The table has the first {tables.MOST} of them.")
-    plots = beta_map.maps(settings)
+    plots = sweeps.maps(settings)
     caption = "All settings, and who is best in the mean of the last 10 rounds"
     above = paragraph(" ".join(lines)) + markup.table(tables.overview(settings, names), caption)
     return Part("Overview", above, plots, "" if plots else _notes([LEAST]))

@@ -1,18 +1,29 @@
-"""Sweeps on the page: which settings of [grid] and [tune] are best, as lines, a map or parallel coordinates."""
+"""Sweeps on the page: which settings of [grid] and [tune] are best, as lines, a map or parallel coordinates.
+
+Of FedStale at several β, a map says which is best where, over how rarely clients come and how their data differ.
+"""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import OBJECTIVE, Metric
-from fedstale.lab.runs.query import Setting, apart, flat, grouped, tuning_score, varying
+from fedstale.lab.runs.query import Group, Setting, apart, flat, grouped, tuning_score, varying
 from fedstale.lab.runs.statistics import spread
+from fedstale.lab.runs.store import canonical
 from fedstale.lab.runs.verdict import compared
 from fedstale.view.page.plots import BLUES, KEYS, Key, Plot, Table, layout, plain, stroke, ticks
 from fedstale.view.page.tables import MOST, inline, names
 from fedstale.view.plots.palette import looks
 
 LABELS = ("label", "engine", "evaluate_every")  # keys that may differ without being a setting that is tried
+ROW, COLUMN = "data.swap.fraction", "participation.p_min"  # of a map of β
+FREE = (ROW, COLUMN, "rounds", "evaluate_every")  # a grid's horizon follows p_min
+Place = tuple[float, float]  # p_min, share of swapped labels
+Cells = dict[Place, tuple[Setting, dict[float, Group]]]  # the setting, and the group of each β
+Means = dict[Place, dict[float, float]]  # of each β
+Best = dict[Place, float]
 Drawn = tuple[list[Any], dict[str, Any], list[Key]]  # traces, layout and legend
 
 
@@ -161,3 +172,87 @@ def _parallel(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
 
 def _share(value: float, low: float, high: float) -> float:
     return (value - low) / (high - low) if high > low else 0.5
+
+
+def maps(settings: Sequence[Setting]) -> list[Plot]:
+    """One for every family of settings that differ in p_min and σ̂² only, with at least two β in each cell."""
+    alike = [s._replace(groups=some) for s in settings for some in grouped(s.groups, _other_parts).values()]
+    families = grouped(alike, lambda s: _other_settings(s) + _other_parts(s.groups[0])).values()
+    found = [_beta_map(cells) for family in families if len(cells := _beta_cells(family)) > 1]
+    return [plot for plot in found if plot]
+
+
+def _other_settings(s: Setting) -> str:
+    return canonical({k: v for k, v in flat(s.config).items() if k not in FREE})
+
+
+def _other_parts(g: Group) -> str:
+    """The parts of an algorithm but for its rule and its rates."""
+    parts = [g.config.get(key, {}) for key in ("estimator", "channel")]
+    return canonical({"": [*parts, g.config.get("server", {}).get("kind")]})
+
+
+def _beta_cells(family: Sequence[Setting]) -> Cells:
+    """The settings by p_min and σ̂², where there are at least two β with a result."""
+    found: Cells = {}
+    for s in family:
+        config = flat(s.config)
+        groups = {b: g for g in s.groups if g.runs and (b := beta(g)) is not None}
+        if COLUMN in config and len(groups) > 1:
+            found[float(config[COLUMN]), float(config.get(ROW) or 0.0)] = (s, groups)
+    return found
+
+
+def beta(group: Group) -> float | None:
+    """The fixed share of the memory: FedStale's β, 0 for the rule without memory."""
+    strategy = group.config.get("strategy", {})
+    if strategy.get("kind") == "unbiased":
+        return 0.0
+    value = strategy.get("beta") if strategy.get("kind") == "fedstale" else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _beta_map(cells: Cells) -> Plot | None:
+    """The map of one family, by the main metric that all of its runs have."""
+    m = next(iter(metrics.shown(*(g.runs[0].result or {} for _, of in cells.values() for g in of.values()))), None)
+    if m is None:
+        return None
+    means = {
+        place: {b: spread(g.values(m.name, "last10")).mean for b, g in groups.items()}
+        for place, (_, groups) in cells.items()
+    }
+    best = {place: max(found, key=lambda b: m.score(found[b])) for place, found in means.items()}
+    across, up = (sorted({place[k] for place in cells}, reverse=k == 0) for k in (0, 1))
+    first, gaps = next(iter(cells.values()))[0], len(cells) < len(across) * len(up)
+    told_best = ", ".join(f"at {p:g} and {q:g} β {b:g}" for (p, q), b in best.items())
+    said = f"Map of the best β over p_min and the share of swapped labels: {told_best}."
+    names = {"type": "category", "showgrid": False}
+    axes = layout("p_min (rarer to the right)", "share of swapped labels", xaxis=names, yaxis=names)
+    note = (
+        f"In each cell the β of the best {m.label}, mean of the last 10 rounds and of the seeds. "
+        "Point at a cell for all β." + (" Grey: no runs." if gaps else "")
+    )
+    data, estimator = first.config["data"], first.groups[0].config.get("estimator", {}).get("kind", "?")
+    title = f"Best β: {data['dataset']}, {data['clients']} clients, p {estimator}"
+    axes |= {"plot_bgcolor": "#d0d0d0"} if gaps else {}
+    every = {
+        place: "<br>".join(f"β = {b:g}: {m.text(v)}" for b, v in sorted(found.items()))
+        for place, found in means.items()
+    }
+    trace = {
+        "type": "heatmap", "x": [f"{p:g}" for p in across], "y": [f"{q:g}" for q in up],
+        "z": [[best.get((p, q)) for p in across] for q in up], "zmin": 0, "zmax": 1, "colorscale": BLUES,
+        "text": [[every.get((p, q), "") for p in across] for q in up], "texttemplate": "%{z}",
+        "textfont": {"color": "#101010"}, "xgap": 2, "ygap": 2,
+        "hovertemplate": "p_min %{x}, swapped %{y}: best β %{z}<br>%{text}<extra></extra>",
+        "colorbar": {"title": {"text": "best β"}, "thickness": 12, "tickvals": [0, 0.2, 0.5, 0.8, 1], "len": 1},
+    }  # fmt: skip
+    return Plot(title, [trace], axes, said, _beta_table(means, best, m), note=note, rows=len(up) + 3)
+
+
+def _beta_table(means: Means, best: Best, m: Metric) -> Table:
+    betas, rows = sorted({b for found in means.values() for b in found}), []
+    for p, q in sorted(means, key=lambda place: (-place[0], place[1])):
+        values = [m.text(means[p, q].get(b)) for b in betas]
+        rows.append([f"{p:g}", f"{q:g}", f"{best[p, q]:g}", *values])
+    return Table(["p_min", "swapped labels", "best β", *(f"β = {b:g}" for b in betas)], rows)
