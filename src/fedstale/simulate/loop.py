@@ -15,10 +15,20 @@ from fedstale.privacy.ledger import Privacy
 from fedstale.privacy.noise import Accounted, Noised
 from fedstale.rng import stream
 from fedstale.servers import Sgd
-from fedstale.simulate.checks import checked
-from fedstale.simulate.orders import choose, heard, order, present
-from fedstale.simulate.round import Refusals, aged, close_round, in_flight, receive, screen, timed
-from fedstale.simulate.run import Diverged, Fixed, Run, first
+from fedstale.simulate.round import (
+    Refusals,
+    aged,
+    choose,
+    close_round,
+    heard,
+    in_flight,
+    order,
+    present,
+    receive,
+    screen,
+    timed,
+)
+from fedstale.simulate.run import Diverged, Fixed, Run, checked, first
 
 Play = Generator[Job | Snapshot, Reply | None, None]  # yields a job, is sent its reply, yields a snapshot, …
 
