@@ -6,8 +6,7 @@ from math import prod
 import numpy as np
 import torch
 
-from fedstale.engines.batched.chunks import Chunk
-from fedstale.engines.batched.rows import Rows
+from fedstale.engines.batched.chunks import Chunk, Rows
 from fedstale.engines.kernels import load
 from fedstale.tasks.supervised import Supervised
 

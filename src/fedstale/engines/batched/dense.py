@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedstale.engines.batched.chunks import Chunk, filled
-from fedstale.engines.batched.rows import Rows, portion
+from fedstale.engines.batched.chunks import Chunk, Rows, filled, portion
 from fedstale.tasks.supervised import Supervised
 
 TALL, TINY = 16, 400  # rows of a matrix, and multiplications of a product, that take the usual path

@@ -12,11 +12,10 @@ import torch
 
 from fedstale.core import Array, BadInput, DrawsByRound, Job, Local, Reply, part, require
 from fedstale.core.system import runs_that_fit
-from fedstale.engines.batched.chunks import Chunk, chunks
+from fedstale.engines.batched.chunks import Chunk, Rows, chunks
 from fedstale.engines.batched.compiled import Compiled, Linear
 from fedstale.engines.batched.dense import Dense
 from fedstale.engines.batched.functional import Functional
-from fedstale.engines.batched.rows import Rows
 from fedstale.engines.kernels import load
 from fedstale.engines.serial import Serial, cut
 from fedstale.tasks.local import one_thread

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
-from fedstale.engines.batched.chunks import Chunk
-from fedstale.engines.batched.rows import Rows, portion
+from fedstale.engines.batched.chunks import Chunk, Rows, portion
 from fedstale.tasks.split import Inputs, leaves, mapped
 from fedstale.tasks.supervised import Supervised
 
