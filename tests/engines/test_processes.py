@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from threading import Thread
 
@@ -13,10 +14,11 @@ import torch
 from torch import nn
 
 from fedstale.core import BadInput, Job, Local, Task
+from fedstale.core.system import large_pages
 from fedstale.engines import Serial, make
-from fedstale.engines.processes.pool import Pool
+from fedstale.engines.processes.pool import Pool, Worker
 from fedstale.engines.processes.shared import Shared, dump, load
-from fedstale.engines.processes.worker import units
+from fedstale.engines.processes.worker import Unit, units
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.testing import check_engine
 from tests.engines.ray.doomed_tasks import Doomed, marked, woken
@@ -156,6 +158,46 @@ def test_largest_clients_go_first() -> None:
     assert done[:4] == [(2, [5]), (2, [4]), (2, [2]), (2, [3])]
     assert done[-1] == (1, [0])
     assert sorted(row for unit in made for row in unit.rows.tolist()) == list(range(12))
+
+
+class Heard:
+    """A process in whose pipe messages are counted."""
+
+    def __init__(self) -> None:
+        self.units: deque[Unit] = deque()
+        self.pipe = self
+        self.sent: list[int] = []
+
+    def send_bytes(self, message: bytes) -> None:
+        self.sent.append(len(message))
+
+
+def test_a_unit_is_sent_ahead_of_time_only_if_it_fits_the_pipe() -> None:
+    """Or the pool would wait for a process that waits for the pool."""
+    task, heard = vectors(), Heard()
+    job = Job(task.init(0), np.arange(6), 0, 1, LOCAL)
+    kept = {0: {"loop": {"moments": np.zeros(1 << 15)}}}
+    for states, sent in ((None, True), (kept, False)):
+        waiting = units(task, [job._replace(states=states, clients=np.arange(1))], workers=2, training=True)
+        assert Worker.give(heard, waiting, ahead=True) is sent  # type: ignore[arg-type]
+        assert len(waiting) == (not sent)
+    assert Worker.give(heard, waiting) is True  # type: ignore[arg-type]
+    assert max(heard.sent) > 1 << 17
+
+
+def test_processes_get_large_pages_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "GLIBC_TUNABLES"
+    for before, inside in (
+        (None, "glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.perturb=1", "glibc.malloc.perturb=1:glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+    ):
+        monkeypatch.delenv(name, raising=False)
+        if before is not None:
+            monkeypatch.setenv(name, before)
+        with large_pages():
+            assert os.environ[name] == inside
+        assert os.environ.get(name) == before
 
 
 def test_task_that_cannot_be_pickled_is_refused() -> None:

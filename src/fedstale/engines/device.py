@@ -1,4 +1,4 @@
-"""The local steps of a client on a GPU: the model goes there once and comes back once, all else stays there."""
+"""The local steps of a client of a torch model, which goes to its device once and comes back once."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -14,7 +14,7 @@ REPLACED = ("gradient", "backward")  # methods of a task that `steps` does witho
 
 
 def steps_of(task: Task) -> Callable[..., tuple[Array, float]] | None:
-    """`steps` for a task on a GPU, unless a gradient of the user's own has to be computed."""
+    """`steps` for a task with a torch model, unless a gradient of the user's own has to be computed."""
     if not isinstance(task, Supervised):
         return None
     ours = all(getattr(task, name) == MethodType(vars(Supervised)[name], task) for name in REPLACED)
@@ -24,9 +24,9 @@ def steps_of(task: Task) -> Callable[..., tuple[Array, float]] | None:
 def steps(task: Supervised, job: Job, k: int, w: Array, batches: Iterable[Batch]) -> tuple[Array, float]:
     """Parameters after the last batch, and loss of the first, of the k-th client of a job, from `w` (d,).
 
-    The formulas are those of Serial, which copies parameters and gradient in every step; sums may round otherwise.
+    The bits are those of Serial's loop over `task.gradient`, which copies parameters and gradient in every step.
     """
-    flat, local, client, first = task.working.flat, job.local, int(job.clients[k]), None
+    flat, local, client, said = task.working.flat, job.local, int(job.clients[k]), list[torch.Tensor]()
     flat.load(w)
     shared, pull = slice(task.d), flat.grad[: task.d]  # what is sent comes before the client's own part
     sent = flat.params[shared].clone() if local.prox else None
@@ -34,16 +34,17 @@ def steps(task: Supervised, job: Job, k: int, w: Array, batches: Iterable[Batch]
     optimizer, lr = None if local.plain else Optimizer(flat.params, task.slots, local, job.t), local.rate(job.t)
     for batch in batches:
         loss = task.backward(client, batch)
-        if first is None:
-            first = loss + task.ridge / 2 * flat.params.dot(flat.params)
+        if not said:
+            said = [loss.view(1), *([flat.params.dot(flat.params).view(1)] if task.ridge else [])]
         if sent is not None:
-            pull.add_(flat.params[shared] - sent, alpha=local.prox)
+            pull.add_((flat.params[shared] - sent).mul_(local.prox))
         if drift is not None:
             pull.add_(drift)
         if optimizer:
             optimizer.step(flat.grad)
         else:
-            flat.params.add_(flat.grad, alpha=-lr)
-    assert first is not None, "a client that trains has a batch"
-    back = torch.cat([flat.params, first.view(1)]).cpu().numpy()
-    return back[:-1], float(back[-1])
+            flat.params.sub_(flat.grad.mul_(lr))
+    d = len(flat.params)
+    back = torch.cat([flat.params, *said]).cpu().numpy()
+    loss, *squares = back[d:].tolist()
+    return back[:d], loss + task.ridge / 2 * sum(squares)

@@ -92,8 +92,8 @@ def _padded(shared: Array, whole: Array) -> Array:
 class Serial:
     """The local steps of one client after the other, on the batches of each client's own named stream.
 
-    Plain SGD is computed in numpy; every other setting of `Local` by an optimizer of torch, fresh in every round.
-    On a GPU torch computes both, and the model travels once each way for a client and a round.
+    All settings of `Local` but plain SGD are computed by an optimizer of torch, fresh in every round.
+    A model of torch stays where it computes: on a GPU it travels once each way for a client and a round.
     """
 
     task: Task
@@ -116,8 +116,8 @@ class Serial:
 
     @cached_property
     def _on_device(self) -> Callable[..., tuple[Array, float]] | None:
-        """The steps of a client whose model stays on a GPU, if the task is on one."""
-        if not isinstance(self.task, HasDevice) or self.task.device.type == "cpu":
+        """The steps of a client whose model stays on its device, if it is one of torch."""
+        if not isinstance(self.task, HasDevice):
             return None
         from fedstale.engines import device  # torch is slow to load
 
