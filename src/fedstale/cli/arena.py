@@ -18,7 +18,6 @@ from fedstale.lab.advise import lessons
 from fedstale.lab.advise.evidence import of_experiment
 from fedstale.lab.advise.measures import measure
 from fedstale.lab.arena import contest, suite, table
-from fedstale.lab.arena.estimate import estimate
 from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import missing, standings
 from fedstale.lab.arena.table import boards, verdict
@@ -73,7 +72,7 @@ def run(
 def _say_cost(found: suite.Suite, jobs: int) -> None:
     """Say how long the contest will take, from a sample of every cell."""
     once = partial(compute, jobs=1, resume=False, command="", say=lambda line: None)
-    runs, rounds, seconds = estimate(found, once, console.say)
+    runs, rounds, seconds = contest.estimate(found, once, console.say)
     told = f"{seconds / 3600:.1f} hours of a core, about {seconds / 3600 / jobs:.1f} hours with {jobs} processes"
     console.say(f"{runs} runs, {rounds} rounds: {told}")
 

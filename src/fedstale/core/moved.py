@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 MOVED = {  # old name → new name, the longest first: a package is moved with all that is in it
     "fedstale.experiments.contest": "fedstale.lab.arena.contest",
-    "fedstale.experiments.estimate": "fedstale.lab.arena.estimate",
+    "fedstale.experiments.estimate": "fedstale.lab.arena.contest",
     "fedstale.experiments.suite": "fedstale.lab.arena.suite",
     "fedstale.cli.progress": "fedstale.view.terminal.progress",
     "fedstale.cli.console": "fedstale.view.terminal.console",

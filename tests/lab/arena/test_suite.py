@@ -9,8 +9,8 @@ from fedstale.cli.arena import SUITES
 from fedstale.core import BadInput
 from fedstale.lab.arena import suite
 from fedstale.lab.arena.suite import Place
+from fedstale.lab.arena.tuning import Setting
 from fedstale.lab.packaged import packaged
-from fedstale.lab.tuning import Setting
 from tests.lab.arena.small_suite import RAW, TOML, raw
 
 
@@ -45,7 +45,7 @@ def test_the_server_of_a_rule_takes_longer_steps() -> None:
     ball = {"kind": "fedavg", "server": {"kind": "projection", "radius": 9.0}, "label": "ball"}
     small = suite.checked(raw(rules=["fedavg", own, ball]))
     settings = {label: [Setting(0.1), Setting(0.1, 3.0)] for label in small.rules_in("bowl")}
-    found = suite.experiment(small, suite.places(small)[1], [1], settings, 1.0)
+    found = suite.planned(small, suite.places(small)[1], [1], settings, 1.0, Path()).experiment
     entries = {a["label"]: a.get("server", "sgd") for a in found.algorithms if isinstance(a, dict)}
     assert [*entries] == [f"{r} lr=0.1{more}" for r in small.rules_in("bowl") for more in ("", " × 3")]
     assert entries["fedavg lr=0.1"] == "sgd"

@@ -6,62 +6,36 @@
     OUT/arena.json      of each cell: its hash, and of each rule its rates, their tuning, its runs and units
 
 What a stage computes follows from the results of the stages before, which are in the store: a contest that was
-killed goes on where it stopped, and a rule that is added costs its own runs alone.
+killed goes on where it stopped, and a rule that is added costs its own runs alone. What a contest will cost is
+measured on a sample of every cell before it begins.
 """
 
 import hashlib
-import json
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fedstale import engines
-from fedstale.core import Task, bound, require
-from fedstale.core.abilities import evaluate
+from fedstale.core import require
+from fedstale.lab.arena.cell_record import cell_record
 from fedstale.lab.arena.records import learned
-from fedstale.lab.arena.suite import (
-    Place,
-    Suite,
-    checked,
-    experiment,
-    first_settings,
-    labelled,
-    places,
-    rules_of,
-)
-from fedstale.lab.build import make_task
-from fedstale.lab.cadence import cadence, evaluation_task
-from fedstale.lab.costs import server_ms, units
+from fedstale.lab.arena.suite import Place, Suite, checked, first_settings, labelled, places, planned, rules_of
+from fedstale.lab.arena.tuning import Setting, choice, next_setting, survivors, with_servers
 from fedstale.lab.execute import ended
-from fedstale.lab.plan import Planned, by_label, plan
+from fedstale.lab.plan import by_label
 from fedstale.lab.runs import query, store
-from fedstale.lab.runs.metrics import OBJECTIVE
-from fedstale.lab.runs.store import canonical
 from fedstale.lab.spec import Table
 from fedstale.lab.sweep import Cell
-from fedstale.lab.tuning import Choice, Scores, Setting, choice, next_setting, survivors, with_servers
-from fedstale.rng import stream
-from fedstale.simulate import Run, first
-from fedstale.simulate import checked as checked_run
 
 RECORD, SUITE, TIMES = "arena.json", "suite.json", "server-ms.csv"
 Settings = Mapping[Place, Mapping[str, Sequence[Setting]]]  # by cell and rule
 Found = dict[Place, dict[str, dict[Setting, float]]]  # by cell, rule and setting: the training objective
 GROW = ("cells", "task", "participation")  # a suite may get more of them
 Compute = Callable[[Sequence[Cell]], None]
-
-
-class Stage(NamedTuple):
-    """Runs of all cells that are computed together."""
-
-    about: str
-    settings: Settings
-    seeds: Sequence[int]
-    share: float  # of the rounds
+SHORT, LONG = 12, 24  # rounds of the sample: the last 10 rounds of a run are always evaluated
+RULES = 4  # of the sample: local training takes most of the time, and is the same for all
 
 
 def enter(suite: Suite, out: Path) -> Suite:
@@ -71,17 +45,13 @@ def enter(suite: Suite, out: Path) -> Suite:
         before = checked(store.read_json(path))
         other = f"{out} holds suite {before.name} at size {before.size} with other settings"
         require(_grown(_terms(before), _terms(suite)), f"{other}: take another folder")
-        more = {key: _both(before, suite, key) for key in ("rules", "clocked", "sums")}
-        raw = checked(raw | more).model_dump()
+        for key, now in raw.items():  # lists that a contest may add to
+            if key in ("rules", "clocked", "sums"):
+                first: list[Any] = getattr(before, key)
+                raw[key] = [*first, *(entry for entry in now if entry not in first)]
     out.mkdir(parents=True, exist_ok=True)
     store.write_json(path, raw)
     return checked(raw)
-
-
-def _both(before: Suite, now: Suite, key: str) -> list[Any]:
-    """A list of two suites, without what is twice."""
-    first: list[Any] = getattr(before, key)
-    return [*first, *(entry for entry in getattr(now, key) if entry not in first)]
 
 
 def entered(out: Path) -> Suite:
@@ -110,16 +80,20 @@ def hold(
     folder, tuning = store.open_store(out / "runs").resolve(), suite.tuning
 
     def run(about: str, settings: Settings, seeds: Sequence[int], share: float = 1.0) -> Found:
-        return results(suite, Stage(about, settings, seeds, share), folder, compute, say)
+        cells = {place: planned(suite, place, seeds, of, share, folder) for place, of in settings.items()}
+        runs = [p for cell in cells.values() for p in cell.runs]
+        say(f"{about}: {len(runs)} runs in {len(cells)} cells, {sum(not ended(p) for p in runs)} to compute")
+        compute(list(cells.values()))
+        return {place: _objectives(cells[place], of) for place, of in settings.items()}
 
     short = _sorted_out(suite, run)
     best = {p: {label: survivors(s, tuning.keep) for label, s in of.items()} for p, of in short.items()}
     whole = run("the best settings over all rounds", best, tuning.seeds)
     chosen = {p: {label: choice(short[p][label], s) for label, s in of.items()} for p, of in whole.items()}
     run("the evaluation", {p: {r: [c.setting] for r, c in of.items()} for p, of in chosen.items()}, suite.seeds)
-    cells, times = zip(*each(partial(_cell_record, suite, folder), chosen, chosen.values()), strict=True)
+    cells, times = zip(*each(partial(cell_record, suite, folder), chosen, chosen.values()), strict=True)
     store.write_csv(out / TIMES, [row for rows in times for row in rows])
-    terms = hashlib.sha256(canonical(_terms(suite)).encode()).hexdigest()[:16]
+    terms = hashlib.sha256(store.canonical(_terms(suite)).encode()).hexdigest()[:16]
     about = {"suite": suite.name, "size": suite.size, "title": suite.title, "hash": terms, "seeds": suite.seeds}
     record = about | {"tuning": tuning.model_dump(), "cells": [*cells]}
     store.write_json(out / RECORD, record)
@@ -149,87 +123,72 @@ def _sorted_out(suite: Suite, run: Callable[..., Found]) -> Found:
     return found
 
 
-def _heard(p: Planned, n: int) -> int:
-    """How many clients come to a round on average; with a clock, at most."""
-    rule = p.clock.pace.rule(n) if p.clock else None
-    return round(float(np.sum(p.participation.probs(n)))) if rule is None else rule.arrivals or rule.most
+def _objectives(cell: Cell, settings: Mapping[str, Sequence[Setting]]) -> dict[str, dict[Setting, float]]:
+    """The training objective of every rule at every setting."""
+    runs = by_label(cell.runs)
+    found = {name: [p.folder.result() if learned(p.folder) else None for p in of] for name, of in runs.items()}
+    return {label: {s: query.tuning_score(found[labelled(label, s)]) for s in of} for label, of in settings.items()}
 
 
-def results(suite: Suite, stage: Stage, folder: Path, compute: Compute, say: Callable[[str], None]) -> Found:
-    """Compute a stage and read its training objectives."""
-    cells = {place: _cell(suite, place, stage, folder) for place in stage.settings}
-    runs = [p for cell in cells.values() for p in cell.runs]
-    say(f"{stage.about}: {len(runs)} runs in {len(cells)} cells, {sum(not ended(p) for p in runs)} to compute")
-    compute(list(cells.values()))
-    return {
-        place: {
-            label: {s: _objective(by_label(cells[place].runs)[labelled(label, s)]) for s in settings}
-            for label, settings in of.items()
-        }
-        for place, of in stage.settings.items()
-    }
+class Estimate(NamedTuple):
+    """The size of a contest, and the seconds of one core that it takes."""
+
+    runs: int
+    rounds: int
+    seconds: float
 
 
-def _cell(suite: Suite, place: Place, stage: Stage, folder: Path) -> Cell:
-    whole = experiment(suite, place, stage.seeds, stage.settings[place], stage.share)
-    return Cell(place.name, {}, [], whole, plan(whole, folder))
+class Load(NamedTuple):
+    """What is computed in one cell."""
+
+    runs: int
+    rounds: float
 
 
-def _objective(runs: Sequence[Planned]) -> float:
-    return query.tuning_score([p.folder.result() if learned(p.folder) else None for p in runs])
+def load(suite: Suite, place: Place) -> Load:
+    """The runs and rounds of all stages in a cell."""
+    rules, tuning, rounds = len(rules_of(suite, place)), suite.tuning, _length(suite, place)
+    short = (len(suite.task[place.task]["rates"]) + tuning.tried) * len(tuning.seeds)
+    whole = tuning.keep * len(tuning.seeds) + len(suite.seeds)
+    return Load(rules * (short + whole), rules * rounds * (tuning.share * short + whole))
 
 
-def _cell_record(
-    suite: Suite, folder: Path, place: Place, chosen: Mapping[str, Choice]
-) -> tuple[Table, list[Table]]:
-    """What the arena reads of a cell, whenever, wherever and how often interrupted it was computed.
-
-    And, which depends on the machine, how long the server takes for each rule with as many clients as come.
-    """
-    settings = {label: [c.setting] for label, c in chosen.items()}
-    cell = _cell(suite, place, Stage("", {place: settings}, suite.seeds, 1.0), folder)
-    task = make_task(cell.experiment.data, cell.experiment.model.model_dump())
-    runs, rules, times = by_label(cell.runs), {}, []
-    for label, c in chosen.items():
-        mine = runs[labelled(label, c.setting)]
-        took = server_ms(mine[0].algorithm, task, _heard(mine[0], task.n))
-        times.append({"cell": place.name, "rule": label, "server_ms": round(took, 4)})
-        rules[label] = {
-            **c.setting._asdict(), "edge": c.edge, "tuning_runs": c.tried * len(suite.tuning.seeds),
-            "short": _pairs(c.short), "whole": _pairs(c.whole),
-            "runs": [p.folder.path.name for p in mine], "units": units(mine[0].algorithm, task),
-        }  # fmt: skip
-    about = {"name": place.name, **place._asdict(), "rounds": cell.experiment.rounds}
-    size = {"clients": task.n, "dimension": task.d, "hash": _hash(cell, task), "start": _start(cell, task)}
-    size |= {"hours": cell.experiment.clock["hours"]} if cell.experiment.clock else {}
-    return about | size | {"rules": rules}, times
+def _length(suite: Suite, place: Place) -> float:
+    """Rounds of a whole run; with a clock hundredths of its hours, since rounds differ from rule to rule."""
+    task = suite.task[place.task]
+    return 100 if "clock" in task else float(task["rounds"])
 
 
-def _pairs(scores: Scores) -> list[list[float | None]]:
-    return [[*s, scores[s] if np.isfinite(scores[s]) else None] for s in sorted(scores)]
+def estimate(suite: Suite, compute: Compute, say: Callable[[str], None]) -> Estimate:
+    """Measure every cell: processor time, which depends little on what else the machine does."""
+    seconds, runs, rounds = 0.0, 0, 0.0
+    for place in places(suite):
+        todo = load(suite, place)
+        if not place.belief:  # the reference of a task comes first: loading and compiling do not count
+            _seconds(suite, place, 1, compute)
+        first, second = (_seconds(suite, place, length, compute) for length in (SHORT, LONG))
+        rules = len(_sampled(suite, place))
+        each = max(second - first, 0.0) / (LONG - SHORT) / rules  # of a round of a run
+        once = max(first - SHORT * each * rules, 0.0) / rules  # of a run: its start and its last rounds
+        took = todo.rounds * each + todo.runs * once
+        say(f"{place.name}: {todo.runs} runs, about {took / 60:.1f} minutes of a core")
+        seconds, runs, rounds = seconds + took, runs + todo.runs, rounds + todo.rounds
+    return Estimate(runs, round(rounds), seconds)
 
 
-def _start(cell: Cell, task: Task) -> float:
-    """The training objective before the first round, mean over the seeds."""
-    values = []
-    for p in next(iter(by_label(cell.runs).values())):
-        a, engine = p.algorithm, engines.make("serial", task, p.algorithm.local)
-        rule, rounds = bound(a.strategy, task), p.config["rounds"]
-        run = checked_run(Run(engine, rule, p.participation, rounds, p.seed, local=a.local))
-        where = evaluation_task(task, p.config, cadence(run, p.config).clients)
-        values.append(float(evaluate(where, first(run))[OBJECTIVE]))
-    return float(np.mean(values))
+def _sampled(suite: Suite, place: Place) -> list[str]:
+    """Some of the rules, evenly from the list."""
+    labels = list(rules_of(suite, place))
+    return labels[:: -(-len(labels) // RULES)]
 
 
-def _hash(cell: Cell, task: Any) -> str:
-    """A hash of the data of every client, who is there in every round of every evaluation seed, and the clock."""
-    from fedstale.tasks.checksum import describe_task
-
-    found = hashlib.sha256(json.dumps(describe_task(task)[0], sort_keys=True).encode())
-    process = cell.runs[0].participation
-    for seed in cell.experiment.seeds:
-        rows = process.rows(task.n, stream(seed, "participation"))
-        found.update(np.packbits(np.array([*islice(rows, cell.experiment.rounds)])).tobytes())
-    if clocks := [p.config["clock"] for p in cell.runs if p.clock]:
-        found = hashlib.sha256(found.digest() + canonical({"": clocks}).encode())
-    return found.hexdigest()[:16]
+def _seconds(suite: Suite, place: Place, rounds: int, compute: Compute) -> float:
+    mine = _sampled(suite, place)
+    settings = {label: first_settings(suite, place, label)[: label in mine] for label in rules_of(suite, place)}
+    share = rounds / _length(suite, place)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = store.open_store(Path(folder) / "runs")
+        cell = planned(suite, place, suite.tuning.seeds[:1], settings, share, runs)
+        start = time.process_time()
+        compute([cell])
+        return time.process_time() - start

@@ -6,7 +6,7 @@
     seeds = [1, 2, 3]                 # of the evaluation
     estimator = "intervals"           # of cells in which p is estimated
     cells = [["TASK", "PARTICIPATION", "known"], …]   # or "all": every combination that is possible
-    [tuning]                          # see fedstale.lab.tuning
+    [tuning]                          # see fedstale.lab.arena.tuning
     [task.NAME]                       # keys of an experiment: rounds, data, model, local; and the first `rates`;
                                       # `with` names the only participations that "all" combines it with
     [participation.NAME]
@@ -25,10 +25,11 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from fedstale.core import hooks_of, known, require, require_last_gradient
-from fedstale.lab.plan import algorithm
-from fedstale.lab.schema import Experiment, Section, check, load, validated
+from fedstale.lab.arena.tuning import PROMISING, Setting
+from fedstale.lab.plan import algorithm, plan
+from fedstale.lab.schema import Section, check, load, validated
 from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, build, describe, put
-from fedstale.lab.tuning import PROMISING, Setting
+from fedstale.lab.sweep import Cell
 from fedstale.registry import SERVERS
 
 FULL = "full"  # the reference with every client in every round
@@ -198,10 +199,11 @@ def _participation(suite: Suite, place: Place) -> Spec:
     return ({"clients": suite.task[place.task]["data"]["clients"]} if recorded else {}) | spec
 
 
-def experiment(
-    suite: Suite, place: Place, seeds: Sequence[int], settings: Mapping[str, Sequence[Setting]], share: float
-) -> Experiment:
-    """The rules of a cell, each at its settings."""
+def planned(
+    suite: Suite, place: Place, seeds: Sequence[int], settings: Mapping[str, Sequence[Setting]], share: float,
+    folder: Path,
+) -> Cell:  # fmt: skip
+    """A cell with its rules, each at its settings, as a cell of a sweep whose runs are in the store `folder`."""
     rules, server = rules_of(suite, place), as_table(suite.task[place.task].get("server", "sgd"), "server")
     entries = [
         rules[label]
@@ -210,7 +212,8 @@ def experiment(
         for label in rules
         for s in settings[label]
     ]
-    return check(table(suite, place, seeds, entries, share))
+    whole = check(table(suite, place, seeds, entries, share))
+    return Cell(place.name, {}, [], whole, plan(whole, folder))
 
 
 def _longer(server: Spec, factor: float) -> Table:

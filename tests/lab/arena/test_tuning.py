@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from fedstale.lab import tuning
-from fedstale.lab.tuning import Setting, choice, next_setting, survivors, with_servers
+from fedstale.lab.arena import tuning
+from fedstale.lab.arena.tuning import Setting, choice, next_setting, survivors, with_servers
 
 
 def at(scores: dict[float, float], server: float = 1.0) -> dict[Setting, float]:

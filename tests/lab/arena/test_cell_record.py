@@ -3,8 +3,8 @@
 import pytest
 
 from fedstale.core import Local
+from fedstale.lab.arena.cell_record import server_ms, units
 from fedstale.lab.build import make_task
-from fedstale.lab.costs import server_ms, units
 from fedstale.lab.schema import check
 from fedstale.lab.spec import algorithm
 from fedstale.registry import RECIPES
