@@ -85,7 +85,7 @@ def closed_secure(
         added = Added(sums, change, numbers[:j], clipped)
         metrics = MetricRecord({name: float(x / v) for name, x in zip(outcome.names, numbers[j:], strict=True)})
     server = heard.at(before.checkpoint._replace(state=state)).state
-    after = play_out(server, rules._replace(strategy=Received(summed, added)), r).state
+    after, *_ = play_out(server, rules._replace(strategy=Received(summed, added)), r)
     values = {**values, **layout.cut(after.checkpoint.params)}
     return Training(heard._replace(state=after), layout, values), metrics
 

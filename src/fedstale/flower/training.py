@@ -78,13 +78,13 @@ def closed(
     r = r._replace(updates=_updates(all_, starts, len(sent)), losses=losses, work=_work(all_))
     if asked.sent:
         r = with_ages(r, (asked.sent[k].age for k in positions.tolist()), starts)
-    state, r, _, refused = play_out(before.state, rules, r, weigh=lambda refused: heard(refused).weights)
-    population = heard(refused)
+    state, r, _ = play_out(before.state, rules, r, weigh=lambda refused: heard(refused).weights)
+    population = heard(r.refused)
     good = [replies[k] for k in r.clients.tolist()]
     weights = population.clients.weights[r.clients].tolist()
     means = {s.name: averaged(s, [g.values[s.name] for g in good], weights) for s in layout.buffers if good}
     values = {**values, **means, **layout.cut(state.checkpoint.params)}
-    return Training(population._replace(state=state), layout, values), refused
+    return Training(population._replace(state=state), layout, values), dict(r.refused)
 
 
 def _heard(rules: Rules, population: Population, replies: Mapping[int, Checked]) -> Population:

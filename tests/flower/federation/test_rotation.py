@@ -178,6 +178,9 @@ def test_up_starts_what_has_ended_and_status_says_that_nobody_keeps_it(tmp_path,
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         assert "client-0 has ended" in done("status", folder)
+        known = json.loads((s.folder / "pids" / "client-0").read_text())
+        (s.folder / "pids" / "client-0").write_text(json.dumps(known | {"deaths": 5}))
+        assert not processes.revive(s.folder, "client-0")  # the keeper lets a process pause that dies often
         assert launcher.revive_all(s) == ["client-0"]
         assert processes.pid_of(s.folder, "client-0") not in (None, pid)
         assert len(asked) == 2

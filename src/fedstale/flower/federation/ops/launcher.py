@@ -59,8 +59,8 @@ def start_link(s: Settings) -> int:
 
 
 def revive_all(s: Settings) -> list[str]:
-    """Start again what is wanted and has ended, the keeper too; returns the names."""
-    revived = [name for name in processes.names(s.folder) if processes.revive(s.folder, name)]
+    """Start again what is wanted and has ended, at once, the keeper too; returns the names."""
+    revived = [name for name in processes.names(s.folder) if processes.revive(s.folder, name, patient=False)]
     if processes.names(s.folder):
         ensure(s.folder)
     return revived
@@ -138,18 +138,13 @@ def stay(s: Settings, name: str) -> None:
         processes.stop(s.folder, name)
 
 
-def client_state(s: Settings, client: int) -> str:
-    """What the process of a client on this machine says of itself: "online", or what is in the way."""
-    name = f"client-{client}"
-    said = noted(processes.home(s.folder, name))
-    return str(said["state"]) if said and said.get("pid") == processes.pid_of(s.folder, name) else "starting"
-
-
 def wait_for_clients(s: Settings, clients: Sequence[int], patience: float = 15.0) -> dict[int, str]:
-    """Wait until the clients are online or say what is in the way; returns what they say."""
-    until = time.monotonic() + patience
+    """Wait until the clients of this machine are online or say what is in the way; returns what they say."""
+    until, names = time.monotonic() + patience, {k: f"client-{k}" for k in clients}
     while True:
-        states = {k: client_state(s, k) for k in clients}
+        said = {k: noted(processes.home(s.folder, name)) for k, name in names.items()}
+        here = {k: processes.pid_of(s.folder, name) for k, name in names.items()}
+        states = {k: str(x["state"]) if x and x.get("pid") == here[k] else "starting" for k, x in said.items()}
         if time.monotonic() > until or not {"starting", "signing in"} & {*states.values()}:
             return states
         time.sleep(0.2)

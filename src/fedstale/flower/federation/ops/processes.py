@@ -49,10 +49,10 @@ def spawn(folder: Path, name: str, command: Sequence[str | Path]) -> int:
         return _start(folder, name, [str(c) for c in command], deaths=0)
 
 
-def revive(folder: Path, name: str, command: Sequence[str] = ()) -> bool:
+def revive(folder: Path, name: str, command: Sequence[str] = (), patient: bool = True) -> bool:
     """Start a process that is wanted and has ended, or that never was, if its command is given.
 
-    A process that dies again and again is given longer and longer pauses.
+    A process that dies again and again is given longer and longer pauses, unless somebody is not `patient`.
     """
     with _locked(folder):
         saved = _record(folder, name) or {"wanted": bool(command), "command": list(command), "deaths": 0}
@@ -60,7 +60,7 @@ def revive(folder: Path, name: str, command: Sequence[str] = ()) -> bool:
             return False
         file, deaths = folder / "pids" / name, int(saved["deaths"])
         age = abs(time.time() - file.stat().st_mtime) if file.exists() else STEADY
-        if deaths and age < min(2.0 ** (deaths - 1), PAUSE):
+        if patient and deaths and age < min(2.0 ** (deaths - 1), PAUSE):
             return False
         _start(folder, name, saved["command"], deaths=0 if age >= STEADY else deaths + 1)
         return True

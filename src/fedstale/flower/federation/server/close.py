@@ -30,15 +30,6 @@ class RoundReplies(NamedTuple):
     orders: Mapping[int, Order] = {}  # with a pace: client → the order that its update answers
 
 
-class Closed(NamedTuple):
-    """A round that is closed."""
-
-    state: ServerState
-    round: Round  # without what the defence has refused
-    step: Array
-    refused: dict[int, str]  # position → why
-
-
 def opened_round(rules: Rules, now: Checkpoint, clients: Ids, weights: Array, idle: Ids) -> Round:
     """The round of these clients without updates: they are not here yet, or the server has sums only."""
     m, probs = len(clients), rules.estimator.probs(now.belief)
@@ -54,8 +45,8 @@ def with_ages(r: Round, ages: Iterable[int], starts: Sequence[Array]) -> Round:
 
 def play_out(
     state: ServerState, rules: Rules, r: Round, weigh: Callable[[Mapping[int, str]], Array] | None = None
-) -> Closed:
-    """Close a round with these updates, after the defence has judged them.
+) -> tuple[ServerState, Round, Array]:
+    """Close a round with these updates: the state after it, the round without what the defence refused, the step.
 
     `weigh(refused)` tells the weights again if the clients whose updates are refused have a say in them.
     """
@@ -63,7 +54,7 @@ def play_out(
     if r.refused and weigh is not None:
         r = r._replace(weights=weigh(r.refused))
     step, after = close_round(rules, now, r)
-    return Closed(state._replace(checkpoint=after), r, step, dict(r.refused))
+    return state._replace(checkpoint=after), r, step
 
 
 def close(
@@ -84,8 +75,8 @@ def close(
     if replies.orders:
         given = [replies.orders[i] for i in sorted(replies.outcome.accepted)]
         r = with_ages(r, (r.t - order.t for order in given), [order.params for order in given])
-    state, r, step, lies = play_out(state, rules, r)
-    named = {int(state.ids[k]): why for k, why in lies.items()}
+    state, r, step = play_out(state, rules, r)
+    named = {int(state.ids[k]): why for k, why in r.refused.items()}
     replies = replies._replace(outcome=replies.outcome.without(named), refused=(*named,))
     count(state, replies.weights, replies.asked, r.clients, state.positions(replies.outcome.rejected))
     return state, _line(state, replies, r, step)
