@@ -264,6 +264,7 @@ def test_what_is_on_its_way_to_an_order_that_is_given_up_is_deleted():
     fake = FakeGrid(range(N))
     fake._runtime_client.PullObject = lambda request: SimpleNamespace(object_found=True, object_available=False)
     link = link_to(fake)
+    link.now = lambda: 0.0
     handles = link.send([ORDER], 60.0)
     assert link.pull(handles) == []
     (reply,) = link.coming
