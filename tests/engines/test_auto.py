@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from fedstale.core import Job, Local
 from fedstale.engines import Serial, auto, make
-from fedstale.engines.auto import Auto
+from fedstale.engines.auto import LOOKS, PATIENCE, Auto, Turns
 from fedstale.tasks.supervised import Supervised
 from fedstale.testing import check_engine
 from tests.engines.slow_tasks import Slow
@@ -38,6 +38,51 @@ def test_times_choose_only_between_engines_of_the_same_bits(
         assert f"serial {1000 * seconds:.3g} ms" in engine.note
         got = engine.train([job])[0].updates
     np.testing.assert_array_equal(got, Serial(task, LOCAL).train([job])[0].updates)
+
+
+PLACES = {"idle": (1.0, 2.0), "busy": (5.0, 3.0)}  # seconds of a client in pool and serial
+
+
+def played(turns: Turns, place: str, rounds: int) -> list[str]:
+    """Who trained in these rounds."""
+    names = []
+    for _ in range(rounds):
+        names.append(turns.name)
+        turns.compare(PLACES[place][turns.name == "serial"])
+    return names
+
+
+def test_the_faster_engine_trains_while_the_machine_is_busy_and_when_it_is_idle_again() -> None:
+    turns = Turns(vectors(tanh), LOCAL, 2.0)
+    assert {*played(turns, "idle", 50)} == {"pool"}
+    busy = played(turns, "busy", 400)
+    assert busy[: 2 * LOOKS] == ["pool"] * LOOKS + ["serial"] * LOOKS
+    assert busy.count("pool") <= 10 * LOOKS  # turns that it loses, ever more seldom
+    assert played(turns, "idle", PATIENCE + LOOKS + 50)[-50:] == ["pool"] * 50
+    turns.close()
+
+
+def test_a_slow_machine_costs_a_pool_one_turn_of_serial() -> None:
+    """Both are as slow then: what Serial took before is no measure any more."""
+    turns = Turns(vectors(tanh), LOCAL, 2.0)
+    for _ in range(100):
+        turns.compare(3.0 if turns.name == "pool" else 6.0)
+    assert turns.name == "pool"
+    assert turns._other == 6.0
+    turns.close()
+
+
+def test_the_start_of_processes_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(Turns, "compare", lambda turns, seconds: seen.append(seconds))
+    task, turns = Slow(0.0), Turns(Slow(0.0), LOCAL, 1.0)
+    job, nobody = (Job(task.init(0), np.arange(m), 0, 1, LOCAL) for m in (2, 0))
+    for jobs, due in (([job], 0), ([job], 1), ([nobody], 1), ([job], 2)):
+        turns.train(jobs)
+        assert len(seen) == due
+    turns.name = "serial"
+    np.testing.assert_array_equal(turns.train([job])[0].updates, Serial(task, LOCAL).train([job])[0].updates)
+    turns.close()
 
 
 def test_the_choice_depends_on_a_runs_own_settings_alone() -> None:

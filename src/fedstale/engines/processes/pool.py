@@ -94,6 +94,11 @@ class Pool:
         self._workers: list[Worker] = []
         self._close = weakref.finalize(self, _dismiss, self._workers, self._board, self._data)
 
+    @property
+    def running(self) -> bool:
+        """Whether its processes have been started."""
+        return bool(self._workers)
+
     def train(self, jobs: Sequence[Job]) -> list[Reply]:
         return self._replies(jobs, training=True)
 
