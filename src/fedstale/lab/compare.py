@@ -26,6 +26,7 @@ from fedstale.view.terminal.progress import follow
 from fedstale.view.terminal.results import table, title, write_files
 
 Entry = Spec | Strategy | Recipe  # an algorithm: a name, a table with `kind` and settings, or parts
+Start = str | Path | store.RunFolder | None  # the folder of a run, FOLDER@ROUND, or round 1
 Part = Any  # a part, its name, or a table with `kind` and settings
 
 
@@ -72,7 +73,7 @@ def compare(
     out: str | Path = "runs",
     name: str = "comparison",
     version: str = "",
-    start: str | Path | store.RunFolder | None = None,
+    start: Start = None,
     resume: bool = False,
     again: bool = False,
     checkpoint_seconds: float = 10.0,
@@ -92,11 +93,10 @@ def compare(
     all algorithms live through the same timeline of each seed. `start` is the folder of another run, or
     FOLDER@ROUND: all begin after that round, with the state of each part that they share.
     """
-    require_kind("task", task)
-    for kind, part in (("defence", defence), ("liars", liars), ("privacy", privacy), ("clock", clock)):
-        if part is not None:
-            require_kind(kind, part)
-    require_kind("local", local)
+    optional = {"defence": defence, "liars": liars, "privacy": privacy, "clock": clock}
+    given = {kind: part for kind, part in optional.items() if part is not None}
+    for kind, part in {"task": task, **given, "local": local}.items():
+        require_kind(kind, part)
     data, code = describe_task(task, version)
     named = isinstance(participation, str | Mapping)
     process = make_participation(participation, data) if named else participation
@@ -109,8 +109,7 @@ def compare(
         "main": main, "defence": _told(defence, False), "liars": _told(liars, None),
         "privacy": _told(privacy, None),
     }  # fmt: skip
-    experiment, planned = _plan(data, code, process, chosen, settings, Path(out), clock)
-    planned = [*lineage.started(planned, start)]
+    experiment, planned = _plan(data, code, process, chosen, settings, Path(out), clock, start)
     how = {"resume": resume, "again": again, "checkpoint_seconds": checkpoint_seconds}
     _play(experiment, planned, how | {"task": task, "command": f"fs.compare(…, name={name!r})"})
     rows, picture, numbers = write_files(experiment, planned, [], Path(out))
@@ -130,7 +129,7 @@ def record(
     monitor: str | None = None,
     main: str | None = None,
     version: str = "",
-    start: str | Path | store.RunFolder | None = None,
+    start: Start = None,
     resume: bool = False,
     again: bool = False,
     checkpoint_seconds: float = 10.0,
@@ -156,8 +155,7 @@ def record(
         "defence": _told(run.defence, False), "liars": _told(run.liars, None), "privacy": _told(run.privacy, None),
     }  # fmt: skip
     chosen = [Algorithm(label or _label(run.strategy), *parts)]
-    experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder), run.clock)
-    planned = [*lineage.started(planned, start)]
+    experiment, planned = _plan(data, code, run.participation, chosen, settings, Path(folder), run.clock, start)
     how = {"resume": resume, "again": again, "checkpoint_seconds": checkpoint_seconds}
     _play(experiment, planned, how | {"engine": run.engine, "command": "fs.record(…)"})
     return planned[0].folder
@@ -193,14 +191,9 @@ def _play(experiment: schema.Experiment, planned: Sequence[Planned], how: Table)
 
 
 def _plan(
-    data: Table,
-    code: dict[str, str],
-    process: Participation,
-    chosen: Sequence[Algorithm],
-    settings: Table,
-    out: Path,
-    clock: Clock | None,
-) -> tuple[schema.Experiment, list[Planned]]:
+    data: Table, code: dict[str, str], process: Participation, chosen: Sequence[Algorithm], settings: Table,
+    out: Path, clock: Clock | None, start: Start,
+) -> tuple[schema.Experiment, list[Planned]]:  # fmt: skip
     """The arguments as an experiment, checked as a file is, and its runs."""
     _check("participation", process)
     target = settings["target"]
@@ -215,7 +208,8 @@ def _plan(
     code = code | Content([process]).code
     more = {"model": None} | ({"sources": code} if code else {})
     own = {a.label: Content([a]).code for a in chosen}
-    return experiment, plan_parts(experiment, process, chosen, more, store.open_store(out), own, clock)
+    planned = plan_parts(experiment, process, chosen, more, store.open_store(out), own, clock)
+    return experiment, [*lineage.started(planned, start)]
 
 
 def _labelled(algorithms: Sequence[Entry] | Mapping[str, Entry]) -> list[tuple[str, Entry]]:

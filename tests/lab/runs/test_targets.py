@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedstale.lab.runs.targets import reached, target
+from fedstale.lab.runs.verdict import reached, target
 
 
 def lines(values: list[float | None], name: str = "accuracy", **more: Any) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import numpy as np
 from fedstale.core import Floats
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.statistics import thinned
-from fedstale.lab.runs.targets import Target
+from fedstale.lab.runs.verdict import Target
 from fedstale.view.page.series import AXES, Lines, Series, scale, series
 from fedstale.view.plots.palette import Look, look
 

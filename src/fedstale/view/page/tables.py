@@ -8,8 +8,7 @@ from typing import Any
 from fedstale.lab.runs.metrics import WINDOWS, Metric
 from fedstale.lab.runs.query import Group, Setting, flat, grouped, varying
 from fedstale.lab.runs.statistics import spread
-from fedstale.lab.runs.targets import Target, reached, target, took
-from fedstale.lab.runs.verdict import compared, leading
+from fedstale.lab.runs.verdict import Target, compared, leading, reached, target, took
 from fedstale.view.page.plots import Table
 from fedstale.view.page.series import Lines
 

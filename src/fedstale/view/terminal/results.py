@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fedstale.lab import schema
 from fedstale.lab.plan import Planned, by_label, digest
-from fedstale.lab.runs import metrics, query, targets
+from fedstale.lab.runs import metrics, query, verdict
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.store import write_csv
@@ -88,7 +88,7 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
                 row |= {f"{m.name}_{which}": mean, f"{m.name}_{which}_std": std}
         speeds = [result["rounds_per_second"] for result in results if "rounds_per_second" in result]
         row["rounds_per_second"] = spread(speeds).mean if speeds else None
-        row |= targets.took(results)
+        row |= verdict.took(results)
         rows.append(row)
     return rows
 
@@ -99,12 +99,12 @@ def to_target(
     """The rows with the rounds to the target, and the main metric where the experiment names it."""
     read = {label: found for label, seeds in lines.items() if (found := [of for of in seeds if of])}
     asked = {key: value for key in ("target", "monitor", "main") if (value := getattr(e, key)) is not None}
-    main, aim = {"main": e.main} if e.main else {}, targets.target(asked, read)
+    main, aim = {"main": e.main} if e.main else {}, verdict.target(asked, read)
     if aim is None:
         return [row | main for row in rows]
     told = main | {"target": aim.value, "target_metric": aim.metric.name, "target_origin": aim.origin}
-    whens = {label: targets.reached(seeds, aim).rounds for label, seeds in read.items()}
-    never = targets.When(None, 0.0, 0, 0)
+    whens = {label: verdict.reached(seeds, aim).rounds for label, seeds in read.items()}
+    never = verdict.When(None, 0.0, 0, 0)
     return [
         row | told | {"rounds_to_target": w.mean, "rounds_to_target_std": w.std, "reached_target": w.reached}
         for row in rows for w in [whens.get(str(row["algorithm"]), never)]
@@ -142,7 +142,7 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
             )
         if aim:
             when = (row["rounds_to_target"], row["rounds_to_target_std"], row["reached_target"], row["seeds"])
-            cells.append(targets.When(*when).text)
+            cells.append(verdict.When(*when).text)
         late = timed and any(0 < r["stopped"] > row["stopped"] for r in rows)  # it did not reach the target
         cells += [f"{'>' * bool(late)}{row[key]:.3g}" for key in timed]
         speed = row["rounds_per_second"]
@@ -150,12 +150,12 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
     return out
 
 
-def _aim(rows: Sequence[Mapping[str, Any]]) -> targets.Target | None:
+def _aim(rows: Sequence[Mapping[str, Any]]) -> verdict.Target | None:
     """The target of rows that tell how soon it was reached."""
     if not all("target" in row for row in rows):
         return None
     first = rows[0]
-    return targets.Target(metrics.metric(first["target_metric"]), first["target"], first["target_origin"])
+    return verdict.Target(metrics.metric(first["target_metric"]), first["target"], first["target_origin"])
 
 
 def write_and_print_sweep(cells: Sequence[Cell], overrides: list[str], out: Path, format: Format) -> None:
