@@ -155,8 +155,12 @@ def rules(
         rule, estimator = chosen.strategy, estimator or chosen.estimator
     found = ESTIMATORS.find(estimator, "estimator")() if isinstance(estimator, str) else estimator
     belief: Estimator = found or Intervals()
+    judge = Defence() if defence is True else defence or None
     for name, value in (("strategy", rule), ("estimator", belief), ("server", server)):
         require_kind(name, value)
+    for name, part in (("pace", pace), ("defence", judge), ("privacy", privacy)):
+        if part is not None:
+            require_kind(name, part)
     hooks = hooks_of(rule)
     ok = not (hooks.drift or hooks.starts or hooks.needs_last_gradient)
     require(ok, f"{rule} changes how clients train, which a strategy of Flower cannot: choose another rule")
@@ -165,12 +169,7 @@ def rules(
     ok = not any(isinstance(part, KeepsMemory) and part.memory.folder is not None for part in layers(rule))
     require(ok, f"the memory of a Flower strategy is in RAM: it must have no folder, got {rule}")
     if pace is not None:
-        require_kind("pace", pace)
         require_asynchronous(pace, rule, bool(defence))
-    judge = Defence() if defence is True else defence or None
-    if judge is not None:
-        require_kind("defence", judge)
     if privacy is not None:
-        require_kind("privacy", privacy)
         rule = private(rule, privacy, judge, pace)
     return Rules(rule, Cohorts(belief), server, judge)

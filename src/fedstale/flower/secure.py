@@ -82,6 +82,8 @@ class Exchange:
     def __init__(self, secure: SecAgg, grid: Any, timeout: float | None, rule: str, weight_key: str) -> None:
         self.secure, self.grid, self.timeout, self.rule, self.weight_key = secure, grid, timeout, rule, weight_key
         self.lost: dict[int, str] = {}
+        self.asked: Mapping[int, Message] = {}  # by node, as all that follows
+        self.told: Mapping[int, Told] = {}  # in the first stage, by those that go on
 
     def run(self, messages: Iterable[Message], t: int, orders: Callable[[Mapping[int, Told]], Orders]) -> Outcome:
         """Play the stages; `orders` makes of what the clients told what they are told."""
@@ -92,74 +94,65 @@ class Exchange:
             return Outcome(None, {}, (), self.lost)
 
     def _run(self, messages: Iterable[Message], t: int, orders: Callable[[Mapping[int, Told]], Orders]) -> Outcome:
-        asked = {message.metadata.dst_node_id: message for message in messages}
-        for message in asked.values():
+        self.asked = {message.metadata.dst_node_id: message for message in messages}
+        for message in self.asked.values():
             first = {"stage": "train", "round": t, "rule": self.rule, "weight-key": self.weight_key}
             message.content[SECURE] = ConfigRecord(first)
-        told = self._sent("train", asked, _hello)
+        told = self._sent("train", self.asked, _hello)
         forms = [reply["names"] for reply in told.values()]
         names: tuple[str, ...] = max(forms, key=forms.count, default=())  # of the metrics that most clients have
-        told = {node: reply for node, reply in told.items() if reply["names"] == names}
+        self.told = told = {node: reply for node, reply in told.items() if reply["names"] == names}
         m, most, threshold = len(told), self.secure.most, self.secure.shares(len(told))
         require(m <= most, f"a round of secure aggregation has at most {most} clients, got {m}")
         _need(m >= FEWEST, f"{m} clients have trained, {FEWEST} are needed")
-        letters = self._keys(asked, told, threshold)
+        letters = self._keys(threshold)
         enough = max(FEWEST, threshold)
         _need(len(letters) >= enough, f"{len(letters)} of {m} clients have sent keys, {threshold} are needed")
-        masked = self._sums(asked, letters, orders({node: told[node] for node in letters}))
+        masked = self._sums(letters, orders({node: told[node] for node in letters}))
         _need(len(masked) >= enough, f"{len(masked)} of {m} clients have sent a sum, {threshold} are needed")
-        total = self._opened(asked, told, letters, masked, threshold)
+        total = self._opened(letters, masked, threshold)
         return Outcome(total, {node: float(told[node]["weight"]) for node in masked}, names, self.lost)
 
-    def _keys(
-        self, asked: Mapping[int, Message], told: Mapping[int, Told], threshold: int
-    ) -> dict[int, list[bytes]]:
+    def _keys(self, threshold: int) -> dict[int, list[bytes]]:
         """Node → what it has for each client, in their order."""
-        nodes = [str(node) for node in told]
-        keys = {name: [reply[name] for reply in told.values()] for name in ("pk1", "pk2")}
+        nodes = [str(node) for node in self.told]
+        keys = {name: [reply[name] for reply in self.told.values()] for name in ("pk1", "pk2")}
         content = {"stage": "keys", "nodes": nodes, "threshold": threshold, **keys}
-        to = {node: _next(asked[node], content) for node in told}
-        found = self._sent("keys", to, lambda reply: _list(reply, "letters", len(nodes) + 1))  # and its key
-        self.all = [*told]
-        return found
+        to = {node: _next(self.asked[node], content) for node in self.told}
+        return self._sent("keys", to, lambda reply: _list(reply, "letters", len(nodes) + 1))  # and its key
 
-    def _sums(
-        self, asked: Mapping[int, Message], letters: Mapping[int, list[bytes]], orders: Orders
-    ) -> dict[int, Codes]:
+    def _sums(self, letters: Mapping[int, list[bytes]], orders: Orders) -> dict[int, Codes]:
         """Node → what it adds, masked."""
-        to = {}
+        to, places = {}, {node: k for k, node in enumerate(self.told)}
         for node in letters:
-            k, sources, order = self.all.index(node), [n for n in letters if n != node], orders.to[node]
+            k, sources, order = places[node], [n for n in letters if n != node], orders.to[node]
             content = {
                 "stage": "sum", "nodes": [str(n) for n in sources], "letters": [letters[n][k] for n in sources],
                 "weight": order.weight, "inverse": order.inverse, "beta": order.beta, "visits": order.visits,
                 "counted": orders.counted[node], "epoch": orders.epoch, "range": self.secure.range,
                 "most": self.secure.most,
             }  # fmt: skip
-            to[node] = _next(asked[node], content)
+            to[node] = _next(self.asked[node], content)
             if order.centre is not None:
                 to[node].content["centre"] = ArrayRecord({"centre": Array(order.centre)})
         found: dict[int, Codes] = self._sent("sum", to, _codes)
         size = len(next(iter(found.values()))) if found else 0
         return {node: codes for node, codes in found.items() if len(codes) == size}
 
-    def _opened(
-        self, asked: Mapping[int, Message], told: Mapping[int, Told], letters: Mapping[int, list[bytes]],
-        masked: Mapping[int, Codes], threshold: int,
-    ) -> Codes:  # fmt: skip
+    def _opened(self, letters: Mapping[int, list[bytes]], masked: Mapping[int, Codes], threshold: int) -> Codes:
         """The sum without its masks."""
         active, dead = [*masked], [node for node in letters if node not in masked]
         content = {"stage": "unmask", "active": [str(n) for n in active], "dead": [str(n) for n in dead]}
-        to = {node: _next(asked[node], content) for node in active}
+        to = {node: _next(self.asked[node], content) for node in active}
         shares = self._sent("unmask", to, lambda reply: _list(reply, "shares", len(active) + len(dead)))
-        left = f"fewer than {threshold} of {len(told)} clients were left to open the sum"
+        left = f"fewer than {threshold} of {len(self.told)} clients were left to open the sum"
         _need(len(shares) >= threshold, left)
         some = [*shares.values()][:threshold]
         secrets = [adapter.combine_shares([mine[k] for mine in some]) for k in range(len(active + dead))]
         total: Codes = np.array([*masked.values()], np.uint32).sum(axis=0, dtype=np.uint32)
         for secret in secrets[: len(active)]:
             total = total - mask(secret, len(total))
-        others = [(node, told[node]["pk1"]) for node in active]
+        others = [(node, self.told[node]["pk1"]) for node in active]
         for node, secret in zip(dead, secrets[len(active) :], strict=True):
             key = unlocked(secret, letters[node][-1])
             total = total + pairwise(node, key, others, len(total))  # the others have added the opposite of it

@@ -93,6 +93,12 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"{moved}: install {SUPPORTED}, got flwr {version('flwr')} ({error})") from error
 
 
+def functions(prefix: str, root: str) -> dict[str, Any]:
+    """Path of an interface → Flower's function for it, of all that are named here with this prefix."""
+    names = [name for name in HOMES if name.startswith(prefix)]
+    return {root + name.removeprefix(prefix).replace("_", "-"): __getattr__(name) for name in names}
+
+
 def runtime(grid: Any) -> Any:
     """The client of a Grid's SuperLink, which pulls messages and their parts one by one."""
     return grid._runtime_client

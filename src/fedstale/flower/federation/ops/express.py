@@ -15,21 +15,8 @@ from starlette.responses import Response
 from fedstale.flower.federation import adapter
 from fedstale.flower.federation.ops.gate import FLEET, RUNTIME, App, Receive, Scope, Send
 
-FLEETS = {  # path → Flower's function for it
-    FLEET + "send-node-heartbeat": adapter.fleet_send_node_heartbeat,
-    FLEET + "pull-messages": adapter.fleet_pull_messages,
-    FLEET + "push-messages": adapter.fleet_push_messages,
-    FLEET + "pull-object": adapter.fleet_pull_object,
-    FLEET + "push-object": adapter.fleet_push_object,
-    FLEET + "confirm-message-received": adapter.fleet_confirm_message_received,
-}
-SERVERS = {
-    RUNTIME + "pull-messages": adapter.runtime_pull_messages,
-    RUNTIME + "push-messages": adapter.runtime_push_messages,
-    RUNTIME + "pull-object": adapter.runtime_pull_object,
-    RUNTIME + "push-object": adapter.runtime_push_object,
-    RUNTIME + "confirm-message-received": adapter.runtime_confirm_message_received,
-}
+FLEETS = adapter.functions("fleet_", FLEET)  # path → Flower's function for it
+SERVERS = adapter.functions("runtime_", RUNTIME)
 WAITING = 12  # requests of clients that wait for a thread: then no further client is handed an order
 AT_ONCE = 2  # threads for clients, and as many for the server: only one at a time can write to the database
 OFTEN = FLEETS.keys() | SERVERS.keys()

@@ -167,13 +167,12 @@ def _there(part: str, pull: Callable[[str], bytes]) -> bool:
 
 
 def _limited(pull: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
-    total = [0]
+    left = [most]
 
     def limited(name: str) -> bytes:
-        if total[0] <= most:
-            content = pull(name)
-            total[0] += len(content)
-        if total[0] > most:
+        content = pull(name) if left[0] >= 0 else b""
+        left[0] -= len(content)
+        if left[0] < 0:
             raise TooLarge
         return content
 
