@@ -59,8 +59,10 @@ class Halves:
         return [mine for part in parts for mine in part]
 
 
-SPLITS = {"iid": fs.data.IID(), "shards": fs.data.Shards(2), "dirichlet": fs.data.Dirichlet(0.3, min_samples=4),
-          "halves": Halves(), "by-writer": fs.data.ByWriter(largest=True)}  # fmt: skip
+SPLITS: dict[str, fs.data.Partition] = {
+    "iid": fs.data.IID(), "shards": fs.data.Shards(2), "dirichlet": fs.data.Dirichlet(0.3, min_samples=4),
+    "halves": Halves(), "by-writer": fs.data.ByWriter(largest=True),
+}  # fmt: skip
 LINEAR, MLP, CNN = fs.models.Linear(), fs.models.MLP((32,)), fs.models.CNN((8, 16), 3, (32,))
 RESOLUTION = {"mnist": 14, "fashion-mnist": 14, "cifar-10": 16, "digits": None, "shakespeare": None}
 
@@ -86,14 +88,9 @@ def tied(n: int, labels: Ids) -> fs.core.Participation:
 
 
 TWO = {p: always(fs.TwoGroups(p)) for p in (0.05, 0.07, 0.1, 0.15, 0.2)}
-CHAINS, TURNS, HOURS = map(
-    always,
-    (
-        fs.participation.MarkovClasses(),
-        fs.participation.Cyclic(4, 4, 12),
-        fs.participation.Diurnal(0.3, 0.25, 24, 3),
-    ),
-)
+CHAINS = always(fs.participation.MarkovClasses())
+TURNS = always(fs.participation.Cyclic(4, 4, 12))
+HOURS = always(fs.participation.Diurnal(0.3, 0.25, 24, 3))
 M, F, C, D, K = "mnist", "fashion-mnist", "cifar-10", "digits", True
 GRU, SPEAKERS, MANY = fs.models.GRU(), "shakespeare", "more clients than samples"
 CELLS: dict[str, dict[str, Cell]] = {
@@ -247,7 +244,7 @@ class Store(dict[str, Curve]):
 def report(store: Store, kind: str, cells: Sequence[str], rules: Sequence[str], seeds: Sequence[int]) -> None:
     """A line per cell and rule, and one per rule over all cells."""
     table = Table("cell", "rule", *(f"at {t}" for t in MARKS), "accuracy", "missing progress", title=kind)
-    missing, accuracy, behind = ({rule: list[float]() for rule in rules} for _ in range(3))
+    missing, accuracy, behind = ({rule: list[Any]() for rule in rules} for _ in range(3))
     for cell in cells:
         found = {rule: [store.best(kind, cell, rule, seed) for seed in seeds] for rule in rules}
         start = np.mean([f[2][0][1] for f in found[rules[0]]])

@@ -47,7 +47,7 @@ def measured(name: str, p_min: float) -> list[tuple[float, float]]:
         for _ in range(DRAWS):
             S = np.flatnonzero(next(rows))
             r = Round(s.t + 1, s.params, S, reply.updates[S], np.ones((len(S), 1), np.bool_), reply.losses[S],
-                      task.weights, who.probs(task.n), 1.0)  # fmt: skip
+                      task.weights, who.probs(task.n))  # fmt: skip
             steps.append(strategy.aggregate(copy.deepcopy(s.checkpoint.state), r)[0].astype(np.float64))
         mean, norm = np.mean(steps, axis=0), np.linalg.norm(full)
         noise = float(np.mean([np.sum((step - mean) ** 2) for step in steps]))

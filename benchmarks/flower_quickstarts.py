@@ -101,7 +101,7 @@ class Sklearn:
         return float(self.model.score(images[0].reshape(len(images[1]), -1), images[1]))
 
 
-APPS = {"pytorch": Torch, "sklearn": Sklearn}
+APPS: dict[str, Any] = {"pytorch": Torch, "sklearn": Sklearn}
 
 
 def dealt(app: type[Torch] | type[Sklearn], split: str, seed: int) -> tuple[list[Images], Images]:

@@ -18,7 +18,7 @@ import fedstale as fs
 from fedstale.lab.build import make_task
 
 ROUNDS, GROUPS = 80, {"frequent": (0, 1, 2), "rare": (9, 8, 7)}
-RULES = {
+RULES: dict[str, fs.core.Strategy] = {
     "fedavg": fs.FedAvg(), "fedstale": fs.FedStale(beta=0.5), "auto": fs.recipe("auto").strategy,
     "trimmed mean": fs.strategies.TrimmedMean(trim=0.3),
     "trimmed memory": fs.strategies.TrimmedMean(trim=0.3, stale=True),
@@ -58,7 +58,7 @@ def task(setting: str) -> fs.core.Task:
         sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "flower-quickstart"))
         from quickstart import task as app
 
-        samples = fs.tasks.Split.joined([app.load_data(k, 10).tensors for k in range(10)])
+        samples = fs.tasks.Split.joined([app.load_data(k, 10).tensors for k in range(10)])  # type: ignore[misc]
         return fs.Supervised(
             app.Net, samples, None, central_test=app.samples(test=True), weights=lambda m: m / m.sum()
         )
@@ -95,7 +95,7 @@ def table(setting: str, rules: Sequence[str], attacks: Sequence[str], seeds: Seq
     lines = ["| rule | attack | undefended | defended | most lost | honest refused |", "|---|---|---|---|---|---|"]
     for rule in rules:
         cases = [(name, defended, seed) for name in attacks for defended in (False, True) for seed in seeds]
-        found = play(setting, RULES[rule], [(ATTACKS[name], *rest) for name, *rest in cases])
+        found = play(setting, RULES[rule], [(ATTACKS[name], defended, seed) for name, defended, seed in cases])
         by = dict(zip(cases, found, strict=True))
         for name in attacks:
             without, with_ = ([by[name, x, seed].accuracy for seed in seeds] for x in (False, True))

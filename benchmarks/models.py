@@ -1,6 +1,7 @@
 """Models of the workloads that the package has none of, as people write them."""
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +33,9 @@ class Recurrent(NamedTuple):
 
 
 class Reads(nn.Module):
-    def __init__(self, symbols: int, embedding: int, kind: type[nn.RNNBase], hidden: int, layers: int) -> None:
+    def __init__(
+        self, symbols: int, embedding: int, kind: Callable[..., nn.RNNBase], hidden: int, layers: int
+    ) -> None:
         super().__init__()
         self.embed, self.out = nn.Embedding(symbols, embedding), nn.Linear(hidden, symbols)
         self.cells = kind(embedding, hidden, layers, batch_first=True)

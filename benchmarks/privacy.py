@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fedstale as fs
-from fedstale.core import Ids, Mask
+from fedstale.core import Ids, Mask, scores_of_clients
 
 PHONES, ROUNDS, ZONES, HOURS = 290, 48, 10, 2
 N = PHONES * ZONES
@@ -81,7 +81,7 @@ def played(name: str, epsilon: float | None, clip: float, seed: int) -> dict[str
     engine, here = engine_of(seed), presence()
     privacy = None if epsilon is None else fs.Privacy(epsilon=epsilon, delta=1e-5)
     *_, s = fs.simulate(engine, rule_of(name, clip), fs.Trace(here), rounds=ROUNDS, seed=seed, privacy=privacy)
-    own = np.asarray(engine.task.per_client(s.params)["accuracy"])
+    own = np.asarray(scores_of_clients(engine.task, s)["accuracy"])
     found = {"accuracy": float(engine.task.evaluate(s.params)["accuracy"]), "rare": float(np.nanmean(own[rare()]))}
     if privacy is None:
         return found

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fedstale.memory.update as passes
-from fedstale.core import Array, Ids, Job, Local, Round
+from fedstale.core import Array, Ids, Job, Local, Round, Strategy
 from fedstale.engines import Serial
 from fedstale.lab.runs.store import RunFolder
 from fedstale.memory import Coding, Float16, Float32, Int8
@@ -192,12 +192,13 @@ def variance(rounds: int = 400, β: float = 0.8) -> None:
     """E‖step - Σ a_i Δ_i‖² of four memories that see the same rounds, all clients training every round."""
     for name, engine in tasks():
         task, local, who = engine.task, engine.local, TwoGroups(0.1)
-        rules = {type(c).__name__.lower(): FedStale(β, memory=c) for c in CODINGS} | {"none (β = 0)": Unbiased()}
+        rules: dict[str, Strategy] = {type(c).__name__.lower(): FedStale(β, memory=c) for c in CODINGS}
+        rules["none (β = 0)"] = Unbiased()
         states, params = {key: rule.init(task.n, task.d) for key, rule in rules.items()}, task.init(0)
         errors: dict[str, list[float]] = {key: [] for key in rules}
         present = who.rows(task.n, stream(0, "participation"))
         for t in range(1, rounds + 1):
-            updates, _ = engine.train([Job(params, np.arange(task.n), 0, t, local)])[0]
+            updates = engine.train([Job(params, np.arange(task.n), 0, t, local)])[0].updates
             heard = np.flatnonzero(next(present))
             r = closed(t, heard, updates[heard], task.weights)._replace(probs=who.probs(task.n))
             full = task.weights.astype(np.float64) @ updates

@@ -1,5 +1,7 @@
 """Next-character prediction with an LSTM, where every client is one poet; the poems are in the public domain."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -45,7 +47,7 @@ if __name__ == "__main__":  # engines may start processes, which read this file 
     cut = 150  # the model trains on the beginning of a poem and is tested on its end
     task = fs.Supervised(CharLSTM, [windows(t[:cut]) for t in TEXTS], [windows(t[cut:]) for t in TEXTS])
     local = fs.Local(lr=0.01, steps=5, batch=16, optimizer="adam")
-    settings = {"rounds": 40, "seeds": (1, 2), "local": local, "name": "poets", "resume": True}
+    settings: dict[str, Any] = {"rounds": 40, "seeds": (1, 2), "local": local, "name": "poets", "resume": True}
     found = fs.compare(task, ["fedavg", "auto"], fs.TwoGroups(p_min=0.1), **settings)
     found.table()  # then: fedstale report runs
 

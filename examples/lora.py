@@ -4,6 +4,8 @@ Needs `pip install peft transformers`. The transformer is small and has random w
 in its place use `AutoModelForSequenceClassification.from_pretrained(…)`.
 """
 
+from typing import Any
+
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import BertConfig, BertForSequenceClassification
@@ -14,7 +16,7 @@ WORDS, LENGTH = 100, 12
 
 
 def model():
-    config = BertConfig(
+    config = BertConfig(  # type: ignore[call-arg]
         vocab_size=WORDS,
         hidden_size=32,
         num_hidden_layers=2,
@@ -43,7 +45,11 @@ if __name__ == "__main__":  # engines may start processes, which read this file 
     print(f"parameters that clients train and send: {task.d:,} of {whole:,}")
     print(f"memory of the server, a row per client: {task.n * task.d * 4:,} bytes, not {task.n * whole * 4:,}")
 
-    settings = {"rounds": 30, "seeds": (1, 2), "local": fs.Local(lr=0.003, batch=20, optimizer="adam")}
+    settings: dict[str, Any] = {
+        "rounds": 30,
+        "seeds": (1, 2),
+        "local": fs.Local(lr=0.003, batch=20, optimizer="adam"),
+    }
     found = fs.compare(task, ["fedavg", "auto"], fs.TwoGroups(p_min=0.1), **settings, name="lora")
     found.table()  # then: fedstale report runs
     task.model(found.runs[-1].params()).save_pretrained("adapter")  # as any model of peft

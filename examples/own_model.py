@@ -24,7 +24,8 @@ if __name__ == "__main__":  # engines may start processes, which read this file 
     torch.manual_seed(0)
     train, test = ([client([0.5, 0.4, 0.1])] * 6 + [client([0.1, 0.1, 0.8])] * 6 for _ in range(2))
     task = fs.Supervised(Net, train, test)
-    settings = {"rounds": 40, "seeds": (1, 2), "local": fs.Local(lr=0.1, batch=16), "name": "own-model"}
-    found = fs.compare(task, ["fedavg", "auto"], fs.TwoGroups(p_min=0.1), **settings, resume=True)
+    who, local = fs.TwoGroups(p_min=0.1), fs.Local(lr=0.1, batch=16)
+    rules = ["fedavg", "auto"]
+    found = fs.compare(task, rules, who, rounds=40, seeds=(1, 2), local=local, name="own-model", resume=True)
     found.table()  # then: fedstale report runs
     torch.save(task.model(found.runs[-1].params()).state_dict(), "model.pt")

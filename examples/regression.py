@@ -1,5 +1,7 @@
 """Regression with the mean squared error and a metric of one's own: thermometers, some of them seldom heard."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -29,7 +31,7 @@ if __name__ == "__main__":  # engines may start processes, which read this file 
     offsets = [0.0] * 6 + [-12.0] * 6  # the last six are in the mountains
     train, test = ([sensor(offset) for offset in offsets] for _ in range(2))
     task = fs.Supervised(model, train, test, loss=nn.MSELoss(), metrics={"mae": mae})
-    settings = {"rounds": 60, "seeds": (1, 2), "local": fs.Local(lr=0.05, steps=5, batch=16)}
+    settings: dict[str, Any] = {"rounds": 60, "seeds": (1, 2), "local": fs.Local(lr=0.05, steps=5, batch=16)}
     found = fs.compare(task, ["fedavg", "auto"], fs.TwoGroups(p_min=0.1), **settings, name="thermometers")
     found.table()  # then: fedstale report runs
     for run in found.runs[:2]:

@@ -3,6 +3,8 @@
 The images are downloaded (170 MB) unless they are there already.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -47,7 +49,7 @@ if __name__ == "__main__":  # engines may start processes, which read this file 
     clients = fs.data.federate(images, fs.data.Dirichlet(0.5), 20, seed=0, fraction=0.1)
     task = fs.image_task(clients, resnet18, transform=flipped)
     local = fs.Local(lr=0.05, epochs=1, batch=32, drop_last=True, momentum=0.9, weight_decay=5e-4)
-    settings = {"rounds": 40, "seeds": (1,), "local": local, "name": "resnet18", "resume": True}
+    settings: dict[str, Any] = {"rounds": 40, "seeds": (1,), "local": local, "name": "resnet18", "resume": True}
     found = fs.compare(task, ["fedavg", "auto"], fs.TwoGroups(p_min=0.2), **settings)
     found.table()  # then: fedstale report runs
 

@@ -3,6 +3,8 @@
 Needs `pip install scikit-learn`.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer
@@ -39,7 +41,7 @@ if __name__ == "__main__":  # engines may start processes, which read this file 
     train, test = zip(*clients, strict=True)
 
     task = fs.Supervised(model, train, test, metrics={"recall": recall})
-    settings = {"rounds": 100, "seeds": (1, 2, 3), "local": fs.Local(lr=0.05, steps=5, batch=16)}
+    settings: dict[str, Any] = {"rounds": 100, "seeds": (1, 2, 3), "local": fs.Local(lr=0.05, steps=5, batch=16)}
     found = fs.compare(task, ["fedavg", "auto"], fs.TwoGroups(p_min=0.1), **settings, name="hospitals")
     found.table()  # then: fedstale report runs
     for run in found.runs[:2]:

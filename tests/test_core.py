@@ -153,10 +153,10 @@ def test_a_sentence_is_one_line_and_not_endless() -> None:
         (lambda: fs.TwoGroups("0.1"), "p_min must be a number, got '0.1'"),
         (lambda: fs.TwoGroups(True), "p_min must be a number, got true"),
         (lambda: fs.Bernoulli([0.5, "x"]), r"p must be a number or an array of numbers, got \[0.5, 'x'\]"),
-        (lambda: fs.Cyclic(groups=2.5), "groups must be a whole number, got 2.5"),
-        (lambda: fs.Loss(0.1, retries=fs.Int8()), r"retries must be a whole number, got Int8"),
-        (lambda: fs.Sampling(fs.Bernoulli, 3), "base must be a Participation.*, got <class"),
-        (lambda: fs.Float32(folder="a\0b"), "folder must be a text"),
+        (lambda: fs.participation.Cyclic(groups=2.5), "groups must be a whole number, got 2.5"),
+        (lambda: fs.channels.Loss(0.1, retries=fs.memory.Int8()), r"retries must be a whole number, got Int8"),
+        (lambda: fs.participation.Sampling(fs.Bernoulli, 3), "base must be a Participation.*, got <class"),
+        (lambda: fs.memory.Float32(folder="a\0b"), "folder must be a text"),
     ],
 )
 def test_the_types_of_settings_are_checked(make: Callable[[], object], sentence: str) -> None:

@@ -125,8 +125,8 @@ def test_the_key_of_a_run_holds_the_source_of_its_own_parts(own: tuple[Path, str
     }
     assert "train" not in before.config["local"]
     own = [plan(read(path, [f"local.train={module}:train"]), tmp_path)[0] for _ in range(2)]
-    assert own[0].config["local"]["train"] == f"{module}:train" in own[0].config["sources"]
-    assert own[0].folder.path == own[1].folder.path != before.folder.path
+    assert own[0].config["local"]["train"] == f"{module}:train" in own[0].config["sources"]  # type: ignore[attr-defined]
+    assert own[0].folder.path == own[1].folder.path != before.folder.path  # type: ignore[attr-defined]
     file = path.with_name(f"{module}.py")
     file.write_text(file.read_text() + "# changed")
     assert plan(read(path), tmp_path)[0].folder.path != before.folder.path

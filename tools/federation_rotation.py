@@ -10,6 +10,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def secrets_of(s: settings.Settings) -> dict[str, str]:
 
 def rotations(folder: Path) -> dict[str, Callable[[], None]]:
     """Name of a secret → what replaces it."""
-    clients = {f"client {k}": lambda k=k: cli.rotate(folder, client=k) for k in range(CLIENTS)}
+    clients = {f"client {k}": partial(cli.rotate, folder, client=k) for k in range(CLIENTS)}
     return clients | {
         "token": lambda: cli.rotate(folder, token=True),
         "certificate": lambda: cli.rotate(folder, certificate=True),

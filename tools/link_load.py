@@ -61,7 +61,7 @@ def cpu(pid: int) -> float:
 def started(s: settings.Settings) -> subprocess.Popen[bytes]:
     """The link alone, without executor and keepers."""
     link, own = s.file.link, s.folder / "keys"
-    command = [
+    command: list[str | Path] = [
         sys.executable, "-m", "fedstale.flower.federation.ops.superlink", s.folder, "--host", link.host,
         "--port", str(link.port), "--database", s.folder / "link.sqlite", "--isolation", "process",
         "--disable-runtime-dependency-installation", "--enable-supernode-auth", "--ssl-ca-certfile", own / "ca.pem",

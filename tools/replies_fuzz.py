@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fedstale.core import require
@@ -29,7 +30,7 @@ HONEST, LIARS = 12, 60
 LOUD = HONEST + 5  # liars from here on never shout: that would make the loud ones a majority of the clients
 Rng = np.random.Generator
 Lie = Callable[[RecordDict, Rng], Any]  # changes the content of an honest reply
-MODEL = {
+MODEL: dict[str, npt.NDArray[Any]] = {
     "layer.weight": np.ones((3, 4), np.float32), "layer.bias": np.ones(4, np.float16), "scale": np.array(1.0),
     "bn.running_var": np.ones(5, np.float32), "bn.num_batches_tracked": np.array(3),
 }  # fmt: skip

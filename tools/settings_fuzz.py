@@ -141,6 +141,8 @@ def an_experiment(draw: Draw) -> Callable[[], Any]:
 
 def _damage(draw: Draw, raw: dict[str, Any], values: Sequence[Any] = ()) -> None:
     """A hostile value, or one of these, for a key that an experiment knows, or for one that it does not."""
+    section: str
+    model: Any
     section, model = draw.choice(
         [*SECTIONS.items(), ("data", schema.Tabular), ("data", schema.DATA[draw.choice([*schema.DATA])])]
     )

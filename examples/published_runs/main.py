@@ -12,6 +12,7 @@ import csv
 import random
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,7 +22,7 @@ from torch import nn
 import fedstale as fs
 
 DATA_SEED, SEED = 12345, 12  # of the division of the data; of the start and the minibatches
-RULES = {
+RULES: dict[str, Any] = {
     "fedavg": fs.Unbiased(),
     "fedstale": fs.FedStale(0.5, skip_empty_rounds=True),
     "fedvarp": fs.FedStale(1.0, skip_empty_rounds=True),
@@ -58,11 +59,14 @@ def divided(y, n, alpha, fraction=0.2):
 class TorchBatches(fs.Supervised):
     """Minibatches in the order in which torch's DataLoader gave them, `orders`."""
 
+    orders: dict[tuple[int, int], Any]
+
     def round_batches(self, t, client, local, rng):
         def known(size):
             return self.orders.get((t, client), np.arange(size))  # any order for a trial with clients that are away
 
-        return self.batches(client, local, SimpleNamespace(permutation=known))  # in the place of rng
+        draws: Any = SimpleNamespace(permutation=known)  # in the place of rng
+        return self.batches(client, local, draws)
 
 
 def torch_seed():
@@ -96,7 +100,7 @@ def task_of(n, alpha, available, batches):
     rest = np.concatenate([c[c >= images.n_train] for c in clients])
     torch.manual_seed(SEED)
     task = kind(network(), train, central_test=(x[rest], y[rest]), weights="per-sample")
-    if kind is TorchBatches:
+    if isinstance(task, TorchBatches):
         task.orders = torch_orders(available, task.samples)
     return task
 

@@ -18,7 +18,7 @@ import fedstale as fs
 def nudged(task, draw):
     """The task with a start that differs in its last bits."""
     start = task.init(0)
-    start *= 1 + draw.choice(np.float32([-1.2e-7, 1.2e-7]), start.shape)
+    start *= 1 + draw.choice(np.array([-1.2e-7, 1.2e-7], np.float32), start.shape)
     task.init = lambda seed: start.copy()
     return task
 

@@ -53,8 +53,8 @@ def play(strategy: Any, clock: Clock | None, rounds: int = 30, **more: Any) -> l
 def test_ages_of_0_have_the_bits_of_a_run_without_a_clock(name: str) -> None:
     rule, p = fs.recipe(name).strategy, fs.TwoGroups(p_min=0.3).probs(N)
     clock = Clock(Rounds(), Constant(5.0), round_seconds=5.0)
-    plain = play(rule, None, estimator=fs.Known(p))
-    timed = play(rule, clock, estimator=fs.Known(p))
+    plain = play(rule, None, estimator=fs.estimators.Known(p))
+    timed = play(rule, clock, estimator=fs.estimators.Known(p))
     assert [s.params.tobytes() for s in timed] == [s.params.tobytes() for s in plain]
     assert [s.seconds for s in timed][-1] >= 150.0
     assert plain[0].seconds is None
@@ -64,14 +64,14 @@ def test_ages_of_0_have_the_bits_of_a_run_without_a_clock(name: str) -> None:
 
 def test_clients_start_from_what_they_were_sent() -> None:
     """FedBuff over a timeline, written out: every version is kept, and each client is trained on its own."""
-    got = play(fs.FedBuff(), ASYNC, rounds=40)
+    got = play(fs.strategies.FedBuff(), ASYNC, rounds=40)
     rows = ASYNC.rows(fs.TwoGroups(p_min=0.3), N, Load(np.full(N, 5), 4 * D, 4 * D), 2)
     versions = [TASK.init(2)]
     for t, (s, row) in enumerate(zip(got, islice(rows, 40), strict=True), 1):
         assert s.clients.tolist() == row.clients.tolist()
         step = np.zeros(D)
         for i, age in zip(row.clients.tolist(), row.ages.tolist(), strict=True):
-            job = fs.Job(versions[t - 1 - age], np.array([i]), 2, t, ENGINE.local)
+            job = fs.core.Job(versions[t - 1 - age], np.array([i]), 2, t, ENGINE.local)
             step += ENGINE.train([job])[0].updates[0] / (1 + age) ** 0.5 / len(row.clients)
         versions.append((versions[-1] + step.astype(np.float32)).astype(np.float32))
         np.testing.assert_allclose(s.params, versions[-1], rtol=1e-5, atol=1e-6)
@@ -109,11 +109,11 @@ def test_the_step_is_unbiased_over_drawn_timelines() -> None:
     clock = Clock(Ticks(1.0, N), Constant(1.0), round_seconds=1.0)
     quiet = fs.Quadratic.random(n=N, d=D)
     engine = fs.Serial(quiet, fs.Local(lr=0.05))
-    due = quiet.weights @ engine.train([fs.Job(quiet.init(0), np.arange(N), 0, 1, engine.local)])[0].updates
+    due = quiet.weights @ engine.train([fs.core.Job(quiet.init(0), np.arange(N), 0, 1, engine.local)])[0].updates
     steps = []
     for seed in range(800):
         rule = fs.simulate(engine, fs.FedStale(0.7), fs.Bernoulli(p), rounds=1, seed=seed, clock=clock,
-                           estimator=fs.Known(p))  # fmt: skip
+                           estimator=fs.estimators.Known(p))  # fmt: skip
         steps.append(next(rule).step)
     z = (np.mean(steps, axis=0) - due) / (np.std(steps, axis=0) / np.sqrt(len(steps)))
     assert (np.abs(z) < 4).all()
@@ -129,18 +129,18 @@ def test_known_probabilities_are_the_shares_of_the_timeline() -> None:
 
 def test_what_cannot_work_is_refused() -> None:
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (fs.PowerOfChoice(2, 4), {}, "PowerOfChoice selects clients by their losses"),
-        (fs.Scaffold(), {}, "Scaffold changes local gradients"),
-        (fs.FedPBC(), {}, "clients of FedPBC train unheard"),
-        (fs.FedAWE(), {}, "clients of FedAWE begin at points of their own"),
-        (fs.FedAvg(), {"defence": fs.Defence()}, "a defence compares updates from the same parameters"),
-        (fs.FedAvg(), {"estimator": fs.Transitions(warmup_rounds=5)}, "warmup_rounds must be 0"),
+        (fs.strategies.PowerOfChoice(2, 4), {}, "PowerOfChoice selects clients by their losses"),
+        (fs.strategies.Scaffold(), {}, "Scaffold changes local gradients"),
+        (fs.strategies.FedPBC(), {}, "clients of FedPBC train unheard"),
+        (fs.strategies.FedAWE(), {}, "clients of FedAWE begin at points of their own"),
+        (fs.FedAvg(), {"defence": fs.defence.Defence()}, "a defence compares updates from the same parameters"),
+        (fs.FedAvg(), {"estimator": fs.estimators.Transitions(warmup_rounds=5)}, "warmup_rounds must be 0"),
     ]
     for rule, more, sentence in cases:
         with pytest.raises(fs.BadInput, match=sentence):
             play(rule, ASYNC, **more)
     waits = Clock(Rounds(), Lognormal(), round_seconds=100.0)
-    assert play(fs.Scaffold(), waits)[-1].bytes_down % (8 * D) == 0  # the parameters and c
+    assert play(fs.strategies.Scaffold(), waits)[-1].bytes_down % (8 * D) == 0  # the parameters and c
     with pytest.raises(fs.BadInput, match="clock must be an object such as Clock"):
         play(fs.FedAvg(), Buffer())  # type: ignore[arg-type]
 
@@ -241,7 +241,7 @@ def test_an_algorithm_may_have_its_own_pace_and_all_have_the_same_hours(tmp_path
     with pytest.raises(fs.BadInput, match="mifa: a pace of its own needs a \\[clock\\]"):
         plan(check({key: value for key, value in raw.items() if key != "clock"}), tmp_path)
     with pytest.raises(fs.BadInput, match="no step is made within 0"):
-        play(fs.MIFA(), Clock(Buffer(3, 6), Constant(5.0), round_seconds=100.0, hours=0.0001))
+        play(fs.strategies.MIFA(), Clock(Buffer(3, 6), Constant(5.0), round_seconds=100.0, hours=0.0001))
 
 
 @pytest.mark.parametrize("latency", [Lognormal(fastest_first=True), Devices([1.0, 3.0, 2.0], fastest_first=True)])

@@ -50,7 +50,7 @@ def test_test_rows_do_not_change_the_preparation() -> None:
     def train(ages: list[float]) -> np.ndarray:
         return from_frame(TABLE | {"age": ages}, client="hospital", label="disease").x
 
-    ages = [0.0 if age != age else age for age in TABLE["age"]]
+    ages = [0.0 if age != age else age for age in TABLE["age"]]  # type: ignore[attr-defined]
     before = train(ages)
     same = [k for k in range(ROWS) if np.array_equal(train([*ages[:k], 1e6, *ages[k + 1 :]]), before)]
     assert len(same) == ROWS - len(before)

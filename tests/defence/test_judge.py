@@ -18,7 +18,9 @@ ENGINE = fs.engine("batched", TASK, fs.Local(lr=0.05, steps=5))
 HALF = fs.TwoGroups(p_min=0.1)
 
 
-def runs(liars: fs.Liars | None, defence: Defence | None, strategy: fs.Strategy, rounds: int = 60) -> list[Any]:
+def runs(
+    liars: fs.defence.Liars | None, defence: Defence | None, strategy: fs.core.Strategy, rounds: int = 60
+) -> list[Any]:
     return [*fs.simulate(ENGINE, strategy, HALF, rounds=rounds, seed=3, estimator=fs.Intervals(),
                          defence=defence, liars=liars)]  # fmt: skip
 
@@ -29,7 +31,7 @@ def judged(defence: Defence, norms: list[list[float]], clients: list[list[int]],
     for t, (some, who) in enumerate(zip(norms, clients, strict=True), 1):
         updates = np.array([[x, 0] for x in some], np.float32)
         none, ones = np.zeros(len(who), np.float32), np.ones(n, np.float32)
-        r = fs.Round(t, np.zeros(2, np.float32), np.array(who), updates, np.ones((len(who), 1), bool), none,
+        r = fs.core.Round(t, np.zeros(2, np.float32), np.array(who), updates, np.ones((len(who), 1), bool), none,
                      ones / n, ones)  # fmt: skip
         found.append([*defence.judge(watch, r, False).reasons])
     return found
@@ -39,7 +41,7 @@ def judged(defence: Defence, norms: list[list[float]], clients: list[list[int]],
 @pytest.mark.parametrize("clients", [(0,), (9,), (0, 1, 2), (7, 8, 9)])
 @pytest.mark.parametrize("strategy", [fs.FedStale(), fs.SelfTuning()])
 def test_liars_are_refused_and_honest_clients_are_not(strategy, clients, factor):
-    found = runs(fs.Liars(clients, factor), Defence(), strategy)
+    found = runs(fs.defence.Liars(clients, factor), Defence(), strategy)
     heard, refused = (np.concatenate([getattr(s, name) for s in found]) for name in ("clients", "refused"))
     lies = np.isin(heard, clients)
     wrong = np.count_nonzero(~np.isin(refused, clients))
@@ -52,7 +54,7 @@ def test_liars_are_refused_and_honest_clients_are_not(strategy, clients, factor)
 
 
 def test_without_a_defence_the_same_liars_win():
-    found = runs(fs.Liars((0, 1, 2), -1.0), None, fs.FedStale())
+    found = runs(fs.defence.Liars((0, 1, 2), -1.0), None, fs.FedStale())
     assert np.linalg.norm(found[-1].params - TASK.centers[3:].mean(axis=0)) > 1.5
 
 
@@ -69,14 +71,14 @@ def test_without_liars_noisy_clients_of_a_small_model_are_not_refused(d):
     task = fs.Quadratic.random(10, d, seed=11, noise=1.0)
     run = fs.simulate(
         Serial(task, fs.Local(lr=0.05, steps=3)), fs.recipe("auto").strategy, fs.Bernoulli([1.0] * 5 + [0.3] * 5),
-        rounds=60, estimator=fs.Intervals(), defence=fs.Defence(), seed=11,
+        rounds=60, estimator=fs.Intervals(), defence=fs.defence.Defence(), seed=11,
     )  # fmt: skip
     assert sum(len(s.refused) for s in run) == 0
 
 
 def test_the_direction_is_not_judged_where_clients_do_not_go_down_their_own_loss():
     engine = fs.engine("serial", TASK, fs.Local(lr=0.01, steps=3))
-    found = fs.simulate(engine, fs.Scaffold(), HALF, rounds=40, seed=3, defence=Defence())
+    found = fs.simulate(engine, fs.strategies.Scaffold(), HALF, rounds=40, seed=3, defence=Defence())
     assert sum(len(s.refused) for s in found) == 0
 
 
@@ -126,7 +128,7 @@ def amplified(cosines: list[float], influence: float | None = 6.0, inverse: bool
     watch, probs = defence.init(4, 2), np.array([1, 1, 1, 0.01], np.float32)
     watch.cosines[:], watch.counts[:] = cosines, 1
     updates, none = np.array([[2, 0]] * 4, np.float32), np.zeros(2, np.float32)
-    r = fs.Round(2, none, np.arange(4), updates, np.ones((4, 1), bool), 0 * ones, ones / 4, probs)
+    r = fs.core.Round(2, none, np.arange(4), updates, np.ones((4, 1), bool), 0 * ones, ones / 4, probs)
     return defence.judge(watch, r, inverse).scales.tolist()
 
 
@@ -144,9 +146,9 @@ def test_what_a_refused_client_left_in_the_memory_is_forgotten():
     strategy, defence = fs.FedStale(), Defence()
     state, n = strategy.init(4, 2), 4
     ones = np.ones(n, np.float32)
-    r = fs.Round(1, np.zeros(2, np.float32), np.arange(4), np.ones((4, 2), np.float32), np.ones((4, 1), bool),
+    r = fs.core.Round(1, np.zeros(2, np.float32), np.arange(4), np.ones((4, 2), np.float32), np.ones((4, 1), bool),
                  np.zeros(4, np.float32), ones / n, ones)  # fmt: skip
-    now = fs.Checkpoint(0, r.params, state, None, None, None, defence=defence.init(n, 2))
+    now = fs.core.Checkpoint(0, r.params, state, None, None, None, defence=defence.init(n, 2))
     rules = fs.Run(ENGINE, strategy, HALF, 1, defence=defence)
     now, r = screen(rules, now, r._replace(buffers=np.eye(4)))
     assert r.refused == {}
@@ -161,7 +163,12 @@ def test_what_a_refused_client_left_in_the_memory_is_forgotten():
 
 
 def test_a_run_goes_on_from_a_checkpoint_with_the_same_bits():
-    settings = {"seed": 3, "estimator": fs.Intervals(), "defence": Defence(), "liars": fs.Liars((0, 9), -1.0)}
+    settings = {
+        "seed": 3,
+        "estimator": fs.Intervals(),
+        "defence": Defence(),
+        "liars": fs.defence.Liars((0, 9), -1.0),
+    }
     whole = [*fs.simulate(ENGINE, fs.FedStale(), HALF, rounds=20, **settings)]
     half = [*fs.simulate(ENGINE, fs.FedStale(), HALF, rounds=10, **settings)][-1].checkpoint
     rest = [*fs.simulate(ENGINE, fs.FedStale(), HALF, rounds=20, start=half, **settings)]
@@ -184,7 +191,7 @@ def test_the_largest_floats_leave_a_finite_state():
     updates[3] = np.finfo(np.float32).max
     for t in (1, 2, 3):
         updates[3] *= -1
-        r = fs.Round(
+        r = fs.core.Round(
             t, np.full(d, t, np.float32), np.arange(4), updates, np.ones((4, 1), bool), 0 * ones, ones / 4, ones
         )
         assert [bool(reason) for reason in defence.judge(watch, r, False).reasons] == [False, False, False, True]
@@ -208,7 +215,7 @@ def test_settings_that_make_no_sense_are_refused(settings, sentence):
 
 def test_a_defence_and_liars_must_fit_the_run():
     with pytest.raises(BadInput, match=r"liars.clients must be below 10, the number of clients, got 10"):
-        runs(fs.Liars((10,)), None, fs.FedAvg())
-    for strategy in (fs.FedAWE(), fs.FOCUS()):
+        runs(fs.defence.Liars((10,)), None, fs.FedAvg())
+    for strategy in (fs.strategies.FedAWE(), fs.strategies.FOCUS()):
         with pytest.raises(BadInput, match="a defence compares updates from the same parameters"):
             runs(None, Defence(), strategy)

@@ -8,8 +8,8 @@ from fedstale.core import BadInput
 
 
 def test_liars_send_a_multiple_of_their_update_from_a_round_on():
-    reply = fs.Reply(np.ones((3, 2), np.float32), np.zeros(3, np.float32))
-    liars = fs.Liars((4, 9), factor=-15.0, since=2)
+    reply = fs.core.Reply(np.ones((3, 2), np.float32), np.zeros(3, np.float32))
+    liars = fs.defence.Liars((4, 9), factor=-15.0, since=2)
     clients = np.array([1, 4, 7])
     assert liars.sent(reply, clients, 1) is reply
     assert liars.sent(reply, clients, 2).updates.tolist() == [[1, 1], [-15, -15], [1, 1]]
@@ -29,4 +29,4 @@ def test_liars_send_a_multiple_of_their_update_from_a_round_on():
 )
 def test_liars_that_cannot_be_are_refused(settings, sentence):
     with pytest.raises(BadInput, match=sentence):
-        fs.Liars(**settings)
+        fs.defence.Liars(**settings)

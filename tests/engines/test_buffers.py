@@ -83,7 +83,7 @@ def pool() -> Iterator[Pool]:
         yield made
 
 
-def end_of(engine: Any, local: Local, rounds: int) -> fs.Snapshot:
+def end_of(engine: Any, local: Local, rounds: int) -> fs.core.Snapshot:
     run = fs.Run(engine, fs.FedAvg(), fs.Bernoulli(1.0), rounds, local=local)
     *_, last = fs.together(engine, [fs.play(run)])
     return last[0]  # type: ignore[return-value]
@@ -103,7 +103,7 @@ def test_fedavg_equals_a_loop_in_pytorch_bit_for_bit(name: str, pool: Pool) -> N
 def test_a_pool_agrees_with_serial_about_buffers(pool: Pool) -> None:
     check_engine(pool, rounds=2)
     one, other = (
-        [s.checkpoint.buffers for s in simulate(engine, fs.CAFed(), fs.Bernoulli(0.7), rounds=4)]
+        [s.checkpoint.buffers for s in simulate(engine, fs.strategies.CAFed(), fs.Bernoulli(0.7), rounds=4)]
         for engine in (pool, Serial(task_of(), FEW))
     )
     np.testing.assert_array_equal(one, other)  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits() -> None:
     np.testing.assert_array_equal(last.checkpoint.buffers, whole[-1].checkpoint.buffers)  # type: ignore[arg-type]
 
 
-def whole_batch(model: Any, data: list[tuple[Any, Any]], **settings: Any) -> tuple[Supervised, fs.Snapshot]:
+def whole_batch(model: Any, data: list[tuple[Any, Any]], **settings: Any) -> tuple[Supervised, fs.core.Snapshot]:
     """One round of FedAvg with one step of every client on all of its samples."""
     task = Supervised(model, data, **settings)
     *_, last = simulate(Serial(task, Local(0.1, steps=1, batch=99)), fs.FedAvg(), fs.Bernoulli(1.0), rounds=1)
@@ -167,9 +167,9 @@ def test_running_means_are_those_of_a_large_batch() -> None:
 
 RULES = {
     "fedstale": (fs.FedStale(beta=1.0), fs.Sgd(1.0)),
-    "mifa": (fs.MIFA(), fs.Sgd(1.0)),
+    "mifa": (fs.strategies.MIFA(), fs.Sgd(1.0)),
     "unbiased": (fs.Unbiased(), fs.Sgd(1.0)),
-    "adam": (fs.FedAvg(), fs.Adam(0.1)),
+    "adam": (fs.FedAvg(), fs.servers.Adam(0.1)),
 }
 
 
@@ -185,10 +185,10 @@ def test_running_variances_are_never_negative(name: str) -> None:
 
 def test_buffers_are_not_divided_by_the_probability_and_not_remembered() -> None:
     """With p = 0.01 a step is a hundred times longer, and the buffers are what they were."""
-    engine, rare = Serial(task_of(), FEW), fs.Known([0.01] * 3)
+    engine, rare = Serial(task_of(), FEW), fs.estimators.Known([0.01] * 3)
     ends = [
         next(iter(simulate(engine, rule, fs.Bernoulli(0.5), rounds=1, seed=4, estimator=rare)))
-        for rule in (fs.FedAvg(), fs.Unbiased(), fs.FedStale(beta=1.0), fs.MIFA())
+        for rule in (fs.FedAvg(), fs.Unbiased(), fs.FedStale(beta=1.0), fs.strategies.MIFA())
     ]
     m = len(ends[0].clients)
     assert 0 < m < 3
@@ -237,7 +237,9 @@ def test_an_engine_must_bring_the_buffers_back(rows: Any) -> None:
 
 def test_a_packet_that_is_lost_takes_its_buffers_with_it() -> None:
     rows = np.array([[1.0], [2.0], [4.0]]) * np.ones(len(task_of().initial_buffers))
-    play = simulate(Scripted(rows), fs.FedAvg(), fs.Bernoulli(1.0), rounds=6, channel=fs.Loss([0.0, 0.0, 1.0]))
+    play = simulate(
+        Scripted(rows), fs.FedAvg(), fs.Bernoulli(1.0), rounds=6, channel=fs.channels.Loss([0.0, 0.0, 1.0])
+    )
     for s in play:
         assert s.clients.tolist() == [0, 1]
         np.testing.assert_allclose(s.checkpoint.buffers, (1 + 2 * 2) / 3)  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ def test_small_steps_add_up_in_half_precision():
 
 
 def test_an_array_that_leaves_the_range_of_its_type_stops_training():
-    strategy = Uneven("unbiased", fraction_evaluate=0.0, estimator=fs.Known([0.1] * 3), defence=None)
+    strategy = Uneven("unbiased", fraction_evaluate=0.0, estimator=fs.estimators.Known([0.1] * 3), defence=None)
     with pytest.raises(Diverged, match="'w' does not fit into float16"):
         after(strategy, {"w": np.full(1, 6e4, np.float16)}, adding([4e3] * 3))
 
@@ -120,13 +120,13 @@ def test_buffers_are_averaged_as_flower_does_and_not_divided_by_p():
         "half.running_var": np.ones(3, np.float16), "mask": np.array([True, False]),
     }  # fmt: skip
     amounts = [0, 0.25, 9]
-    known = fs.Known([0.01, 0.5, 0.5])
+    known = fs.estimators.Known([0.01, 0.5, 0.5])
     rare = Uneven(fs.FedStale(beta=1.0), fraction_evaluate=0.0, estimator=known, defence=None)
     ours, theirs = (after(s, arrays, adding(amounts)) for s in (rare, FedAvg(fraction_evaluate=0.0)))
     assert np.abs(ours["w"].numpy()).max() > np.abs(theirs["w"].numpy()).max()
     for name in ("bn.running_mean", "bn.running_var", "half.running_var"):
         np.testing.assert_allclose(ours[name].numpy(), theirs[name].numpy(), rtol=2e-3 if "half" in name else 1e-6)
-        assert ours[name].dtype == str(arrays[name].dtype)
+        assert ours[name].dtype == str(arrays[name].dtype)  # type: ignore[attr-defined]
     assert (ours["bn.num_batches_tracked"].dtype, ours["bn.num_batches_tracked"].numpy().item()) == ("int64", 12)
     assert theirs["bn.num_batches_tracked"].numpy().item() == pytest.approx(11.5)
     assert ours["mask"].numpy().tolist() == [True, True]
@@ -134,7 +134,7 @@ def test_buffers_are_averaged_as_flower_does_and_not_divided_by_p():
 
 def test_other_names_of_buffers_can_be_given():
     arrays = {"w": np.zeros(2, np.float32), "net.scale": np.ones(2, np.float32)}
-    known = fs.Known([0.1] * 3)
+    known = fs.estimators.Known([0.1] * 3)
     strategy = Uneven("unbiased", fraction_evaluate=0.0, estimator=known, buffers=["*.scale"], defence=None)
     found = after(strategy, arrays, adding([1, 1, 1]))
     np.testing.assert_allclose(found["w"].numpy(), 10)

@@ -32,13 +32,13 @@ def test_a_liar_is_refused_as_in_a_simulation(rule, factor):
     found = strategy.start(Direct(N, lying(there, factor)), start(), num_rounds=25).arrays["w"].numpy()
     *_, last = fs.simulate(
         Serial(TASK, LOCAL), strategy.rules.strategy, fs.Trace(there), rounds=25, estimator=fs.Intervals(),
-        defence=fs.Defence(), liars=fs.Liars((0,), factor),
+        defence=fs.defence.Defence(), liars=fs.defence.Liars((0,), factor),
     )  # fmt: skip
     np.testing.assert_allclose(found, last.params, atol=1e-4)
     assert last.checkpoint.defence.doubt[0] > 0.4 or factor >= 0
 
 
-def one_round(lie, metrics, defence=fs.Defence(), rule="fedavg"):
+def one_round(lie, metrics, defence=fs.defence.Defence(), rule="fedavg"):
     """The strategy after a round in which client 3 answers with this update and these metrics."""
 
     def answer(message, context):

@@ -160,7 +160,10 @@ def test_the_result_tells_ages_and_the_app_evaluates_every_step(on):
 def test_what_cannot_be_without_waiting_is_a_sentence():
     for settings, sentence in (
         ({"pace": fs.clock.Rounds()}, r"^a pace is Buffer or Ticks, got Rounds\(.*\): rounds are played without"),
-        ({"pace": Buffer(), "defence": fs.Defence()}, "a defence compares updates from the same parameters"),
+        (
+            {"pace": Buffer(), "defence": fs.defence.Defence()},
+            "a defence compares updates from the same parameters",
+        ),
         ({"pace": Buffer(), "defence": True}, "a defence compares updates from the same parameters"),
         ({"pace": Buffer(), "fraction_train": 0.5}, r"leave out fraction_train=0.5"),
         ({"pace": Buffer(), "rule": "ca-fed"}, "selects clients by their losses"),

@@ -251,12 +251,12 @@ def test_evaluation_is_as_without_it() -> None:
     [
         (lambda: SecAgg(threshold=0.5), "threshold must be above 0.5 and at most 1, got 0.5"),
         (lambda: SecAgg(range=-1.0), "range must be above 0 and finite, got -1.0"),
-        (lambda: SecureMod(fs.Krum()), "secure aggregation needs a rule that is split"),
-        (lambda: FedStale(fs.Krum(), secure=SecAgg()), "needs every update at the server"),
+        (lambda: SecureMod(fs.strategies.Krum()), "secure aggregation needs a rule that is split"),
+        (lambda: FedStale(fs.strategies.Krum(), secure=SecAgg()), "needs every update at the server"),
         (lambda: FedStale("auto", secure=SecAgg(), record="runs"), "leave out record or secure"),
         (lambda: FedStale("auto", secure=SecAgg(), forget_after=3), "secure needs forget_after=None"),
         (
-            lambda: FedStale("auto", secure=SecAgg(), defence=fs.Defence(loud=3.0)),
+            lambda: FedStale("auto", secure=SecAgg(), defence=fs.defence.Defence(loud=3.0)),
             "a defence judges single updates",
         ),
     ],

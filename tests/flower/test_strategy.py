@@ -69,7 +69,11 @@ def test_every_recipe_has_the_bits_of_a_simulation(name):
 
 @pytest.mark.parametrize(
     ("rule", "examples"),
-    [("auto", [10, 20, 30, 40, 50, 60]), ("more-available", [3, 4, 5, 6, 7, 8]), (fs.F3AST(clients=2), [9] * N)],
+    [
+        ("auto", [10, 20, 30, 40, 50, 60]),
+        ("more-available", [3, 4, 5, 6, 7, 8]),
+        (fs.strategies.F3AST(clients=2), [9] * N),
+    ],
     ids=str,
 )
 def test_clients_that_are_offline_are_absent_and_weights_are_numbers_of_examples(rule, examples):
@@ -258,7 +262,7 @@ def test_a_state_that_does_not_fit_is_refused():
         ({"rule": "fedstail"}, "did you mean 'fedstale'"),
         *(({"rule": name}, "changes how clients train") for name in sorted(ELSEWHERE)),
         ({"rule": fs.FedStale}, "strategy must be an object such as FedAvg"),
-        ({"rule": fs.MIFA(memory=fs.Float32("rows"))}, "must have no folder"),
+        ({"rule": fs.strategies.MIFA(memory=fs.memory.Float32("rows"))}, "must have no folder"),
         ({"estimator": "known"}, "needs p, one probability per client"),
         ({"estimator": 0.5}, "estimator must be an object"),
         ({"server": 1.0}, "server must be an object"),
@@ -272,13 +276,16 @@ def test_settings_that_cannot_be_used_are_refused_with_a_sentence(settings, sent
 
 
 def test_the_estimator_is_that_of_the_recipe_unless_another_is_given():
-    assert FedStale("ca-fed").rules.estimator.estimator == recipe("ca-fed").estimator
-    assert FedStale("auto").rules.estimator.estimator == fs.Intervals()
-    assert isinstance(FedStale("ca-fed", estimator="beta-bernoulli").rules.estimator.estimator, fs.BetaBernoulli)
+    assert FedStale("ca-fed").rules.estimator.estimator == recipe("ca-fed").estimator  # type: ignore[attr-defined]
+    assert FedStale("auto").rules.estimator.estimator == fs.Intervals()  # type: ignore[attr-defined]
+    assert isinstance(
+        FedStale("ca-fed", estimator="beta-bernoulli").rules.estimator.estimator,  # type: ignore[attr-defined]
+        fs.estimators.BetaBernoulli,  # type: ignore[attr-defined]
+    )
 
 
 def test_given_probabilities_are_used():
-    strategy = Uneven("unbiased", fraction_evaluate=0.0, estimator=fs.Known([0.5] * N))
+    strategy = Uneven("unbiased", fraction_evaluate=0.0, estimator=fs.estimators.Known([0.5] * N))
     there = table(4)
     assert np.array_equal(trained(strategy, Direct(N, quadratic(there)), 4), simulated(strategy, there))
 

@@ -234,7 +234,7 @@ def test_a_recording_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
     ):
         (folder / "e.toml").write_text(text.replace('"bernoulli", p = 0.5 }', participation))
         (chosen,) = plan(read(folder / "e.toml"), tmp_path / "runs")
-        found = chosen.participation if isinstance(chosen.participation, fs.Trace) else chosen.participation.base
+        found = chosen.participation if isinstance(chosen.participation, fs.Trace) else chosen.participation.base  # type: ignore[attr-defined]
         assert np.array_equal(found.recording(2), [[1, 0], [0, 1], [1, 1]])
         assert np.allclose(found.probs(2), 2 / 3), "the mean of each client's row"
 

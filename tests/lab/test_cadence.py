@@ -14,11 +14,11 @@ LOCAL = fs.Local(lr=0.1, steps=5, batch=10)
 
 def samples(n: int, each: int, d: int = 2) -> fs.Supervised:
     x, y = torch.zeros(n * each, d), torch.arange(n * each) % 2
-    split = fs.Split(x, y, np.arange(n + 1) * each)
+    split = fs.tasks.Split(x, y, np.arange(n + 1) * each)
     return fs.Supervised(torch.nn.Linear(d, 2), split, split)
 
 
-def run(task: fs.Task, rounds: int, p: float = 0.5) -> Run:
+def run(task: fs.core.Task, rounds: int, p: float = 0.5) -> Run:
     return Run(fs.Serial(task, LOCAL), fs.FedAvg(), fs.Bernoulli(p), rounds)
 
 
@@ -50,7 +50,7 @@ def test_the_work_of_training_is_what_the_clients_who_come_are_expected_to_do() 
 
 def test_a_sample_of_a_model_with_layers_is_half_the_work_of_a_trained_one() -> None:
     x, y = torch.zeros(12, 2), torch.arange(12) % 2
-    split = fs.Split(x, y, np.arange(4) * 4)
+    split = fs.tasks.Split(x, y, np.arange(4) * 4)
     deep = fs.Supervised(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)), split)
     assert (samples(3, 4).evaluated_samples(True), samples(3, 4).evaluated_samples(False)) == (24, 12)
     assert deep.evaluated_samples(True) == 6

@@ -107,9 +107,11 @@ def test_it_is_stored_printed_and_not_computed_twice(
 
 
 def test_it_equals_simulate_to_the_bit(task: fs.Quadratic, tmp_path: Path) -> None:
-    found = fs.compare(task, {"mine": fs.MIFA()}, fs.Bernoulli(0.5), rounds=5, local=LOCAL, out=tmp_path / "runs")
+    found = fs.compare(
+        task, {"mine": fs.strategies.MIFA()}, fs.Bernoulli(0.5), rounds=5, local=LOCAL, out=tmp_path / "runs"
+    )
     engine = fs.engine("auto", task, LOCAL)
-    *_, last = fs.simulate(engine, fs.MIFA(), fs.Bernoulli(0.5), rounds=5, seed=1)
+    *_, last = fs.simulate(engine, fs.strategies.MIFA(), fs.Bernoulli(0.5), rounds=5, seed=1)
     np.testing.assert_array_equal(found.runs[0].params(), last.params)
     assert found.rows[0]["algorithm"] == "mine"
 
@@ -131,7 +133,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path) -> Non
         for file in ("metrics.jsonl", "params.npy", "clients.json", "config.json", *kept):
             one, other = ((tmp_path / place / name / file).read_bytes() for place in ("whole", "parts"))
             assert one == other, (name, file)
-    states = fs.RunFolder(tmp_path / "parts" / next(n for n in names if n.startswith("own"))).client_states()
+    states = fs.lab.RunFolder(tmp_path / "parts" / next(n for n in names if n.startswith("own"))).client_states()
     assert states is not None
     assert sorted(states) == [0, 1, 2, 3]
     assert 4 * 8 > sum(state["loop"]["rounds"] for state in states.values()) > 8  # of those in which it came
@@ -282,9 +284,16 @@ def test_metrics_are_known_by_their_source_also_with_a_version() -> None:
 
 
 def test_a_single_run_is_recorded_resumed_and_read_by_the_commands(task: fs.Quadratic, tmp_path: Path) -> None:
-    parts = fs.Run(fs.Serial(task, LOCAL), fs.MIFA(), fs.Bernoulli(0.5), rounds=8, seed=3, server=fs.Momentum(0.5))
+    parts = fs.Run(
+        fs.Serial(task, LOCAL),
+        fs.strategies.MIFA(),
+        fs.Bernoulli(0.5),
+        rounds=8,
+        seed=3,
+        server=fs.servers.Momentum(0.5),
+    )
     folder = fs.record(parts, tmp_path / "runs", label="mine", evaluate_every=4)
-    *_, last = fs.simulate(*parts[:3], rounds=8, seed=3, server=fs.Momentum(0.5))
+    *_, last = fs.simulate(*parts[:3], rounds=8, seed=3, server=fs.servers.Momentum(0.5))
     np.testing.assert_array_equal(folder.params(), last.params)
     config = folder.config()
     assert (config["label"], config["seed"], config["engine"], config["server"]["kind"]) == (
@@ -381,13 +390,13 @@ def test_the_example_of_an_own_model_gets_all_of_the_tooling(
 
 
 def test_a_comparison_and_a_recorded_run_take_a_defence_and_liars(tmp_path):
-    task, lie = fs.Quadratic.random(6, 4, noise=0.1), fs.Liars((0,), -15.0)
+    task, lie = fs.Quadratic.random(6, 4, noise=0.1), fs.defence.Liars((0,), -15.0)
     settings = {"rounds": 6, "local": fs.Local(lr=0.05), "out": tmp_path, "liars": lie}
-    found = fs.compare(task, ["fedstale"], fs.Bernoulli(1.0), **settings, defence=fs.Defence())
+    found = fs.compare(task, ["fedstale"], fs.Bernoulli(1.0), **settings, defence=fs.defence.Defence())
     (run,) = found.runs
     assert sum(line["refused"] for line in run.metrics()) == 5  # the liar, from its second update on
     engine = fs.Serial(task, fs.Local(lr=0.05))
-    parts = fs.Run(engine, fs.FedStale(), fs.Bernoulli(1.0), 6, 1, defence=fs.Defence(loud=9.0), liars=lie)
+    parts = fs.Run(engine, fs.FedStale(), fs.Bernoulli(1.0), 6, 1, defence=fs.defence.Defence(loud=9.0), liars=lie)
     stored = fs.record(parts, tmp_path)
     assert stored.config()["defence"] == {"loud": 9.0}
     assert stored.config()["liars"] == {"clients": [0], "factor": -15.0}

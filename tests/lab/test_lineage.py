@@ -150,5 +150,5 @@ def test_record_starts_from_a_folder(tmp_path: Path) -> None:
     whole = fs.record(run(fs.FedStale(0.5), 9), tmp_path / "whole")
     longer = fs.record(run(fs.FedStale(0.5), 9), tmp_path, resume=True)
     np.testing.assert_array_equal(longer.params(), whole.params())
-    fork = fs.record(run(fs.MIFA(), 9), tmp_path, start=first)
+    fork = fs.record(run(fs.strategies.MIFA(), 9), tmp_path, start=first)
     assert fork.config()["start"]["round"] == 4

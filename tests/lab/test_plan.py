@@ -73,9 +73,9 @@ def test_numbers_that_no_memory_holds_are_refused_at_once(key: str, number: int)
     with pytest.raises(BadInput, match=r"model\.ridge must be at most 1e\+38"):
         schema.check(RAW | {"model": {"ridge": 1e39}})
     with pytest.raises(BadInput, match="groups must be from 1 to 10000000, got"):
-        fs.Cyclic(groups=min(number, 2**63 - 1))
+        fs.participation.Cyclic(groups=min(number, 2**63 - 1))
     with pytest.raises(BadInput, match="clusters must be from 1 to 10000000, got"):
-        fs.ClusteredMarkov(clusters=10**11, availability=0.5, eigenvalue=0.5)
+        fs.participation.ClusteredMarkov(clusters=10**11, availability=0.5, eigenvalue=0.5)
 
 
 def test_a_warm_up_has_a_seed_of_its_own_and_is_shared_by_the_algorithms(tmp_path: Path) -> None:

@@ -56,10 +56,12 @@ def test_the_entry_wins_over_the_recipe_and_the_recipe_over_the_file() -> None:
     e = check(BASE | {"estimator": {"kind": "intervals", "cutoff": 7}})
     assert algorithm("fedavg", e, "a").estimator == fs.Intervals(7)
     assert algorithm("fedau", e, "a").estimator == fs.Intervals(50)
-    assert algorithm({"kind": "fedau", "estimator": "known"}, e, "a").estimator == fs.Known()
+    assert algorithm({"kind": "fedau", "estimator": "known"}, e, "a").estimator == fs.estimators.Known()
     assert algorithm({"kind": "fedvarp", "beta": 0.3}, e, "a").strategy == fs.FedStale(0.3)
     assert algorithm({"kind": "mifa", "lr": 0.7}, e, "a").local.lr == 0.7
-    assert algorithm({"kind": "mifa", "server": {"kind": "adam", "lr": 0.5}}, e, "a").server == fs.Adam(lr=0.5)
+    assert algorithm({"kind": "mifa", "server": {"kind": "adam", "lr": 0.5}}, e, "a").server == fs.servers.Adam(
+        lr=0.5
+    )
 
 
 def test_overrides_reach_into_names_and_lists(tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_overrides_reach_into_names_and_lists(tmp_path: Path) -> None:
     e = read(path, ["participation.p_min=0.4", "algorithms.1.beta=0.9", "local.steps=2", "name=other"])
     assert e.participation == {"kind": "two-groups", "p_min": 0.4}
     assert e.algorithms[1] == {"kind": "fedstale", "beta": 0.9}
-    assert (e.local.steps, e.name) == (2, "other")
+    assert (e.local.steps, e.name) == (2, "other")  # type: ignore[attr-defined]
 
 
 def test_a_model_may_be_a_bare_name() -> None:
@@ -237,9 +239,9 @@ def test_an_entry_replaces_the_amount_of_work_and_the_optimizer_of_the_file() ->
 
 def test_a_setting_that_came_later_is_in_a_key_only_where_it_is_set() -> None:
     assert describe(fs.Sgd(0.5), recipes.SERVERS) == {"kind": "sgd", "lr": 0.5}
-    told = describe(fs.Projection(2.0, fs.Sgd(1.0, weight_decay=0.1)), recipes.SERVERS)
+    told = describe(fs.servers.Projection(2.0, fs.Sgd(1.0, weight_decay=0.1)), recipes.SERVERS)
     assert told["base"] == {"kind": "sgd", "lr": 1.0, "weight_decay": 0.1}
-    assert build(told, recipes.SERVERS, "server") == fs.Projection(2.0, fs.Sgd(1.0, weight_decay=0.1))
+    assert build(told, recipes.SERVERS, "server") == fs.servers.Projection(2.0, fs.Sgd(1.0, weight_decay=0.1))
 
 
 def test_new_settings_of_local_training_are_in_a_key_only_where_they_are_set() -> None:

@@ -35,7 +35,7 @@ def test_a_cell_is_an_experiment_at_a_point_of_the_grid() -> None:
     assert [sweep.place(cell) for cell in found] == [
         {"p_min": p, "steps": k} for p in (0.2, 0.4) for k in (1, 2)
     ]  # fmt: skip
-    assert [(c.experiment.local.steps, c.experiment.rounds) for c in found[:2]] == [(1, 1), (2, 2)]
+    assert [(c.experiment.local.steps, c.experiment.rounds) for c in found[:2]] == [(1, 1), (2, 2)]  # type: ignore[attr-defined]
     assert RAW["participation"]["p_min"] == 0.5
 
 

@@ -8,7 +8,9 @@ from fedstale.core import hooks_of
 from fedstale.lab.tracer import Tracer
 
 
-def realised(strategy: fs.Strategy, p_min: float, rounds: int, estimator: fs.Estimator = fs.Known()):
+def realised(
+    strategy: fs.core.Strategy, p_min: float, rounds: int, estimator: fs.core.Estimator = fs.estimators.Known()
+):
     task = fs.Quadratic.random(6, 3)
     engine = fs.Serial(task, fs.Local(lr=0.01, steps=2))
     snapshots = fs.simulate(
@@ -26,18 +28,19 @@ def test_fedavg_neglects_who_rarely_comes_and_the_unbiased_rules_do_not() -> Non
 
 
 def test_memory_counts_absent_clients() -> None:
-    weights = realised(fs.MIFA(), 0.2, 200)
+    weights = realised(fs.strategies.MIFA(), 0.2, 200)
     assert weights[-1] == pytest.approx(np.full(6, 1 / 6))
 
 
 RULES = [
-    fs.FedAvg(), fs.FedStale(0.5), fs.MIFA(), fs.F3AST(clients=2), fs.CAFed(kappa2=0.1), fs.MoreAvailable(),
-    fs.Scaffold(), fs.recipe("auto").strategy,
+    fs.FedAvg(), fs.FedStale(0.5), fs.strategies.MIFA(), fs.strategies.F3AST(clients=2),
+    fs.strategies.CAFed(kappa2=0.1), fs.strategies.MoreAvailable(), fs.strategies.Scaffold(),
+    fs.recipe("auto").strategy,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("strategy", RULES, ids=lambda s: type(s).__name__)
-def test_tracing_changes_no_bit(strategy: fs.Strategy) -> None:
+def test_tracing_changes_no_bit(strategy: fs.core.Strategy) -> None:
     """Also of rules that select, add to gradients, or tune themselves."""
     task = fs.Quadratic.random(6, 3, noise=0.1)
     engine = fs.Serial(task, fs.Local(lr=0.05))
@@ -53,7 +56,7 @@ def test_a_rule_that_selects_is_traced_with_what_its_selection_remembers() -> No
     """F3AST divides by the rates that `select` follows: so does its shadow."""
     task = fs.Quadratic.random(6, 3)
     engine = fs.Serial(task, fs.Local(lr=0.01))
-    rule = Tracer(fs.F3AST(clients=2, rate=0.2))
+    rule = Tracer(fs.strategies.F3AST(clients=2, rate=0.2))
     for s in fs.simulate(engine, rule, fs.TwoGroups(0.5), rounds=20, seed=1):
         traced = s.checkpoint.state
         wanted = np.zeros(6)
@@ -62,7 +65,7 @@ def test_a_rule_that_selects_is_traced_with_what_its_selection_remembers() -> No
 
 
 def test_a_tracer_has_the_hooks_of_its_strategy() -> None:
-    for strategy in (fs.FedAvg(), fs.F3AST(2), fs.Scaffold(), fs.FedStale()):
+    for strategy in (fs.FedAvg(), fs.strategies.F3AST(2), fs.strategies.Scaffold(), fs.FedStale()):
         assert hooks_of(Tracer(strategy)).used() == hooks_of(strategy).used()
 
 

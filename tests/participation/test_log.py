@@ -123,7 +123,7 @@ def test_recordings_are_matched_by_name(tmp_path: Path) -> None:
         assert matched(log, ("b", "a")).names == ("b", "a")  # type: ignore[attr-defined]
     with pytest.raises(fs.BadInput, match=r"1 of 2 clients of the data are not in .*: d; it has a instead"):
         matched(two, ("b", "d"))
-    sampled = matched(fs.Sampling(two, 1), ("b", "a"))
+    sampled = matched(fs.participation.Sampling(two, 1), ("b", "a"))
     assert sampled.base.names == ("b", "a")  # type: ignore[attr-defined]
     assert matched(two, ()) is two
 

@@ -218,7 +218,7 @@ def test_where_just_enough_are_there_nothing_is_drawn() -> None:
 def test_clients_are_listed_as_the_rows_have_them_with_the_draws_of_a_choice_among_the_available(base):
     """Where everybody is always available nobody looks at them all, and the draws stay what they were."""
     sampling, draws = Sampling(base, 2), stream(3, "participation")
-    own = np.random.Generator(draws.bit_generator.jumped(1))
+    own = np.random.Generator(draws.bit_generator.jumped(1))  # type: ignore[attr-defined]
     rows, lists = (
         sampling.rows(6, stream(3, "participation")),
         sampling.present_clients(6, stream(3, "participation")),

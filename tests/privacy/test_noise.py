@@ -11,10 +11,12 @@ from fedstale.privacy.noise import Noised
 
 TASK = fs.Quadratic.random(n=8, d=3, noise=0.1)
 ENGINE = fs.Serial(TASK, fs.Local(lr=0.05, steps=2))
-RULE = fs.PrivateFedStale(clip=1.0, difference_clip=0.3)
+RULE = fs.strategies.PrivateFedStale(clip=1.0, difference_clip=0.3)
 
 
-def played(rule: fs.PrivateFedStale = RULE, privacy: fs.Privacy | None = None, **more) -> list[fs.Snapshot]:
+def played(
+    rule: fs.strategies.PrivateFedStale = RULE, privacy: fs.Privacy | None = None, **more
+) -> list[fs.core.Snapshot]:
     parts = {"rounds": 12, "seed": 3, **more}
     return [*fs.simulate(ENGINE, rule, fs.TwoGroups(p_min=0.3), privacy=privacy, **parts)]
 
@@ -56,7 +58,7 @@ def test_an_epsilon_alone_becomes_the_noise_with_which_nobody_passes_it() -> Non
 
 
 def test_an_epsilon_alone_knows_that_rare_arrivals_count_more() -> None:
-    ledger = played(privacy=fs.Privacy(epsilon=2.0), channel=fs.Loss(0.7))[-1].checkpoint.state.ledger
+    ledger = played(privacy=fs.Privacy(epsilon=2.0), channel=fs.channels.Loss(0.7))[-1].checkpoint.state.ledger
     assert ledger.epsilons().max() <= 2.0
     assert not ledger.retired.any()
 
@@ -88,8 +90,8 @@ def test_the_ledger_is_in_the_metrics_of_a_stored_run_and_of_each_client(tmp_pat
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"defence": fs.Defence()}, "privacy and a defence do not go together"),
-        ({"channel": fs.Packets(size=1, loss=0.5)}, "privacy needs whole updates, got a channel"),
+        ({"defence": fs.defence.Defence()}, "privacy and a defence do not go together"),
+        ({"channel": fs.channels.Packets(size=1, loss=0.5)}, "privacy needs whole updates, got a channel"),
         ({"rule": fs.FedAvg()}, r"FedAvg\(\) bounds no client's influence"),
         ({"privacy": 4}, r"privacy must be an object such as Privacy\(epsilon=4.0\), got 4"),
     ],

@@ -16,7 +16,8 @@ from fedstale.privacy.sums import Summed, placed
 N, D, T = 6, 5, 10
 RULES = [
     fs.FedAvg(), fs.Unbiased(), fs.FedStale(0.0), fs.FedStale(0.4), fs.FedStale(1.0, skip_empty_rounds=True),
-    fs.FedVARP(), fs.MIFA(), fs.SelfTuning(), fs.SelfTuning(unbiased=True, gain=0.5), fs.SelfTuning(beta=0.7),
+    fs.strategies.FedVARP(), fs.strategies.MIFA(), fs.SelfTuning(), fs.SelfTuning(unbiased=True, gain=0.5),
+    fs.SelfTuning(beta=0.7),
 ]  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def rounds(seed: int) -> list[Round]:
 
 
 @given(st.sampled_from(RULES), st.integers(0, 10_000))
-def test_closing_with_the_sum_of_messages_is_aggregate(rule: fs.Strategy, seed: int) -> None:
+def test_closing_with_the_sum_of_messages_is_aggregate(rule: fs.core.Strategy, seed: int) -> None:
     split, state, other = Summed(rule), rule.init(N, D), Summed(rule).init(N, D)
     for r in rounds(seed):
         (want, state), (step, other) = rule.aggregate(state, r), split.aggregate(other, r)
@@ -42,7 +43,7 @@ def test_closing_with_the_sum_of_messages_is_aggregate(rule: fs.Strategy, seed: 
 
 @given(st.sampled_from(RULES), st.integers(0, 10_000))
 def test_in_the_ring_a_step_is_off_by_rounding_only_and_the_sum_of_memories_never_drifts(
-    rule: fs.Strategy, seed: int
+    rule: fs.core.Strategy, seed: int
 ) -> None:
     ring = Ring(range=200.0, most=10)
     split, exact = Summed(rule, ring), Summed(rule)
@@ -52,7 +53,7 @@ def test_in_the_ring_a_step_is_off_by_rounding_only_and_the_sum_of_memories_neve
         assert state.clipped == 0
         np.testing.assert_allclose(step, want, atol=1e-3)
         if state.memory is not None:
-            v = np.full(N, 1.0) if isinstance(rule, fs.FedVARP) else N * r.weights.astype(np.float64)
+            v = np.full(N, 1.0) if isinstance(rule, fs.strategies.FedVARP) else N * r.weights.astype(np.float64)
             assert np.abs(state.total - v @ state.memory.rows).max() <= N * ring.step
 
 
@@ -91,17 +92,17 @@ TASK = fs.Quadratic.random(n=8, d=3, noise=0.1)
 ENGINE = fs.Serial(TASK, fs.Local(lr=0.05, steps=2))
 
 
-def played(rule: fs.Strategy, **more: object) -> list[fs.Snapshot]:
+def played(rule: fs.core.Strategy, **more: object) -> list[fs.core.Snapshot]:
     return [*fs.simulate(ENGINE, rule, fs.TwoGroups(p_min=0.3), **{"rounds": 12, "seed": 3, **more})]
 
 
-@pytest.mark.parametrize("kind", [fs.FedStale, fs.MIFA, fs.FedVARP, fs.SelfTuning])
+@pytest.mark.parametrize("kind", [fs.FedStale, fs.strategies.MIFA, fs.strategies.FedVARP, fs.SelfTuning])
 def test_a_run_with_the_memory_at_the_clients_has_the_steps_of_one_with_it_at_the_server(kind: type) -> None:
     here, there = played(kind()), played(kind(memory=AtClients()))
     for a, b in zip(here, there, strict=True):
         np.testing.assert_allclose(a.step, b.step, rtol=1e-4, atol=1e-6)
     state = there[-1].checkpoint.state
-    assert fs.hooks_of(Summed(kind())).at_clients == ("memory",)
+    assert fs.core.hooks_of(Summed(kind())).at_clients == ("memory",)
     assert isinstance(state.total, np.ndarray)
     assert state.total.shape == (3,)
 
@@ -128,7 +129,7 @@ SECURE = fs.Privacy(secure=True)
 
 
 @pytest.mark.parametrize("rule", [fs.FedAvg(), fs.FedStale(0.5), fs.SelfTuning()])
-def test_a_simulation_with_secure_aggregation_differs_by_its_rounding(rule: fs.Strategy) -> None:
+def test_a_simulation_with_secure_aggregation_differs_by_its_rounding(rule: fs.core.Strategy) -> None:
     plain, secure = (played(rule, privacy=privacy, rounds=30) for privacy in (None, SECURE))
     busy = [s.t for s in secure if len(s.clients) >= 3]
     assert busy
@@ -153,10 +154,16 @@ def test_a_stored_run_says_how_many_entries_were_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"rule": fs.Krum(liars=0.2)}, "needs every update at the server, not sums of them alone; take fedavg"),
-        ({"rule": fs.Clipped(fs.FedStale(), 1.0)}, "needs every update at the server"),
-        ({"defence": fs.Defence()}, "a defence judges single updates: it cannot be had where the server sees sums"),
-        ({"channel": fs.Packets(size=1, loss=0.5)}, "whole updates are needed where the server sees sums"),
+        (
+            {"rule": fs.strategies.Krum(liars=0.2)},
+            "needs every update at the server, not sums of them alone; take fedavg",
+        ),
+        ({"rule": fs.strategies.Clipped(fs.FedStale(), 1.0)}, "needs every update at the server"),
+        (
+            {"defence": fs.defence.Defence()},
+            "a defence judges single updates: it cannot be had where the server sees sums",
+        ),
+        ({"channel": fs.channels.Packets(size=1, loss=0.5)}, "whole updates are needed where the server sees sums"),
     ],
 )
 def test_what_needs_single_updates_is_refused(more: dict, sentence: str) -> None:

@@ -13,19 +13,21 @@ import fedstale as fs
 from fedstale.core import BadInput
 
 
-def random_round(rng: np.random.Generator, t: int, n: int, d: int, p: np.ndarray, weights: np.ndarray) -> fs.Round:
+def random_round(
+    rng: np.random.Generator, t: int, n: int, d: int, p: np.ndarray, weights: np.ndarray
+) -> fs.core.Round:
     clients = np.flatnonzero(rng.random(n) < p)
     m = len(clients)
     updates = (rng.standard_normal((m, d)) + 1).astype(np.float32)
     return round_of(t, clients, updates, weights, p)
 
 
-def round_of(t: int, clients: Any, updates: Any, weights: Any, p: Any, arrived: Any = None) -> fs.Round:
+def round_of(t: int, clients: Any, updates: Any, weights: Any, p: Any, arrived: Any = None) -> fs.core.Round:
     """A round in which all has arrived, unless it says otherwise."""
     m, a, p = len(clients), np.asarray(weights, np.float32), np.broadcast_to(np.float32(p), np.shape(weights))
     Δ, whole = np.asarray(updates, np.float32), np.ones((m, 1), bool)
     there = whole if arrived is None else arrived
-    return fs.Round(t, np.zeros(Δ.shape[1], np.float32), np.asarray(clients), Δ, there, np.zeros(m), a, p)
+    return fs.core.Round(t, np.zeros(Δ.shape[1], np.float32), np.asarray(clients), Δ, there, np.zeros(m), a, p)
 
 
 class Plain:
@@ -35,7 +37,7 @@ class Plain:
         self.h, self.count, self.m, self.gain = np.zeros((n, d)), [0] * n, np.zeros(d), gain
         self.rounds, self.heard, self.β, self.A, self.B = 0, 0.0, 0.5, 0.0, 0.0
 
-    def step(self, r: fs.Round) -> np.ndarray:
+    def step(self, r: fs.core.Round) -> np.ndarray:
         n, d = self.h.shape
         a, p, S = r.weights.astype(float), r.probs.astype(float), r.clients.tolist()
         Δ = dict(zip(S, r.updates.astype(float), strict=True))
@@ -111,11 +113,11 @@ def test_with_everybody_there_it_is_the_mean_whatever_was_before(seed: int, know
     np.testing.assert_allclose(step, weights @ r.updates, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("estimator", [fs.Known(), fs.Intervals(), fs.Intervals(cutoff=None)])
-def test_it_does_not_stand_still_where_few_of_many_are_heard(estimator: fs.Estimator) -> None:
+@pytest.mark.parametrize("estimator", [fs.estimators.Known(), fs.Intervals(), fs.Intervals(cutoff=None)])
+def test_it_does_not_stand_still_where_few_of_many_are_heard(estimator: fs.core.Estimator) -> None:
     """5,000 clients, 50 a round: the first step is FedAvg's, and later ones are about as long."""
     task = fs.Quadratic(5 + np.random.default_rng(1).standard_normal((5000, 3)))
-    engine, who = fs.Serial(task, fs.Local(lr=0.02)), fs.Sampling(fs.Bernoulli(np.ones(5000)), 50)
+    engine, who = fs.Serial(task, fs.Local(lr=0.02)), fs.participation.Sampling(fs.Bernoulli(np.ones(5000)), 50)
     steps = {}
     for rule in (fs.FedAvg(), fs.SelfTuning()):
         run = fs.simulate(engine, rule, who, rounds=20, seed=1, estimator=estimator)
@@ -253,7 +255,7 @@ def test_it_stays_where_every_fixed_beta_does(seed: int, lr: float, steps: int) 
     task = fs.Quadratic.random(n, d, seed=seed, noise=0.3)
     far = 1000 * max(1.0, task.evaluate(task.init(0))["distance"])
 
-    def end(rule: fs.Strategy) -> float:
+    def end(rule: fs.core.Strategy) -> float:
         engine = fs.Serial(task, fs.Local(lr=lr, steps=steps))
         try:
             with np.errstate(over="ignore"):
@@ -315,10 +317,10 @@ def test_unbiased_with_a_fixed_beta_it_is_fedstale(seed: int, beta: float) -> No
     rng, n, d = np.random.default_rng(seed), 4, 5
     p, weights = np.array([0.2, 0.5, 0.9, 1.0], np.float32), np.full(n, 0.25, np.float32)
     rules = [fs.FedStale(beta), fs.SelfTuning(gain=1.0, unbiased=True, beta=beta)]
-    states = [rule.init(n, d) for rule in rules]
+    states = [rule.init(n, d) for rule in rules]  # type: ignore[attr-defined]
     for t in range(1, 12):
         r = random_round(rng, t, n, d, p, weights)
-        (x, states[0]), (y, states[1]) = (rule.aggregate(s, r) for rule, s in zip(rules, states, strict=True))
+        (x, states[0]), (y, states[1]) = (rule.aggregate(s, r) for rule, s in zip(rules, states, strict=True))  # type: ignore[attr-defined]
         np.testing.assert_array_equal(x, y)
 
 
@@ -327,9 +329,9 @@ def test_a_client_that_was_forgotten_is_remembered_anew_as_a_newcomer_is() -> No
     strategy, half = fs.SelfTuning(gain=0.25), np.full(2, 0.5, np.float32)
     state, along = strategy.init(2, 2), np.eye(2, dtype=np.float32)
 
-    def heard(t: int, clients: list[int], rows: object) -> fs.Round:
+    def heard(t: int, clients: list[int], rows: object) -> fs.core.Round:
         updates, m = np.asarray(rows, np.float32).reshape(len(clients), 2), len(clients)
-        return fs.Round(t, np.zeros(2, np.float32), np.array(clients, np.int64), updates,
+        return fs.core.Round(t, np.zeros(2, np.float32), np.array(clients, np.int64), updates,
                         np.ones((m, 1), bool), np.zeros(m, np.float32), half, half)  # fmt: skip
 
     for t in range(1, 4):

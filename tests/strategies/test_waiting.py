@@ -78,8 +78,10 @@ def test_keeps_the_contract_of_a_strategy():
 
 def test_nobody_heard_is_no_step():
     rule = Wait(1)
-    none = Round(1, np.zeros(D, np.float32), np.arange(0), *np.zeros((2, 0, D)), np.zeros(0), a, ones)
-    step, _ = rule.aggregate(rule.init(N, D), none._replace(arrived=np.zeros((0, 1), bool)))
+    none = Round(
+        1, np.zeros(D, np.float32), np.arange(0), np.zeros((0, D)), np.zeros((0, 1), bool), np.zeros(0), a, ones
+    )
+    step, _ = rule.aggregate(rule.init(N, D), none)
     assert not step.any()
 
 

@@ -35,7 +35,7 @@ def task_of(model: Any = network, **settings: Any) -> Supervised:
     return Supervised(model, pairs(), pairs(), **settings)
 
 
-def run(task: Supervised, rounds: int = 4) -> fs.Snapshot:
+def run(task: Supervised, rounds: int = 4) -> fs.core.Snapshot:
     *_, last = fs.simulate(Serial(task, LOCAL), fs.FedAvg(), fs.Bernoulli(0.7), rounds=rounds, seed=1)
     return last
 

@@ -179,7 +179,7 @@ def test_a_training_loop_of_ones_own_gets_the_clients_model() -> None:
 
 
 def test_a_run_goes_on_from_a_checkpoint_with_the_clients_own_parts(tmp_path: Path) -> None:
-    task, folder = task_of(buffers="local", personal=["head"]), fs.RunFolder(tmp_path)
+    task, folder = task_of(buffers="local", personal=["head"]), fs.lab.RunFolder(tmp_path)
     run = fs.Run(Serial(task, LOCAL), FedStale(0.5), fs.Bernoulli(0.6), rounds=6, seed=3)
     for s in simulate(run.engine, run.strategy, run.participation, rounds=6, seed=3):
         if s.t == 3:
@@ -195,7 +195,7 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_clients_own_parts(tmp_path: Pa
 
 
 def test_a_client_that_is_not_selected_keeps_what_it_had() -> None:
-    task, rule = task_of(personal=["head"]), fs.PowerOfChoice(clients=1, candidates=3)
+    task, rule = task_of(personal=["head"]), fs.strategies.PowerOfChoice(clients=1, candidates=3)
     before, changed = [task.initial_state(1)["personal"]] * task.n, set[int]()
     for s in simulate(Serial(task, LOCAL), rule, fs.Bernoulli(1.0), rounds=4, seed=1):
         assert s.checkpoint.clients is not None

@@ -58,7 +58,7 @@ def test_training_loops_of_ones_own_and_what_clients_keep_travel_too(cluster: An
 
 def test_runs_have_the_bits_of_serial(cluster: Any) -> None:
     """With a rule that asks for losses before it selects, one that adds a drift, and one that remembers."""
-    task, who = images(), fs.Markov(0.6, 0.3)
+    task, who = images(), fs.participation.Markov(0.6, 0.3)
 
     def end(engine: Any, strategy: Any, estimator: Any) -> tuple[bytes, list[list[int]]]:
         rounds = list(fs.simulate(engine, strategy, who, rounds=6, seed=3, estimator=estimator))
@@ -66,8 +66,8 @@ def test_runs_have_the_bits_of_serial(cluster: Any) -> None:
 
     with one_thread(), Ray(task, Local(0.05, steps=3, batch=16)) as engine:
         for rule in (
-            (fs.CAFed(), fs.Transitions()),
-            (fs.Scaffold(), fs.Known()),
+            (fs.strategies.CAFed(), fs.estimators.Transitions()),
+            (fs.strategies.Scaffold(), fs.estimators.Known()),
             (fs.FedStale(0.5), fs.Intervals()),
         ):
             assert end(engine, *rule) == end(Serial(task, engine.local), *rule), rule

@@ -8,7 +8,9 @@ from fedstale.flower.federation.state.server_state import Cohorts
 from fedstale.lab.runs.codec import pack, unpack
 
 
-@pytest.mark.parametrize("estimator", [fs.Intervals(), fs.BetaBernoulli(), fs.Transitions()], ids=str)
+@pytest.mark.parametrize(
+    "estimator", [fs.Intervals(), fs.estimators.BetaBernoulli(), fs.estimators.Transitions()], ids=str
+)
 def test_newcomers_are_believed_as_if_training_had_begun_with_them(estimator):
     rows, cohorts = np.random.default_rng(0).random((9, 5)) < 0.5, Cohorts(estimator)
     belief, old, new = cohorts.init(3), estimator.init(3), estimator.init(2)
@@ -19,7 +21,7 @@ def test_newcomers_are_believed_as_if_training_had_begun_with_them(estimator):
         new = estimator.observe(new, row[3:]) if t >= 4 else new
     expected = np.concatenate([estimator.probs(old), estimator.probs(new)])
     assert np.array_equal(cohorts.probs(belief), expected)
-    if isinstance(estimator, fs.Transitions):
+    if isinstance(estimator, fs.estimators.Transitions):
         assert np.array_equal(
             cohorts.mixing(belief), np.concatenate([estimator.mixing(old), estimator.mixing(new)])
         )
@@ -45,4 +47,4 @@ def test_a_belief_that_was_saved_before_there_were_cohorts_is_read():
     read = restored(old, Cohorts(estimator).init(3))
     assert np.array_equal(Cohorts(estimator).probs(read), estimator.probs(old))
     assert [c.size for c in read.cohorts] == [3]
-    assert restored(None, Cohorts(fs.Known([0.5])).init(1)).cohorts == ((1, None),)
+    assert restored(None, Cohorts(fs.estimators.Known([0.5])).init(1)).cohorts == ((1, None),)

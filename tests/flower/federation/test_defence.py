@@ -12,7 +12,7 @@ from fedstale.flower.federation.state.resize import memories
 from tests.flower.federation.inprocess import InProcess, scaled
 from tests.flower.federation.parts import LOCAL, TASK, N, made, played, server, table
 
-LIARS = fs.Liars((0,), factor=-1.0)
+LIARS = fs.defence.Liars((0,), factor=-1.0)
 
 
 def lying(order, body):
@@ -72,8 +72,8 @@ def test_clients_that_join_are_watched_too(tmp_path):
 
 
 def test_the_defence_is_on_unless_the_file_says_otherwise(tmp_path):
-    assert made(tmp_path).rules.defence == fs.Defence()
-    assert made(tmp_path, defence={"loud": 9}).rules.defence == fs.Defence(loud=9.0)
+    assert made(tmp_path).rules.defence == fs.defence.Defence()
+    assert made(tmp_path, defence={"loud": 9}).rules.defence == fs.defence.Defence(loud=9.0)
     off = made(tmp_path, defence=False)
     assert off.rules.defence is None
     assert len({s.run for s in (made(tmp_path), made(tmp_path, defence={"loud": 9}), off)}) == 3

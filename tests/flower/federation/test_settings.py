@@ -159,7 +159,7 @@ def test_init_takes_a_strategy_and_any_folder_name(tmp_path):
     table = '{ kind = "fedstale", beta = 0.25 }'
     invoke("init", tmp_path / "my first", "--insecure", "--strategy", table, "--host", "a.org")
     s = settings.read(tmp_path / "my first")
-    assert (s.rules.strategy.beta, s.file.name, s.file.link.host) == (0.25, "my-first", "a.org")
+    assert (s.rules.strategy.beta, s.file.name, s.file.link.host) == (0.25, "my-first", "a.org")  # type: ignore[attr-defined]
 
 
 def test_without_flower_the_commands_say_what_to_install(tmp_path, monkeypatch):

@@ -137,7 +137,7 @@ def test_a_client_that_is_refused_says_why_and_tries_again(tmp_path, monkeypatch
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    connection.sign_in = sign_in
+    connection.sign_in = sign_in  # type: ignore[attr-defined]
     monkeypatch.setattr(warm.time, "sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
         warm.stay(connection, warm.Apps(connection, {"client": 4}), notes)

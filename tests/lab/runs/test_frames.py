@@ -18,7 +18,7 @@ from fedstale.lab.runs.frames import client_rows, metric_rows, run_rows
 def found(tmp_path_factory: pytest.TempPathFactory) -> fs.Comparison:
     task, folder = fs.Quadratic.random(n=4, d=3), tmp_path_factory.mktemp("frames") / "runs"
     settings: dict[str, Any] = {"rounds": 4, "seeds": (1, 2), "local": fs.Local(lr=0.1), "out": folder}
-    return fs.compare(task, ["fedavg", fs.MIFA()], fs.Bernoulli(0.5), **settings)
+    return fs.compare(task, ["fedavg", fs.strategies.MIFA()], fs.Bernoulli(0.5), **settings)
 
 
 def test_a_row_says_what_a_run_is_and_what_came_out(found: fs.Comparison) -> None:

@@ -30,13 +30,13 @@ def task() -> fs.Supervised:
 
 
 @pytest.fixture(scope="module")
-def run(task: fs.Supervised, tmp_path_factory: pytest.TempPathFactory) -> fs.RunFolder:
+def run(task: fs.Supervised, tmp_path_factory: pytest.TempPathFactory) -> fs.lab.RunFolder:
     settings: dict[str, Any] = {"rounds": 3, "local": fs.Local(lr=0.1), "engine": "serial"}
     out = tmp_path_factory.mktemp("models") / "runs"
     return fs.compare(task, ["fedavg"], fs.Bernoulli(0.9), out=out, **settings).runs[0]
 
 
-def test_a_torch_file_is_the_state_of_the_model(task: fs.Supervised, run: fs.RunFolder, tmp_path: Path) -> None:
+def test_a_torch_file_is_the_state_of_the_model(task: fs.Supervised, run: fs.lab.RunFolder, tmp_path: Path) -> None:
     export(run, tmp_path / "deep" / "model.pt")
     net = Net()
     net.load_state_dict(torch.load(tmp_path / "deep" / "model.pt", weights_only=True))
@@ -46,7 +46,7 @@ def test_a_torch_file_is_the_state_of_the_model(task: fs.Supervised, run: fs.Run
         assert torch.equal(values, due[name]), name
 
 
-def test_safetensors_have_the_same_arrays(run: fs.RunFolder, tmp_path: Path) -> None:
+def test_safetensors_have_the_same_arrays(run: fs.lab.RunFolder, tmp_path: Path) -> None:
     reader = pytest.importorskip("safetensors.numpy", reason="safetensors is an extra")
     export(run, tmp_path / "model.safetensors")
     found, due = reader.load_file(tmp_path / "model.safetensors"), arrays(run)
@@ -57,14 +57,14 @@ def test_safetensors_have_the_same_arrays(run: fs.RunFolder, tmp_path: Path) -> 
 
 
 def test_the_command_finds_the_run_by_the_beginning_of_its_name(
-    run: fs.RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: fs.lab.RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command("fedavg", tmp_path / "model.pt", run.path.parent)
     assert capsys.readouterr().out == f"{tmp_path}/model.pt: 9 arrays, 43 numbers\n"
 
 
 def test_what_cannot_be_exported_is_one_sentence(
-    run: fs.RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: fs.lab.RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(
         fs.BadInput, match=r"--to must be a file that ends in \.pt, \.safetensors, got 'model\.onnx'"
@@ -78,4 +78,4 @@ def test_what_cannot_be_exported_is_one_sentence(
     with pytest.raises(fs.BadInput, match=r"has no model\.json: its task has no model"):
         arrays(fs.record(parts, tmp_path / "runs"))
     with pytest.raises(fs.BadInput, match="is not finished"):
-        arrays(fs.RunFolder(tmp_path / "nothing"))
+        arrays(fs.lab.RunFolder(tmp_path / "nothing"))

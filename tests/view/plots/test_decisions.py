@@ -53,7 +53,7 @@ def test_the_picture_shows_every_cell_and_what_it_sums_to(run: store.RunFolder, 
     for state in np.unique(cells):
         colour = to_rgb(raster.COLOURS[state])
         np.testing.assert_allclose(image[cells == state], [colour] * int((cells == state).sum()))
-    widths = [bar.get_width() for bar in shares.patches]
+    widths = [bar.get_width() for bar in shares.patches]  # type: ignore[attr-defined]
     np.testing.assert_allclose(widths[:8], (cells == HEARD).mean(axis=1))
     np.testing.assert_allclose(widths[8:16], (cells == NOT_SELECTED).mean(axis=1))
     tops = [area.get_paths()[0].vertices[:, 1].max() for area in counts.collections]

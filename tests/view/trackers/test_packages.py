@@ -71,7 +71,7 @@ def records(data: bytes) -> Iterator[bytes]:
 
 def steps(file: Path) -> dict[int, float]:
     """Step → accuracy in a file of Weights & Biases."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     found = {}
     for data in records(file.read_bytes()):

@@ -4,7 +4,7 @@ from fedstale.flower import server_app
 app = server_app(start)                  # start(seed) returns the flat parameters of round 0, with buffers if any
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def server_app(start: Start, layout: Layout | None = None) -> ServerApp:
 
 def record(
     chosen: settings.Settings, grid: Any, start: Start, layout: Layout | None = None
-) -> Iterator[ClosedRound]:
+) -> Generator[ClosedRound, None, None]:
     """Play the rounds that are not committed yet; writes status.json after each and trace.csv at the end."""
     link = GridLink(grid)
     server = Server(chosen, link, lambda: roster.read(chosen.roster), start)

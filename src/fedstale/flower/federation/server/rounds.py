@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,7 +84,7 @@ class Server:
         self.exchange = Exchange(link, self.how)
         self.ledger = Ledger(settings.state, run, lambda n: self.rules.initial(n, params, buffers))
 
-    def play(self) -> Iterator[ClosedRound]:
+    def play(self) -> Generator[ClosedRound, None, None]:
         """Play the rounds after the last committed one; each is committed before it is yielded."""
         with self.ledger.locked():
             state = self.ledger.load() or self._first()
