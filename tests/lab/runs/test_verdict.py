@@ -62,6 +62,10 @@ def test_of_a_loss_less_is_better_and_other_scores_have_no_points() -> None:
     assert left_behind(served, 3) == (
         "fedavg leaves the 3 clients that come rarely 0.5 behind auto (3 and 2.5 test loss)."
     )
+    for label in served:  # nobody has learnt anything of them
+        served[label] = Halves(0.9, 0.0, metric("iou"))
+    assert left_behind(served, 3).endswith("fare alike with all algorithms, at about 0 iou.")
+    served = {"auto": Halves(0.9, 2.5, metric("loss"))}
     served["fedavg"] = Halves(0.9, 2.51, metric("loss"))
     assert left_behind(served, 3).endswith("fare alike with all algorithms, at about 2.5 test loss.")
     served["fedavg"] = Halves(900.0, 1234.0, metric("loss"))

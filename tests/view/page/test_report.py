@@ -355,6 +355,16 @@ def test_another_engine_is_no_other_setting(tmp_path: Path) -> None:
     assert [r.seed for g in setting.groups for r in g.runs] == [1, 2]
 
 
+def test_the_title_of_a_fork_says_where_it_began() -> None:
+    shared = {"data": {"dataset": "digits", "clients": 3}, "participation": {"kind": "bernoulli"}, "rounds": 6}
+    plain = "digits, 3 clients, bernoulli, 6 rounds"
+    fork = shared | {"start": {"run": "fedavg-s1-0", "round": 3}}
+    assert tables.titles_of([shared, fork]) == [
+        f"{plain}, from the beginning",
+        f"{plain}, from fedavg-s1-0, round 3",
+    ]
+
+
 def test_titles_tell_changed_data_and_code_by_the_beginning_of_their_checksums() -> None:
     def setting(content: str, code: str) -> query.Setting:
         config = {"participation": {"kind": "bernoulli", "p": 0.5}, "rounds": 3, "sources": {"__main__:net": code}}

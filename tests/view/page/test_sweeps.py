@@ -65,11 +65,12 @@ def test_runs_of_one_setting_are_no_sweep(tmp_path: Path) -> None:
     assert sweeps(swept(tmp_path / "runs")) == []
 
 
-def test_a_fork_is_no_setting_that_was_tried(tmp_path: Path) -> None:
+def test_a_fork_or_a_run_that_went_on_is_no_setting_that_was_tried(tmp_path: Path) -> None:
     (found,) = swept(tmp_path / "runs")
     fork = found._replace(config=found.config | {"rounds": 6, "start": {"run": "fedavg-s1-0", "round": 3}})
     assert sweeps([found, fork]) == []
-    assert sweeps([found, fork._replace(config=fork.config | {"start": None})])
+    assert sweeps([found, fork._replace(config=found.config | {"rounds": 6})]) == []
+    assert sweeps([found, fork._replace(config=found.config | {"server": "adam"})])
 
 
 def test_a_column_is_aligned_as_a_whole() -> None:

@@ -102,7 +102,7 @@ def left_behind(served: Mapping[str, Halves | None], rare: int) -> str:
     low, high = min(scores, key=scores.__getitem__), max(scores, key=scores.__getitem__)
     gap = scores[high] - scores[low]
     worst, most = (f"{v:.0%}" if m.percent else plain(v, 3) for v in (known[low].rare, known[high].rare))
-    if gap < LEAST * (1 if m.percent else abs(scores[high])):
+    if gap <= LEAST * (1 if m.percent else abs(scores[high])):
         of = "" if m.percent else f" {m.label}"
         return f"The {rare} clients that come rarely fare alike with all algorithms, at about {most}{of}."
     points = f"{100 * gap:.0f} point{'s' * (round(100 * gap) != 1)}" if m.percent else plain(gap, 3)

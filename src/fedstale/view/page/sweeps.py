@@ -17,7 +17,7 @@ from fedstale.view.page.plots import BLUES, KEYS, Key, Plot, Table, layout, plai
 from fedstale.view.page.tables import MOST, inline, names
 from fedstale.view.plots.palette import looks
 
-LABELS = ("label", "engine", "evaluate_every")  # keys that may differ without being a setting that is tried
+LABELS = ("label", "engine", "evaluate_every", "rounds")  # no settings that are tried: runs may go on
 ROW, COLUMN = "data.swap.fraction", "participation.p_min"  # of a map of β
 FREE = (ROW, COLUMN, "rounds", "evaluate_every")  # a grid's horizon follows p_min
 Place = tuple[float, float]  # p_min, share of swapped labels
@@ -162,7 +162,7 @@ def _parallel(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
     ends = {m.label: [m.text(low), m.text(high)]}
     told = [
         {"x": called.get(key, key), "y": _share(k, 0, len(order) - 1), "text": escape(text), "showarrow": False,
-         "xanchor": "left", "xshift": 8, "bgcolor": "#fff"}
+         "bgcolor": "#fff", "xanchor": "right" if key in ends else "left", "xshift": -8 if key in ends else 8}
         for key, order in (orders | ends).items() for k, text in enumerate(order)
     ]  # fmt: skip
     wide = {"type": "category", "range": [-0.5, len(keys) + 0.5]}  # room for the first and the last name

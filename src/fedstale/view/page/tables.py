@@ -101,7 +101,7 @@ def titles_of(configs: Sequence[dict[str, Any]]) -> list[str]:
         for first, of in grouped(range(len(plain)), plain.__getitem__).items()
     }
     return [
-        ", ".join([first, *(_difference(key, flat(config).get(key)) for key in differ[first])])
+        ", ".join(filter(None, [first, *(_difference(key, flat(config).get(key)) for key in differ[first])]))
         for first, config in zip(plain, configs, strict=True)
     ]
 
@@ -112,6 +112,9 @@ def _difference(key: str, value: Any) -> str:
         return f"data {str(value)[:6]}"
     if key.startswith("sources."):
         return f"code of {key.rpartition(':')[2]} {str(value)[:6]}"
+    if key.startswith("start."):
+        told = "round" if key == "start.round" else "from"
+        return f"{told} {value}" if value is not None else "from the beginning" * (told == "from")
     return f"{key.removeprefix('data.')} {inline(value)}"
 
 
