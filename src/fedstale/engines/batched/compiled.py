@@ -18,12 +18,14 @@ class Compiled:
 
     def __init__(self, task: Supervised) -> None:
         self.x, self.y, self.d = task.train.x.flatten(1).numpy(), task.train.y.numpy(), int(task.d)
+        self.portion = PORTION
         if task.gates:
             self.y, self.products = self.y.reshape(len(self.y), -1), task.gates.products
             self.network = load("recurrent").Network(task.gates, self.d)
         elif task.dense:
             self.network = load("dense").Network(task.dense)
             self.products = sum(i * o for i, o in pairwise(task.dense))
+            self.portion = 2 * PORTION  # whose steps are so short that handing over a chunk shows
         else:
             stages = task.stages or ()
             self.network = load("convolutional").Network(stages)
@@ -35,7 +37,7 @@ class Compiled:
 
     def room(self, b: int, sharers: int) -> int:
         """Draws that are worth a thread."""
-        return max(1, PORTION // (sharers * b * self.products))
+        return max(1, self.portion // (sharers * b * self.products))
 
     def run(self, chunk: Chunk, rows: Rows, training: bool) -> None:
         """Train the rows of a chunk, or only compute their losses."""
