@@ -166,6 +166,19 @@ def test_without_tls_a_client_has_a_key_and_flowers_own_supernode_is_refused(tmp
     assert processes.names(s.folder) == []
 
 
+def test_a_second_start_leaves_the_secret_between_the_link_and_its_executor(folder, monkeypatch):
+    s = settings.read(folder)
+    commands = []
+    monkeypatch.setattr(processes, "spawn", lambda folder, name, command: commands.append(command) or 1)
+    monkeypatch.setattr(launcher, "ensure", lambda folder: None)
+    launcher.start_link(s)
+    file = commands[0][commands[0].index("--superexec-auth-secret-file") + 1]
+    before = file.read_bytes()
+    assert (len(before), file.stat().st_mode & 0o777) == (32, 0o600)
+    launcher.start_link(s)
+    assert file.read_bytes() == before
+
+
 def test_up_starts_what_has_ended_and_status_says_that_nobody_keeps_it(tmp_path, monkeypatch):
     folder, asked = tmp_path / "federation", []
     done("init", folder, "--insecure")

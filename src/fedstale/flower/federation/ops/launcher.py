@@ -100,8 +100,10 @@ def _start_supernode(s: Settings, client: int, key: Path) -> int:
 
 def _with_executor(s: Settings, name: str, command: Command, address: str, authority: Path | None) -> int:
     """Start a process of Flower and, as a process of its own that can be restarted, what it would start itself."""
-    secret: Command = ["--superexec-auth-secret-file", processes.home(s.folder, name) / "secret"]
-    write_secret(Path(secret[1]), secrets.token_bytes(32))  # only this process and its executor can read it
+    file = processes.home(s.folder, name) / "secret"  # only this process and its executor can read it
+    if not file.exists():  # another one would shut out every executor that starts after a link that runs already
+        write_secret(file, secrets.token_bytes(32))
+    secret: Command = ["--superexec-auth-secret-file", file]
     pid = processes.spawn(s.folder, name, [*command, "--isolation", "process", *secret])
     trust: Command = ["--root-certificates", authority] if authority else ["--insecure"]
     executor: Command = [sys.executable, "-m", "fedstale.flower.federation.ops.superexec"]
