@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import numpy as np
 
 import fedstale as fs
-from fedstale.clock import Buffer, Clock, Constant, Load, Lognormal, Rounds
 from fedstale.lab.build import make_task
 from fedstale.lab.schema import check
+from fedstale.participation.clock import Buffer, Clock, Constant, Load, Lognormal, Rounds
 
 BLOCK, BLOCKS, M = 30, 7, 10
 

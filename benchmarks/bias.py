@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedstale.core import Job, Local, Round
+from fedstale.core.rng import stream
 from fedstale.data import Shards, federate, load
 from fedstale.engines.batched.engine import Batched
 from fedstale.participation import TwoGroups
 from fedstale.registry import RECIPES
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.tasks.images import image_task
 from fedstale.tasks.models import Linear

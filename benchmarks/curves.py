@@ -21,7 +21,7 @@ from workloads import CONVOLUTIONS, DENSE, LEAF, Workload, ours, samples
 from fedstale.core import Job
 from fedstale.core.system import cores
 from fedstale.engines.processes.pool import Pool
-from fedstale.estimators import Known
+from fedstale.participation.estimators import Known
 from fedstale.strategies.fedavg import FedAvg
 from fedstale.strategies.fedstale import FedStale
 from fedstale.tasks.models import MLP

@@ -18,7 +18,7 @@ from overhead import milliseconds
 
 import fedstale
 from fedstale.core import known, require
-from fedstale.estimators import Known
+from fedstale.participation.estimators import Known
 from fedstale.strategies.fedstale import FedStale
 
 HERE = Path(__file__).parent

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import Array, Job, Local, Reply
-from fedstale.estimators import Intervals, Known
 from fedstale.participation.bernoulli import Bernoulli
+from fedstale.participation.estimators import Intervals, Known
 from fedstale.participation.sampling import Sampling
 from fedstale.simulate import simulate
 from fedstale.strategies.fedavg import FedAvg

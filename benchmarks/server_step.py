@@ -23,12 +23,12 @@ from rich.table import Table
 
 import fedstale.memory.update as passes
 from fedstale.core import Array, Ids, Job, Local, Round, Strategy
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.lab.runs.store import RunFolder
 from fedstale.memory import Coding, Float16, Float32, Int8
 from fedstale.participation import TwoGroups
 from fedstale.registry import RECIPES
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import FedStale, Unbiased
 from fedstale.tasks.quadratic import Quadratic

@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 import fedstale as fs
-from fedstale.clock import Buffer, Clock, Devices, Rounds
 from fedstale.core import Ids, Participation
 from fedstale.data import ClusteredDirichlet, federate
 from fedstale.data.files import roots
 from fedstale.lab.build import found_in
+from fedstale.participation.clock import Buffer, Clock, Devices, Rounds
 
 D, T4 = 20, 2.776  # dimensions; the t-quantile of 97.5 % with 4 degrees of freedom
 TUNING, TARGET = 1001, 0.85

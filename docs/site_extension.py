@@ -251,8 +251,7 @@ def api() -> str:
             f"## fedstale.{module}\n",
             _rst(f".. automodule:: {name}\n   :members:{imported}\n   :exclude-members: {seen}"),
         ]
-    flower = {name: f"fedstale.flower.{home}" for home, names in HOMES.items() for name in names.split()}
-    out += ["## fedstale.flower\n", *(_unloaded(name, home) for name, home in sorted(flower.items()))]
+    out += ["## fedstale.flower\n", *(_unloaded(name, home) for name, home in sorted(HOMES.items()))]
     return "\n".join(out)
 
 

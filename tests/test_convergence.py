@@ -14,8 +14,8 @@ import pytest
 from fedstale.core import Local, Mask, Participation, Strategy, part
 from fedstale.engines.serial import Serial
 from fedstale.participation import Bernoulli
-from fedstale.servers import Sgd
 from fedstale.simulate import simulate
+from fedstale.simulate.servers import Sgd
 from fedstale.strategies import FedAvg, FedStale, Unbiased
 from fedstale.strategies.adafed import AdaFed
 from fedstale.strategies.more_available import MoreAvailable

@@ -19,31 +19,27 @@ ROOT = Path(fedstale.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 HEAVY = ("torch", "flwr", "ray", "matplotlib", "pydantic", "typer", "rich", "plotly", "sklearn", "numba", "pandas")
 
-BASE = {"core", "rng"}
-PARTS = BASE | {"strategies", "participation", "estimators", "channels", "schedules", "servers", "memory", "clock"}
-PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "defence", "clock", "privacy"}
+BASE = {"core"}
+PARTS = BASE | {"strategies", "participation", "participation/clock", "channels", "memory"}
+PLAY = {"simulate", "registry", "engines", "tasks", "data", "fed_cis", "defence", "participation/clock", "privacy"}
 ALLOWED = {  # what a room may import besides itself, from the lowest to the highest; every room is here
     "core": set(),
-    "rng": set(),
     "engines/kernels": set(),
     "theory": BASE,
     "memory": BASE | {"engines/kernels"},
     "strategies": BASE | {"memory"},
     "participation": BASE,
-    "estimators": BASE,
     "channels": BASE,
-    "clock": BASE | {"participation"},
-    "servers": BASE,
-    "schedules": BASE,
+    "participation/clock": BASE | {"participation"},
     "data": BASE,
     "tasks": BASE | {"data", "engines/kernels"},
     "fed_cis": BASE | {"data", "tasks"},
     "engines": BASE | {"tasks", "data", "engines/kernels"},
     "defence": BASE,
     "privacy": BASE | {"memory"},
-    "simulate": BASE | {"channels", "estimators", "servers", "defence", "privacy", "clock"},  # the defaults
+    "simulate": BASE | {"channels", "participation", "defence", "privacy", "participation/clock"},  # the defaults
     "testing": BASE | {"engines", "privacy"},
-    "registry": PARTS | {"engines", "tasks", "data", "fed_cis"},
+    "registry": PARTS | {"simulate", "engines", "tasks", "data", "fed_cis"},
     # the laboratory and the views: runs are stored below both
     "lab/runs": BASE,
     "view": set(),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput, Server
-from fedstale.servers import Adam, Momentum, Sgd
+from fedstale.simulate.servers import Adam, Momentum, Sgd
 
 steps = st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=8)
 rates = st.floats(0.001, 10)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fedstale.core import BadInput, Local
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli
-from fedstale.servers import Adam, Affine, Box, Momentum, Onto, Projection, Sgd, Yogi
 from fedstale.simulate import simulate
+from fedstale.simulate.servers import Adam, Affine, Box, Momentum, Onto, Projection, Sgd, Yogi
 from fedstale.strategies import FedAvg
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.testing import check_server

@@ -30,13 +30,13 @@ from fedstale.core import (
     hooks_of,
     part,
 )
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
-from fedstale.estimators import Intervals, Known
 from fedstale.participation import Bernoulli, Cyclic, TwoGroups
-from fedstale.rng import stream
-from fedstale.servers import Adam, Momentum, Sgd
+from fedstale.participation.estimators import Intervals, Known
 from fedstale.simulate import Diverged, Run, play, simulate, together
 from fedstale.simulate.round import NOT_FINITE, SMALL, Refusals, finite_rows
+from fedstale.simulate.servers import Adam, Momentum, Sgd
 from fedstale.strategies import MIFA, CAFed, FedAvg, FedStale, FedVARP, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 

@@ -15,12 +15,12 @@ from torch import nn
 from fedstale import testing
 from fedstale.channels import Lossless
 from fedstale.core import Array, Availability, Ids, Job, Local, Mask, Reply, Round, part
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
-from fedstale.estimators import Intervals
 from fedstale.memory import Coding, Float16, Int8
 from fedstale.participation import Bernoulli, Sine
-from fedstale.rng import stream
-from fedstale.servers import Momentum
+from fedstale.participation.estimators import Intervals
+from fedstale.simulate.servers import Momentum
 from fedstale.strategies import FOCUS, MIFA, CAFed, FedAvg, FedStale, FedVARP, Scaffold, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 from fedstale.tasks.supervised import Supervised

@@ -32,11 +32,11 @@ from flwr.serverapp.grid import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedstale as fs
+from fedstale.core.rng import stream
 from fedstale.flower import FedStale, SecAgg, SecureMod
 from fedstale.flower.federation.client.own_memory import read_memory
 from fedstale.flower.secure_mod import SECURE
 from fedstale.privacy.ring import Ring
-from fedstale.rng import stream
 
 N, D, SEED, FIRST = 8, 300, 1, 1000
 STAGES, MOMENTS = ("train", "keys", "sum", "unmask"), ("received", "ready", "sent")

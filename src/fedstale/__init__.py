@@ -13,27 +13,30 @@ records and protocols are in `fs.core`. `import fedstale` loads numpy only; what
 
 from typing import TYPE_CHECKING, Any
 
-from fedstale.clock import Clock
 from fedstale.core import BadInput, Local, moved, part
 from fedstale.core.abilities import evaluate
 from fedstale.core.moved import on_first_use
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.engines import make as engine
-from fedstale.estimators import Intervals
 from fedstale.lab.runs.frames import clients, metrics, runs
 from fedstale.participation import Bernoulli, Log, Trace, TwoGroups
+from fedstale.participation.clock import Clock
+from fedstale.participation.estimators import Intervals
 from fedstale.privacy.ledger import Privacy
 from fedstale.registry import recipe
-from fedstale.rng import stream
-from fedstale.servers import Sgd
 from fedstale.simulate import Diverged, Run, play, simulate, together
+from fedstale.simulate.servers import Sgd
 from fedstale.strategies import FedAvg, FedStale, SelfTuning, Unbiased
 from fedstale.tasks.quadratic import Quadratic
 
 from fedstale import (  # isort: skip
-    channels, clock, core, data, defence, engines, estimators, fed_cis, lab, memory, participation, privacy,
-    registry, schedules, servers, strategies, tasks, testing, theory,
+    channels, core, data, defence, engines, fed_cis, lab, memory, participation, privacy, registry, strategies,
+    tasks, testing, theory,
 )  # fmt: skip
+from fedstale.core import schedules  # isort: skip
+from fedstale.participation import clock, estimators  # isort: skip
+from fedstale.simulate import servers  # isort: skip
 
 if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and editors
     from fedstale.lab.compare import Comparison, compare, record

@@ -29,22 +29,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from fedstale import (
-    channels,
-    clock,
-    data,
-    engines,
-    estimators,
-    fed_cis,
-    memory,
-    participation,
-    schedules,
-    servers,
-    strategies,
-)
-from fedstale.core import BadInput, Estimator, Strategy, known, require, shown
+from fedstale import channels, data, engines, fed_cis, memory, participation, strategies
+from fedstale.core import BadInput, Estimator, Strategy, known, require, schedules, shown
 from fedstale.core.own_modules import installed, note_version
 from fedstale.core.parts import require_own_allowed
+from fedstale.participation import clock, estimators
+from fedstale.simulate import servers
 from fedstale.tasks.checksum import Content, names_file
 
 __all__ = ["TABLES", "Names", "Recipe", "dataset", "recipe"]

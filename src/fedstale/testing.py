@@ -20,8 +20,8 @@ from fedstale import core
 from fedstale.core.abilities import evaluate, scores_of_clients
 from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Strategy
 from fedstale.core.records import Array, Ids, Job, Mask, Reply, Round, State
+from fedstale.core.rng import stream
 from fedstale.privacy.sums import Summed
-from fedstale.rng import stream
 
 Copy = Callable[[Any], Any]
 FLOATS = (np.float32, np.float64)  # of steps, changes and probabilities: a round makes float32 of them

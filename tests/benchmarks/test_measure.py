@@ -21,7 +21,7 @@ from workloads import WORKLOADS, Workload, flops, ours, plain, samples, update
 
 from fedstale.cli.bench import Format, bench, measuring
 from fedstale.core import BadInput
-from fedstale.estimators import Intervals
+from fedstale.participation.estimators import Intervals
 from fedstale.strategies.fedstale import FedStale
 from fedstale.tasks import models
 from fedstale.tasks.local import one_thread

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fedstale.channels import GilbertElliott, Loss, Lossless, Packets
 from fedstale.core import BadInput, Local, Round
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg, FedStale, Unbiased
 from fedstale.tasks.quadratic import Quadratic

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import Job, Local, train
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
-from fedstale.rng import stream
 from fedstale.tasks.quadratic import Quadratic
 
 LOCAL = Local(0.1, steps=3)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
+from fedstale.core.rng import stream
 from fedstale.data.partition import IID, ByWriter, ClusteredDirichlet, Dirichlet, Majority, Shards
-from fedstale.rng import stream
 
 RULES = [
     IID(),

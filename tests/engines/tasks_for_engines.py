@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from torch import nn
 
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 from fedstale.tasks.models import CNN, Linear, Model
 from fedstale.tasks.supervised import Supervised
 

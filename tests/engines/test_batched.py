@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedstale.core import Array, BadInput, Job, Local
+from fedstale.core.rng import key, stream
+from fedstale.core.schedules import UniformSteps
 from fedstale.engines import ENGINES, Serial, make
 from fedstale.engines.auto import Auto
 from fedstale.engines.batched import chunks as chunking
@@ -20,8 +22,6 @@ from fedstale.engines.batched.compiled import Linear as LinearKernel
 from fedstale.engines.batched.dense import Dense
 from fedstale.engines.batched.engine import Batched
 from fedstale.participation.bernoulli import Bernoulli
-from fedstale.rng import key, stream
-from fedstale.schedules import UniformSteps
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
 from fedstale.tasks.local import minibatches

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from fedstale.core import Job, Local
+from fedstale.core.rng import stream
+from fedstale.core.schedules import UniformSteps
 from fedstale.engines import Serial
 from fedstale.engines.batched import engine as batched
 from fedstale.engines.batched.compiled import Compiled
@@ -17,8 +19,6 @@ from fedstale.engines.batched.engine import Batched
 from fedstale.engines.batched.functional import Functional
 from fedstale.engines.kernels import load
 from fedstale.participation.bernoulli import Bernoulli
-from fedstale.rng import stream
-from fedstale.schedules import UniformSteps
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
 from fedstale.tasks.supervised import Supervised

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from fedstale.core import Job, Local
+from fedstale.core.rng import stream
 from fedstale.engines.batched.compiled import Compiled
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.kernels import load
-from fedstale.rng import stream
 from fedstale.tasks.models import GRU
 from fedstale.tasks.supervised import Supervised
 from fedstale.testing import check_engine

@@ -10,9 +10,9 @@ from torch import nn
 
 import fedstale as fs
 from fedstale.core import BadInput, Floats, Job, Local, Reply
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.engines.processes.pool import Pool
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.tasks.local import one_thread
 from fedstale.tasks.supervised import Supervised

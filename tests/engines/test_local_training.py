@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from fedstale.core import BadInput, Job, Local, Reply, Round, part
+from fedstale.core.rng import stream
+from fedstale.core.schedules import UniformSteps
 from fedstale.engines import Serial, make
 from fedstale.engines.auto import Auto
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
 from fedstale.engines.serial import work_of, works_of
 from fedstale.participation import Bernoulli
-from fedstale.rng import stream
-from fedstale.schedules import UniformSteps
 from fedstale.simulate import Run, play, simulate, together
 from fedstale.strategies import FedAvg, Scaffold
 from fedstale.tasks.quadratic import Quadratic

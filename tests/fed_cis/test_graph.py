@@ -9,6 +9,7 @@ from torch import nn
 
 from fedstale.core import BadInput, Local
 from fedstale.core.abilities import evaluate
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.fed_cis import Tree, serve
 from fedstale.fed_cis.networks import EarlyExit, ExitResNet18, SlicedCNN
@@ -16,7 +17,6 @@ from fedstale.fed_cis.task import EarlyExitTask
 from fedstale.lab.build import make_task
 from fedstale.lab.schema import check
 from fedstale.participation import Bernoulli
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
+from fedstale.core.rng import stream
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.participation import Bernoulli
-from fedstale.rng import stream
 from fedstale.testing import check_participation
 
 

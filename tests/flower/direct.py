@@ -10,7 +10,7 @@ from flwr.serverapp.grid import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedstale.core import Local
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 from fedstale.tasks.quadratic import Quadratic
 
 Answer = Callable[[Message, Context], Message | list[Message] | None]  # None: the client does not answer

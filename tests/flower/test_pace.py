@@ -7,10 +7,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord
 
 import fedstale as fs
-from fedstale.clock import Row
 from fedstale.core import BadInput, Local
 from fedstale.engines import Serial
 from fedstale.flower import Buffer, FedStale, Ticks, Uneven, flights, strategy
+from fedstale.participation.clock import Row
 from tests.flower.direct import D, Direct, N, away, reply
 from tests.flower.virtual import Virtual
 

@@ -7,10 +7,10 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 import fedstale as fs
-from fedstale.clock import Ticks
 from fedstale.core import BadInput
 from fedstale.flower import FedStale, SecAgg
 from fedstale.memory import AtClients
+from fedstale.participation.clock import Ticks
 from fedstale.privacy.noise import secret_normal
 from fedstale.strategies import PrivateFedAvg, PrivateFedStale
 from tests.flower.direct import Direct, N, quadratic, start, table

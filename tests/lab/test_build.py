@@ -9,11 +9,11 @@ import torch
 
 import fedstale as fs
 from fedstale.core import BadInput
+from fedstale.core.rng import stream
 from fedstale.lab.build import make_task
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.schema import read
-from fedstale.rng import stream
 from tests.test_docs import DOCS, blocks
 
 OWN = """

@@ -11,12 +11,12 @@ import pytest
 import fedstale as fs
 from fedstale import registry as recipes
 from fedstale.core import BadInput, Local
+from fedstale.core.schedules import Cosine, UniformSteps
 from fedstale.lab import build as catalogue
 from fedstale.lab.plan import algorithm, plan
 from fedstale.lab.schema import SUCH_AS, Experiment, check, read
 from fedstale.lab.spec import algorithm as parts_of
 from fedstale.lab.spec import build, describe, describe_local, make, settings_in
-from fedstale.schedules import Cosine, UniformSteps
 
 BASE: dict[str, Any] = {
     "name": "t",

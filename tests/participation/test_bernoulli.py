@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput, Mask, Participation
+from fedstale.core.rng import stream
 from fedstale.participation import Bernoulli, TwoGroups
-from fedstale.rng import stream
 
 probabilities = st.floats(0, 1, width=32)
 processes = st.one_of(

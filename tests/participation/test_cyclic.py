@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput, Mask, Participation
+from fedstale.core.rng import stream
 from fedstale.participation.cyclic import Cyclic
-from fedstale.rng import stream
 from fedstale.testing import check_participation
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput, Mask, Participation
+from fedstale.core.rng import stream
 from fedstale.participation.diurnal import Diurnal
-from fedstale.rng import stream
 from fedstale.testing import check_participation
 
 

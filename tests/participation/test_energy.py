@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
+from fedstale.core.rng import stream
 from fedstale.participation import Battery, Budget
-from fedstale.rng import stream
 
 
 @pytest.mark.parametrize(("charge", "cost", "capacity"), [(1, 2, 5), (3, 2, 4), (2, 3, 3)])

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput, Mask, Participation
+from fedstale.core.rng import stream
 from fedstale.participation.events import Events, Grid
-from fedstale.rng import stream
 from fedstale.testing import check_participation
 
 CSV = """device,variant,t_s,state

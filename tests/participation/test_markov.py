@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput, Mask, Participation
+from fedstale.core.rng import stream
 from fedstale.participation.markov import ClusteredMarkov, Markov, MarkovClasses
-from fedstale.rng import stream
 from fedstale.testing import check_participation
 
 PARTS = [

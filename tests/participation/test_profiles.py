@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
+from fedstale.core.rng import stream
 from fedstale.participation import LabelProfile, Sampling, Sine, Staircase
-from fedstale.rng import stream
 
 LABELS = np.array([[4, 0, 0, 0], [0, 0, 0, 3], [1, 1, 1, 1], [2, 0, 2, 0]])
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput, Mask, Participation, part
+from fedstale.core.rng import stream
 from fedstale.participation import Bernoulli, Trace, TwoGroups
 from fedstale.participation.bernoulli import LabelTied
 from fedstale.participation.cyclic import Cyclic
@@ -18,7 +19,6 @@ from fedstale.participation.groups import Kind, independent
 from fedstale.participation.marginals import kept
 from fedstale.participation.markov import ClusteredMarkov, Markov, MarkovClasses
 from fedstale.participation.sampling import RegularisedSampling, Sampling
-from fedstale.rng import stream
 from fedstale.testing import check_participation
 
 TABLE = np.array([[1, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 0, 0]])

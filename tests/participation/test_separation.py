@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
+from fedstale.core.rng import stream
 from fedstale.participation import MinimumSeparation
-from fedstale.rng import stream
 
 
 def rows(process, n, rounds):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput
+from fedstale.core.rng import stream
 from fedstale.participation.bernoulli import LabelTied, tied_probs
-from fedstale.rng import stream
 from fedstale.testing import check_participation
 
 COUNTS = np.array([[10, 0, 0], [0, 5, 5], [1, 1, 2], [0, 0, 7]])

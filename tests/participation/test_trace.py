@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedstale.core import BadInput, Mask
+from fedstale.core.rng import stream
 from fedstale.participation.sampling import Sampling
 from fedstale.participation.trace import Trace, recorded_kinds
-from fedstale.rng import stream
 
 TABLE = np.array([[1, 0, 1], [0, 0, 1]], bool)  # two rounds of three clients
 

@@ -11,8 +11,8 @@ from fedstale.channels import Packets
 from fedstale.core import BadInput, Local
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli
-from fedstale.servers import Sgd
 from fedstale.simulate import Run, checked, first, simulate
+from fedstale.simulate.servers import Sgd
 from fedstale.strategies import FedAvg
 from fedstale.strategies.amplified import Amplified
 from fedstale.tasks.quadratic import Quadratic

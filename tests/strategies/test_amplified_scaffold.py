@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fedstale.core import Local
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli, Cyclic
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import Amplified, AmplifiedScaffold, Scaffold
 from fedstale.tasks.quadratic import Quadratic

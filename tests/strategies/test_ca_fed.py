@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fedstale.core import Availability, BadInput, Ids, Local, State
 from fedstale.engines.serial import Serial
-from fedstale.estimators import Intervals, Known
 from fedstale.participation import Bernoulli
+from fedstale.participation.estimators import Intervals, Known
 from fedstale.participation.markov import Markov
 from fedstale.simulate import simulate
 from fedstale.strategies import Unbiased

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput, Round
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 from fedstale.strategies import FedSteer
 
 N, D, P = 4, 6, np.array([0.9, 0.3, 0.5, 0.7])

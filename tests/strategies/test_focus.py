@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput, Local
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli, Trace
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import FOCUS, FedAvg
 from fedstale.tasks.quadratic import Quadratic

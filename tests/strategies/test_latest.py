@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput, Local
+from fedstale.core.rng import stream
+from fedstale.core.schedules import UniformSteps
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli
-from fedstale.rng import stream
-from fedstale.schedules import UniformSteps
-from fedstale.servers import Sgd
 from fedstale.simulate import simulate
+from fedstale.simulate.servers import Sgd
 from fedstale.strategies import AFACD, AFACS, MIFA, FedAvg, FedLaAvg
 from fedstale.tasks.quadratic import Quadratic
 

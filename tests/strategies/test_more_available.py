@@ -7,8 +7,8 @@ import pytest
 
 from fedstale.core import Availability, Local, Round
 from fedstale.engines.serial import Serial
-from fedstale.estimators import Intervals
 from fedstale.participation import Bernoulli
+from fedstale.participation.estimators import Intervals
 from fedstale.simulate import simulate
 from fedstale.strategies.more_available import MoreAvailable
 from fedstale.tasks.quadratic import Quadratic

@@ -7,9 +7,9 @@ import pytest
 
 from fedstale.channels import Loss, Packets
 from fedstale.core import BadInput, Local, Round, Work
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.participation import Bernoulli
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg
 from fedstale.strategies.scaffold import Scaffold

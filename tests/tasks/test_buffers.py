@@ -11,9 +11,9 @@ from torch import nn
 
 import fedstale as fs
 from fedstale.core import BadInput, Job, Local, buffered, scores_of_clients
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.engines.batched.engine import Batched
-from fedstale.rng import stream
 from fedstale.tasks.flat import Buffers
 from fedstale.tasks.supervised import Supervised
 from fedstale.testing import check_engine

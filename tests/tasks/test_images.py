@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from fedstale.core import BadInput, Local
+from fedstale.core.rng import stream
 from fedstale.data.federated import Federated
-from fedstale.rng import stream
 from fedstale.tasks.images import image_task
 from fedstale.tasks.models import CNN, Linear, MnistCNN
 from fedstale.tasks.split import by_samples

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fedstale.core import BadInput, Job, Local, part
+from fedstale.core.rng import stream
 from fedstale.engines import Serial, make
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
 from fedstale.lab.runs.store import RunFolder
 from fedstale.participation import Bernoulli
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import CAFed, FedAvg, Scaffold
 from fedstale.tasks.quadratic import Quadratic

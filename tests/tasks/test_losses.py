@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn import functional
 
 from fedstale.core import BadInput, Job, Local
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
-from fedstale.rng import stream
 from fedstale.tasks.evaluation import EVALUATION_BATCH, by_client, client_scores, spans
 from fedstale.tasks.local import minibatches
 from fedstale.tasks.losses import correct, cross_entropy, scored_cross_entropy

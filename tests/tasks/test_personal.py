@@ -11,10 +11,10 @@ from torch import nn
 
 import fedstale as fs
 from fedstale.core import NEW, BadInput, Job, Local
+from fedstale.core.rng import stream
 from fedstale.engines import Serial, make
 from fedstale.engines.batched.engine import Batched
 from fedstale.engines.processes.pool import Pool
-from fedstale.rng import stream
 from fedstale.simulate import checked, first, simulate
 from fedstale.strategies import FedAvg, FedStale, Scaffold
 from fedstale.tasks.flat import draw, seeded

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput, Job, Local
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
-from fedstale.rng import stream
 from fedstale.tasks.quadratic import Quadratic
 
 

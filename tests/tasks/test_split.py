@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstale.core import BadInput, Local
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 from fedstale.tasks.local import minibatches
 from fedstale.tasks.split import WEIGHTS, Split, by_samples, even
 

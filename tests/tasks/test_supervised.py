@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 from fedstale.core import BadInput, Job, Local, buffered
+from fedstale.core.rng import stream
 from fedstale.engines import Serial
 from fedstale.engines.kernels import load
 from fedstale.participation.bernoulli import Bernoulli
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies.fedavg import FedAvg
 from fedstale.tasks.evaluation import EVALUATION_BATCH

@@ -17,17 +17,22 @@ MOVED = {  # old name → new name, the longest first: a package is moved with a
     "fedstale.cli.console": "fedstale.view.terminal.console",
     "fedstale.cli.results": "fedstale.view.terminal.results",
     "fedstale.comparisons": "fedstale.lab.compare",
+    "fedstale.estimators": "fedstale.participation.estimators",
     "fedstale.evaluation": "fedstale.core.abilities",
     "fedstale.experiments": "fedstale.lab",
     "fedstale.federation": "fedstale.flower.federation",
+    "fedstale.schedules": "fedstale.core.schedules",
     "fedstale.trackers": "fedstale.view.trackers",
     "fedstale.kernels": "fedstale.engines.kernels",
+    "fedstale.servers": "fedstale.simulate.servers",
     "fedstale.advise": "fedstale.lab.advise",
     "fedstale.papers": "fedstale.lab.papers",
     "fedstale.report": "fedstale.view.page",
     "fedstale.arena": "fedstale.lab.arena",
+    "fedstale.clock": "fedstale.participation.clock",
     "fedstale.plots": "fedstale.view.plots",
     "fedstale.runs": "fedstale.lab.runs",
+    "fedstale.rng": "fedstale.core.rng",
     "fedstale.ui": "fedstale.view.live",
 }
 ABILITIES = {  # protocol that is gone → what it asked a strategy for
@@ -93,7 +98,10 @@ def on_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]
 
 def old_name(name: str) -> Any:
     """What was `fs.NAME` before it was in a room alone, or a protocol that strategies had before their hooks."""
-    rooms = {room: import_module(f"fedstale.{room}") for room in ROOMS if not name.startswith("_")}
+    if f"fedstale.{name}" in MOVED:
+        return import_module(f"fedstale.{name}")
+    homes = {room: new_name(f"fedstale.{room}") or f"fedstale.{room}" for room in ROOMS}
+    rooms = {room: import_module(home) for room, home in homes.items() if not name.startswith("_")}
     home = next((room for room, module in rooms.items() if name in module.__all__), None)
     if home is None and name not in ABILITIES:
         raise AttributeError(f"module 'fedstale' has no attribute {name!r}")

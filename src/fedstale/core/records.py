@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 State = Any  # plain arrays and numbers in tuples, lists, dicts or dataclasses
 Belief = Any  # the same, of an estimator
-Streams = Callable[..., np.random.Generator]  # names -> a generator; see fedstale.rng
+Streams = Callable[..., np.random.Generator]  # names -> a generator; see fedstale.core.rng
 
 
 NOBODY: Ids = np.zeros(0, np.int64)

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from fedstale.core import BadInput, Ids, Mask, known, part, require, shown
 from fedstale.core.abilities import listed
+from fedstale.core.rng import stream
 from fedstale.data.datasets import Dataset
 from fedstale.data.partition import NeedsWriters, Partition, check
 from fedstale.data.swap import Swap
-from fedstale.rng import stream
 
 
 @part

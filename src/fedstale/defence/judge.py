@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Round, part, require
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 
 SKETCH = 512  # numbers that are kept of an update: cosines are right within about 1 / √SKETCH
 SLACK = 2  # so many more liars than their share may be among the first clients that are heard

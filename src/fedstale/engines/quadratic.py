@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from fedstale.core import Array, Floats, Ids, Job, Local, Reply, part
+from fedstale.core.rng import stream
 from fedstale.engines.serial import Serial, cut
-from fedstale.rng import stream
 from fedstale.tasks.quadratic import Quadratic
 
 

@@ -13,7 +13,7 @@ from fedstale.core.local import Local, Work
 from fedstale.core.parts import part, require
 from fedstale.core.protocols import Task, able
 from fedstale.core.records import Array, Floats, Ids, Job, Reply, State
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 from fedstale.tasks.local import drawn, few_threads, training_thread
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedstale.core import Array, Floats, Ids, Local, require
+from fedstale.core.rng import stream
 from fedstale.fed_cis.networks import Network
-from fedstale.rng import stream
 from fedstale.tasks.flat import Slot, draw
 from fedstale.tasks.local import minibatches
 from fedstale.tasks.split import Samples

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from fedstale.core import Array, BadInput, Floats, Ids, Local, normalised, require
+from fedstale.core.rng import stream
 from fedstale.data.federated import Federated
 from fedstale.fed_cis.exits import Exit, exit_of, flops, gradient_variances
 from fedstale.fed_cis.inference import Requests, normalised_entropy, own, serve, served_mean
 from fedstale.fed_cis.networks import ExitModel, Network
 from fedstale.fed_cis.tree import Tree
 from fedstale.fed_cis.weights import Equal, Exits, Weighting
-from fedstale.rng import stream
 from fedstale.tasks.evaluation import EVALUATION_BATCH
 from fedstale.tasks.flat import Flat, draw, layout, seeded, slots, vector
 from fedstale.tasks.images import splits

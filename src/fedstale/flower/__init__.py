@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from fedstale.core.moved import on_first_use
 
 if TYPE_CHECKING:  # type checkers and editors do not see what __getattr__ loads
-    from fedstale.clock.pace import Buffer, Ticks
     from fedstale.flower.federation.client.app import client_app, task_app
     from fedstale.flower.federation.server.app import of_module, server_app
     from fedstale.flower.secure import SecAgg
     from fedstale.flower.secure_mod import SecureMod
     from fedstale.flower.strategy import FedStale, Uneven
+    from fedstale.participation.clock.pace import Buffer, Ticks
 
 NAMES = {
-    "clock.pace": "Buffer Ticks", "flower.federation.client.app": "client_app task_app",
+    "participation.clock.pace": "Buffer Ticks", "flower.federation.client.app": "client_app task_app",
     "flower.federation.server.app": "of_module server_app", "flower.secure": "SecAgg",
     "flower.secure_mod": "SecureMod", "flower.strategy": "FedStale Uneven",
 }  # fmt: skip

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from flwr.app import Message, RecordDict
 
-from fedstale.clock import Pace
 from fedstale.core import Array
 from fedstale.flower.federation.protocol.exchange import take_turns
+from fedstale.participation.clock import Pace
 
 log = logging.getLogger("flwr")
 PAUSES = (0.05, 2.0)  # seconds between two pulls: at least, and at most

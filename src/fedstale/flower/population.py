@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.clock import Pace
 from fedstale.core.abilities import WithTruth
 from fedstale.core.hooks import hooks_of, layers
 from fedstale.core.parts import require
 from fedstale.core.protocols import Estimator, Server, Strategy
 from fedstale.core.records import Array, Checkpoint, Floats, Ids, Mask
 from fedstale.defence import Defence
-from fedstale.estimators import Intervals
 from fedstale.flower.federation.state.resize import resize
 from fedstale.flower.federation.state.server_state import Cohorts, Rules, ServerState, private, require_asynchronous
 from fedstale.memory.memory import KeepsMemory
+from fedstale.participation.clock import Pace
+from fedstale.participation.estimators import Intervals
 from fedstale.privacy.ledger import Privacy
 from fedstale.registry import ESTIMATORS, recipe
 from fedstale.simulate import require_kind

@@ -21,7 +21,6 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Result
 
-from fedstale.clock import Pace
 from fedstale.core import BadInput, Estimator, Mask, Server, Strategy, hooks_of, require
 from fedstale.defence import Defence
 from fedstale.flower.arrays import BUFFERS, Layout
@@ -36,8 +35,9 @@ from fedstale.flower.secure import Exchange, Orders, Outcome, SecAgg, Told
 from fedstale.flower.secure_round import SecureGrid, asked_orders, closed_secure, secured
 from fedstale.flower.training import Training, chosen, closed, load, opened, save
 from fedstale.flower.unsupported import LEGACY, refuse_app, refuse_privacy_wrapper
+from fedstale.participation.clock import Pace
 from fedstale.privacy.ledger import Privacy
-from fedstale.servers import Sgd
+from fedstale.simulate.servers import Sgd
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 Aggregate = Callable[[list[RecordDict], str], MetricRecord]

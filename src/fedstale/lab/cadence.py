@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from fedstale.core import FetchesSamples, Job, NarrowsEvaluation, Task, keeps_own, require
+from fedstale.core.rng import stream
 from fedstale.engines.serial import work_of
 from fedstale.lab.runs import metrics
-from fedstale.rng import stream
 from fedstale.simulate import Run
 
 WANTED = 50  # evaluations of a run, or a few more, besides those of its last rounds

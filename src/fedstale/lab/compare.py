@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedstale.clock import Clock
 from fedstale.core import Engine, Local, Participation, Strategy, Task, known, require, shown
 from fedstale.defence import Defence, Liars
 from fedstale.engines import MODULES
@@ -17,6 +16,7 @@ from fedstale.lab.execute import Stop, execute
 from fedstale.lab.plan import Planned, plan_parts
 from fedstale.lab.runs import store
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, describe, settings_in
+from fedstale.participation.clock import Clock
 from fedstale.privacy.ledger import Privacy
 from fedstale.registry import ENGINES, PARTICIPATION, STRATEGIES, Recipe
 from fedstale.simulate import Interrupted, Run, checked, require_kind

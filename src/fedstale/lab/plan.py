@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedstale.clock import Clock
 from fedstale.core import Participation, require
+from fedstale.core.rng import stream
 from fedstale.data.files import roots
 from fedstale.lab.build import division, located, make_participation
 from fedstale.lab.runs import store
@@ -15,8 +15,8 @@ from fedstale.lab.runs.query import grouped
 from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import Algorithm, Spec, describe, described_clock, make_section
 from fedstale.lab.spec import algorithm as resolve
+from fedstale.participation.clock import Clock
 from fedstale.registry import PARTICIPATION, dataset_source, sources
-from fedstale.rng import stream
 
 LONGEST = 200  # bytes of a file name that users choose; file systems allow 255, endings included
 

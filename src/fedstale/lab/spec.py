@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from fedstale import core, registry
-from fedstale.clock import Clock, Latency, Pace
 from fedstale.core import BadInput, Local, check_types, known, require, shown
 from fedstale.core.local import OURS
 from fedstale.core.parts import alternatives, opened
 from fedstale.defence import Defence, Liars
 from fedstale.memory import Coding
+from fedstale.participation.clock import Clock, Latency, Pace
 from fedstale.participation.profiles import Profile
 from fedstale.privacy.ledger import Privacy
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from fedstale.core import Array, BadInput, Floats, Mask, keep, part, per_client, require
 from fedstale.core.ranges import Natural, NotNegative, Range, Share
+from fedstale.core.rng import stream
 from fedstale.participation.groups import MOST, Kind, checked_members, group_of, independent
-from fedstale.rng import stream
 
 
 @part

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Floats, Mask, PositiveShare, Range, Share, keep, part, require
+from fedstale.core.rng import stream
 from fedstale.participation.bernoulli import checked_labels
 from fedstale.participation.groups import Kind
-from fedstale.rng import stream
 
 
 class Profile(Protocol):

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Count, Ids, Mask, Participation, part
+from fedstale.core.rng import stream
 from fedstale.participation.bernoulli import Bernoulli, TwoGroups
 from fedstale.participation.groups import Kind, ListsKinds, independent
 from fedstale.participation.marginals import uniform
 from fedstale.participation.trace import Recorded, recorded_kinds
-from fedstale.rng import stream
 
 
 @part

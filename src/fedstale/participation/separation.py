@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Count, Mask, Natural, keep_numbers, part, per_client
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 
 
 @part

@@ -5,16 +5,15 @@ from functools import partial
 from typing import cast
 
 from fedstale.channels import Lossless
-from fedstale.clock import Clock
 from fedstale.core.parts import require, shown
 from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy, train
 from fedstale.core.records import Checkpoint, Job, Reply, Snapshot
+from fedstale.core.rng import stream
 from fedstale.defence import Defence, Liars
-from fedstale.estimators import Known
+from fedstale.participation.clock import Clock
+from fedstale.participation.estimators import Known
 from fedstale.privacy.ledger import Privacy
 from fedstale.privacy.noise import Accounted, Noised
-from fedstale.rng import stream
-from fedstale.servers import Sgd
 from fedstale.simulate.round import (
     Refusals,
     aged,
@@ -29,6 +28,7 @@ from fedstale.simulate.round import (
     timed,
 )
 from fedstale.simulate.run import Diverged, Fixed, Run, checked, first
+from fedstale.simulate.servers import Sgd
 
 Play = Generator[Job | Snapshot, Reply | None, None]  # yields a job, is sent its reply, yields a snapshot, …
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from fedstale.clock import Row
 from fedstale.core import Job, Reply, Round, Snapshot, weighted_sum
 from fedstale.core.abilities import ListsPresent
 from fedstale.core.hooks import Hooks, hooks_of
@@ -17,8 +16,9 @@ from fedstale.core.local import Floats
 from fedstale.core.parts import BadInput, require, shown
 from fedstale.core.protocols import Estimator, Server, Strategy
 from fedstale.core.records import NOBODY, Array, Availability, Checkpoint, Ids, Mask
+from fedstale.core.rng import stream
 from fedstale.defence import Defence
-from fedstale.rng import stream
+from fedstale.participation.clock import Row
 from fedstale.simulate.run import NUMBER, Diverged, Fixed, Run, timeline_of
 
 NOT_FINITE = "its update, loss or buffers are not finite"

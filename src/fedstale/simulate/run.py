@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.channels import Lossless
-from fedstale.clock import Clock, Load, Pace, Row
 from fedstale.core import CountsSamples, EstimatesMixing, Mixes, WarmsUp, WithTruth, require_last_gradient
 from fedstale.core.abilities import buffered, keeps_own, matched, names_of, runs_loops
 from fedstale.core.hooks import Hooks, bound, check_hooks, hooks_of, layers
@@ -16,14 +15,15 @@ from fedstale.core.local import Local
 from fedstale.core.parts import require
 from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy, Task
 from fedstale.core.records import NEW, Array, Belief, Checkpoint, Clients, Mask
+from fedstale.core.rng import stream
 from fedstale.defence import Defence, Liars
-from fedstale.estimators import Known
+from fedstale.participation.clock import Clock, Load, Pace, Row
+from fedstale.participation.estimators import Known
 from fedstale.privacy.ledger import Privacy, costs
 from fedstale.privacy.noise import Noised
 from fedstale.privacy.ring import Ring
 from fedstale.privacy.sums import placed
-from fedstale.rng import stream
-from fedstale.servers import Sgd
+from fedstale.simulate.servers import Sgd
 
 NUMBER = 4  # bytes of a number that is sent
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstale.core import Local, Task
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 from fedstale.tasks.checks import training_answer
 from fedstale.tasks.supervised import Supervised
 

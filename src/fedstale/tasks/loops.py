@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedstale.core import Array, BadInput, Job, Local, require, shown
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 from fedstale.tasks.flat import Slot, draw
 from fedstale.tasks.split import Lazy, Split, mapped
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedstale.core import Array, Floats, Local, arguments_checked, normalised, require, shown
 from fedstale.core.ranges import Count, NotNegative
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 
 
 class Quadratic:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
+from fedstale.core.rng import stream
 from fedstale.engines.kernels.gates import Gates
-from fedstale.rng import stream
 from fedstale.tasks import checks, evaluation, flat, split
 from fedstale.tasks.layers import dense_sizes, gates, stages
 from fedstale.tasks.local import batches_of, drawn

@@ -15,7 +15,7 @@ from fedstale.core.parts import arguments_checked, normalised, per_client, requi
 from fedstale.core.protocols import Task
 from fedstale.core.ranges import Count
 from fedstale.core.records import Array, Floats
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 
 __all__ = ["Heterogeneity", "heterogeneity"]
 

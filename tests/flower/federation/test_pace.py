@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import fedstale as fs
-from fedstale.clock import Row
 from fedstale.core import BadInput, Local
 from fedstale.engines import Serial
 from fedstale.flower.federation.protocol.link import Arrival, Fault
 from fedstale.flower.federation.server.rounds import Server
+from fedstale.participation.clock import Row
 from tests.flower.federation.inprocess import InProcess, roster_of
 from tests.flower.federation.parts import LOCAL, D, N, made
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from fedstale.core import BadInput
-from fedstale.estimators import Intervals
 from fedstale.flower.federation.protocol import exchange
 from fedstale.flower.federation.protocol.link import Arrival, Fault, LinkDown
 from fedstale.flower.federation.server import rounds
@@ -16,6 +15,7 @@ from fedstale.flower.federation.state.resize import arrays_of, memories, with_ar
 from fedstale.flower.federation.state.server_state import Cohorts
 from fedstale.lab.runs.store import RunFolder
 from fedstale.participation import Trace
+from fedstale.participation.estimators import Intervals
 from fedstale.registry import RECIPES
 from fedstale.tasks.supervised import Supervised
 from fedstale.theory import plain_weights

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 from fedstale.cli import federation as cli
 from fedstale.cli.new import template
 from fedstale.core import BadInput
-from fedstale.estimators import BetaBernoulli, Intervals
 from fedstale.flower.federation import settings
 from fedstale.flower.federation.ops import control, runner
 from fedstale.flower.federation.ops.keys import public_hash
 from fedstale.flower.federation.state import roster
 from fedstale.flower.federation.state.manifest import committed_round, write_manifest
+from fedstale.participation.estimators import BetaBernoulli, Intervals
 from fedstale.registry import RECIPES, recipe
 from tests.flower.federation.inprocess import InProcess
 from tests.flower.federation.parts import TASK, N, played, server

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from fedstale.cli.advise import advise
 from fedstale.core import BadInput
-from fedstale.estimators import Intervals
+from fedstale.core.rng import stream
 from fedstale.lab import schema as configuration
 from fedstale.lab.advise import rules, text, trial
 from fedstale.lab.advise.evidence import of_probs, of_run, of_table
@@ -25,7 +25,7 @@ from fedstale.lab.execute import execute
 from fedstale.lab.plan import algorithm, plan
 from fedstale.lab.runs import store
 from fedstale.participation import Cyclic, Markov
-from fedstale.rng import stream
+from fedstale.participation.estimators import Intervals
 
 app = typer.Typer()
 app.command()(advise)

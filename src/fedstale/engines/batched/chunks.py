@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from fedstale.core import Array, Ids, Job, Local
+from fedstale.core.rng import key, stream
 from fedstale.engines.kernels import load
 from fedstale.engines.serial import steps_of
-from fedstale.rng import key, stream
 from fedstale.tasks.local import minibatches
 from fedstale.tasks.supervised import Supervised
 

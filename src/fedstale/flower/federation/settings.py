@@ -8,13 +8,13 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from fedstale.clock import Pace
 from fedstale.core import BadInput, Local, WithTruth, hooks_of, require
 from fedstale.core.own_modules import import_from
 from fedstale.flower.federation.state.server_state import Rules, private, require_asynchronous
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_section
+from fedstale.participation.clock import Pace
 from fedstale.privacy.sums import Summed, at_clients
 from fedstale.registry import PACES, sources
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedstale.core import Array, BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, keep, normalised, require
 from fedstale.core.abilities import matched, names_of
+from fedstale.core.rng import stream
 from fedstale.core.text_files import csv_lines, open_text
 from fedstale.lab import build as catalogue
 from fedstale.lab import schema
@@ -23,7 +24,6 @@ from fedstale.participation.files import BROKEN, read_arrays
 from fedstale.participation.log import is_log
 from fedstale.participation.trace import Recorded
 from fedstale.registry import CHANNELS, ESTIMATORS, PARTICIPATION
-from fedstale.rng import stream
 
 INDEPENDENT = (Bernoulli, TwoGroups, LabelTied, Markov, MarkovClasses)  # clients come independently of each other
 DRAWN = 20_000  # most rounds that are simulated of any other participation

@@ -21,6 +21,7 @@ from fedstale.core.hooks import bound, hooks_of
 from fedstale.core.local import Work
 from fedstale.core.protocols import Task
 from fedstale.core.records import Array, Availability, Ids, Round
+from fedstale.core.rng import stream
 from fedstale.lab.arena.suite import Place, Suite, labelled, planned
 from fedstale.lab.arena.tuning import Choice, Scores
 from fedstale.lab.build import make_task
@@ -32,7 +33,6 @@ from fedstale.lab.runs.store import canonical
 from fedstale.lab.spec import Algorithm, Table
 from fedstale.lab.sweep import Cell
 from fedstale.privacy.sums import placed
-from fedstale.rng import stream
 from fedstale.simulate import Run, checked, first
 
 FLOAT = 4  # bytes of a number in a message

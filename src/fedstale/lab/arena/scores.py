@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstale.core import Floats
+from fedstale.core.rng import stream
 from fedstale.lab.arena.records import ACCURACY, WORST, Cell, Entry
 from fedstale.lab.runs.metrics import OBJECTIVE
 from fedstale.lab.runs.statistics import holm, p_value
-from fedstale.rng import stream
 
 DRAWS = 1000  # of the bootstrap
 NEAR = 0.02  # of the progress of the best rule of a cell

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.clock import Pace
 from fedstale.core import Array
 from fedstale.flower.federation.protocol.link import Accepted, Arrival, Clock, Fault, Link, Order, Void, check
 from fedstale.flower.federation.settings import RoundSection
+from fedstale.participation.clock import Pace
 
 SHORTEST, SHARE = 0.2, 0.1  # between two pulls: seconds at least, and the share of the time since the orders
 SMALL, MANY = 16 << 20, 100  # bytes of messages that are few, and how many of them are sent or pulled at once

@@ -96,7 +96,7 @@ class OfModule:
 
     def __call__(self, seed: int) -> Array | tuple[Array, Floats]:
         """The flat parameters of round 0, with the running statistics if there are any."""
-        from fedstale.rng import stream
+        from fedstale.core.rng import stream
         from fedstale.tasks.flat import Buffers, draw, seeded, vector
 
         with seeded(draw(stream(seed, "init"))):

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.clock import Pace
 from fedstale.core import Array, Floats, Ids, State, hooks_of, require
+from fedstale.core.rng import stream
 from fedstale.flower.federation.protocol.exchange import Exchange
 from fedstale.flower.federation.protocol.link import Link, Order, Share, Void
 from fedstale.flower.federation.server.close import RoundReplies, close, opened_round
@@ -29,9 +29,9 @@ from fedstale.flower.federation.state.server_state import Cohorts, Rules, Server
 from fedstale.lab.runs.metrics import TRACED
 from fedstale.lab.spec import describe
 from fedstale.lab.tracer import Tracer
+from fedstale.participation.clock import Pace
 from fedstale.privacy.sums import Summed
 from fedstale.registry import STRATEGIES
-from fedstale.rng import stream
 
 log = logging.getLogger("fedstale.flower.federation")
 PAUSE = 30.0  # seconds, the longest wait after a void round

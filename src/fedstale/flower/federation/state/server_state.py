@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.clock import Pace
 from fedstale.core.abilities import EstimatesMixing
 from fedstale.core.hooks import hooks_of
 from fedstale.core.parts import require
@@ -17,6 +16,7 @@ from fedstale.defence import Defence
 from fedstale.flower.federation.state.resize import resize
 from fedstale.lab.runs.codec import children, rebuilt
 from fedstale.lab.tracer import Traced
+from fedstale.participation.clock import Pace
 from fedstale.privacy.ledger import Privacy
 from fedstale.privacy.noise import Accounted, Noised, deployed
 from fedstale.privacy.sums import Summed

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstale.clock import Buffer, Clock, Constant, Devices, Load, Lognormal, Pace, Rounds, Row, Ticks
-from fedstale.clock.timeline import Idle
 from fedstale.core import BadInput, Participation
+from fedstale.core.rng import stream
 from fedstale.participation import Bernoulli, Events, Trace
-from fedstale.rng import stream
-from tests.clock.drawn import scores
+from fedstale.participation.clock import Buffer, Clock, Constant, Devices, Load, Lognormal, Pace, Rounds, Row, Ticks
+from fedstale.participation.clock.timeline import Idle
+from tests.participation.clock.drawn import scores
 
 PACES = (Rounds(), Rounds(ask=4, need=3), Rounds(deadline=6.0), Buffer(3, 5), Buffer(1, 2), Ticks(4.0, 6))
 
@@ -67,7 +67,7 @@ def test_rounds_are_those_of_a_simulation_by_hand(need: int | None, deadline: fl
 def test_rounds_as_long_as_a_row_are_the_rows_of_the_participation() -> None:
     who = Bernoulli(0.5)
     got = rows(Clock(Rounds(), Constant(2.0), round_seconds=2.0), who, 20, 50)
-    from fedstale.rng import stream
+    from fedstale.core.rng import stream
 
     due = who.rows(20, stream(1, "participation"))
     for t, (r, row) in enumerate(zip(got, due, strict=False), 1):
@@ -199,4 +199,4 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_the_second_step_is_unbiased_over_drawn_timelines() -> None:
-    assert (np.abs(scores(500)) < 4).all()  # `python -m tests.clock.drawn` draws 10,000
+    assert (np.abs(scores(500)) < 4).all()  # `python -m tests.participation.clock.drawn` draws 10,000

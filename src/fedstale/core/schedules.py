@@ -5,7 +5,9 @@ from typing import Annotated
 
 import numpy as np
 
-from fedstale.core import Count, NotNegativeFinite, PositiveShare, Range, Schedule, Share, part, require
+from fedstale.core.local import Schedule
+from fedstale.core.parts import part, require
+from fedstale.core.ranges import Count, NotNegativeFinite, PositiveShare, Range, Share
 
 __all__ = ["Cosine", "InverseSteps", "StepDecay", "UniformSteps", "Warmup"]
 

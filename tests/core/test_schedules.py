@@ -5,12 +5,12 @@ import pytest
 
 from fedstale import theory
 from fedstale.core import BadInput, Local
+from fedstale.core.rng import stream
+from fedstale.core.schedules import Cosine, InverseSteps, StepDecay, UniformSteps, Warmup
 from fedstale.engines import Serial
 from fedstale.engines.batched.engine import require_supported
 from fedstale.engines.quadratic import BatchedQuadratic
 from fedstale.participation import Bernoulli
-from fedstale.rng import stream
-from fedstale.schedules import Cosine, InverseSteps, StepDecay, UniformSteps, Warmup
 from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg
 from fedstale.tasks.quadratic import Quadratic

@@ -1,4 +1,4 @@
-"""Kill asynchronous runs at random times and resume them: `python -m tests.clock.kills --kills 20 --seed 1`.
+"""Kill asynchronous runs at random and resume them: `python -m tests.participation.clock.kills --kills 20`.
 
 Each time a process computes a run of a rule without rounds, and is killed by SIGKILL after a random time; it is
 resumed until a process ends by itself. Metrics and parameters must have the bytes of a run that was never

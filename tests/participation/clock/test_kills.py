@@ -3,10 +3,12 @@
 import random
 from pathlib import Path
 
-from tests.clock.kills import trial
+from tests.participation.clock.kills import trial
 
 
 def test_a_killed_asynchronous_run_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
-    kills, same = trial("fedasync", tmp_path, random.Random(2))  # `python -m tests.clock.kills` kills twenty times
+    kills, same = trial(
+        "fedasync", tmp_path, random.Random(2)
+    )  # `python -m tests.participation.clock.kills` kills twenty times
     assert kills >= 1
     assert same

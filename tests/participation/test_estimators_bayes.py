@@ -11,10 +11,10 @@ from hypothesis.extra import numpy as hnp
 
 from fedstale.channels import Loss
 from fedstale.core import BadInput, Estimator, Local, Mask
+from fedstale.core.rng import stream
 from fedstale.engines.serial import Serial
-from fedstale.estimators import BetaBernoulli, Transitions
+from fedstale.participation.estimators import BetaBernoulli, Transitions
 from fedstale.participation.markov import Markov
-from fedstale.rng import stream
 from fedstale.simulate import simulate
 from fedstale.strategies import Unbiased
 from fedstale.tasks.quadratic import Quadratic

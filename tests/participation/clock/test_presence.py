@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.clock.presence import changes
+from fedstale.participation.clock.presence import changes
 from fedstale.participation.events import Switches
 
 

@@ -1,4 +1,4 @@
-"""FedStale over drawn timelines: `python -m tests.clock.drawn --timelines 10000`.
+"""FedStale over drawn timelines: `python -m tests.participation.clock.drawn --timelines 10000`.
 
 Clients toss a coin for every tick of the server. The mean of FedStale's second step must be Σ a_i Δ_i; the program
 prints the z-score of every coordinate.
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.clock import Clock, Constant, Load, Ticks
 from fedstale.core import Floats, Ids, Round, Work
 from fedstale.participation import Bernoulli
+from fedstale.participation.clock import Clock, Constant, Load, Ticks
 from fedstale.strategies import FedStale
 
 N, D = 5, 2

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.clock.latency import Latency, Load
-from fedstale.clock.pace import Pace, Rule
-from fedstale.clock.presence import Change
 from fedstale.core import BadInput, Ids
-from fedstale.rng import stream
+from fedstale.core.rng import stream
+from fedstale.participation.clock.latency import Latency, Load
+from fedstale.participation.clock.pace import Pace, Rule
+from fedstale.participation.clock.presence import Change
 
 STUCK = 200_000  # events without an arrival after which a timeline is given up
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import fedstale as fs
-from fedstale.clock import Buffer, Clock, Constant, Devices, Load, Lognormal, Rounds, Ticks
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import query
 from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import check
+from fedstale.participation.clock import Buffer, Clock, Constant, Devices, Load, Lognormal, Rounds, Ticks
 from fedstale.view.live import axes
 from fedstale.view.page import markup, series, tables
 from fedstale.view.page.plots import curves

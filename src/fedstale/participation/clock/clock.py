@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.clock.latency import Latency, Load, Lognormal
-from fedstale.clock.pace import Pace, Rounds
-from fedstale.clock.presence import changes
-from fedstale.clock.timeline import Row, timeline
 from fedstale.core import LATER, BadInput, Floats, Participation, PositiveFinite, keep, part, require
+from fedstale.core.rng import stream
 from fedstale.core.text_files import open_text
+from fedstale.participation.clock.latency import Latency, Load, Lognormal
+from fedstale.participation.clock.pace import Pace, Rounds
+from fedstale.participation.clock.presence import changes
+from fedstale.participation.clock.timeline import Row, timeline
 from fedstale.participation.files import reading
-from fedstale.rng import stream
 
 COLUMNS = ("step", "seconds", "bytes_up", "bytes_down", "lost", "idle", "client", "age")  # of a file
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedstale.core import BadInput, Mask
-from fedstale.estimators import Intervals, Known
+from fedstale.participation.estimators import Intervals, Known
 
 histories = hnp.arrays(np.bool_, st.tuples(st.integers(0, 40), st.integers(1, 4)))
 cutoffs = st.none() | st.integers(1, 8)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstale.rng import stream
+from fedstale.core.rng import stream
 
 seeds = st.integers(0, 2**63)
 words = st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=5)
