@@ -421,7 +421,8 @@ class Supervised:
     ) -> Iterator[tuple[Any, Tensor]]:
         """What the model says of all samples in their order, and their targets, batch by batch."""
         self.load_buffers(self._given(buffers))
-        self.working.flat.module.eval()
+        if self.working.flat.module.training:
+            self.working.flat.module.eval()
         dense = self.dense is not None and self.d < evaluation.DENSE
         return evaluation.answers(self.working.flat, params, split, not self.computes_loss, self._compiled, dense)
 
