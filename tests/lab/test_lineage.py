@@ -1,5 +1,6 @@
 """Runs that go on from others, and forks."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from fedstale.lab import lineage, schema
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import Planned, plan
 from fedstale.lab.runs import query
+from fedstale.lab.runs.metrics import ROUND_KEYS
 
 RAW: dict[str, Any] = {
     "name": "try", "rounds": 6, "algorithms": [{"kind": "fedstale", "beta": 0.5}],
@@ -35,6 +37,40 @@ def test_more_rounds_go_on_to_the_bits_of_a_run_that_was_never_stopped(tmp_path:
     assert [line["round"] for line in long.folder.metrics()] == [*range(1, 11)]
     assert long.folder.environment()["continued"] == f"{short.folder.path.name}@6"
     assert query.origin(long.config, long.folder.environment()).startswith("continued from fedstale")
+
+
+def played(folder: Path, extend: bool, **changes: Any) -> Planned:
+    experiment = schema.check(RAW | changes)
+    planned = plan(experiment, folder)
+    list(execute(experiment, planned, extend=extend))
+    return planned[0]
+
+
+def test_a_run_that_extends_a_shorter_one_has_the_metrics_of_one_that_was_never_stopped(tmp_path: Path) -> None:
+    short = played(tmp_path / "runs", False, rounds=30, evaluate_every=7)
+    long = played(tmp_path / "runs", True, rounds=50, evaluate_every=7)
+    whole = played(tmp_path / "whole", False, rounds=50, evaluate_every=7)
+    assert long.folder.environment()["continued"] == f"{short.folder.path.name}@30"
+    for name in ("metrics.jsonl", "params.npy", "clients.json"):
+        assert (long.folder.path / name).read_bytes() == (whole.folder.path / name).read_bytes(), name
+    timed = ("seconds", "rounds_per_second")
+    a, b = ({k: v for k, v in p.folder.result().items() if k not in timed} for p in (long, whole))
+    assert a == b
+
+
+def test_a_run_is_not_extended_where_the_shorter_one_was_evaluated_in_other_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played(tmp_path, False)
+    path = next(tmp_path.glob("*/metrics.jsonl"))
+    monkeypatch.setattr(lineage.RunFolder, "damage", "")
+    path.with_name("checksums.json").unlink()
+    lines = path.read_text().splitlines(keepends=True)
+    bare = {k: v for k, v in json.loads(lines[1]).items() if k in ROUND_KEYS}
+    path.write_text("".join([lines[0], json.dumps(bare) + "\n", *lines[2:]]))
+    long = played(tmp_path, True, rounds=8)
+    assert "continued" not in long.folder.environment()
+    assert "objective" in long.folder.metrics()[1]
 
 
 def test_a_longer_run_goes_on_from_the_longest_of_the_shorter_ones(tmp_path: Path) -> None:

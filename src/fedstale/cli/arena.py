@@ -145,13 +145,11 @@ def _lessons(held: Contest, found: suite.Suite) -> list[lessons.Lesson]:
 
 def _work(out: Path, jobs: int, executor: Executor, resume: bool, log: list[Tracker] | None) -> contest.Compute:
     """What computes the runs of a stage, and tells trackers about those that are not stored yet."""
-    work = partial(
-        compute, jobs=jobs, resume=resume, command=console.command_line(), say=console.say, executor=executor
-    )
+    work = partial(compute, jobs=jobs, resume=resume, executor=executor, extend=True)
 
     def stage(cells: Sequence[Cell]) -> None:
         with logging(log, [p for cell in cells for p in waiting(cell)], out):
-            work(cells)
+            work(cells, command=console.command_line(), say=console.say)
 
     return stage
 

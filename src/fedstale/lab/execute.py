@@ -84,6 +84,7 @@ def execute(
     task: Task | None = None,
     engine: Engine | None = None,
     resume: bool = False,
+    extend: bool = False,
     again: bool = False,
     command: str = "",
     checkpoint_seconds: float = 10.0,
@@ -95,8 +96,9 @@ def execute(
 
     The task is the one that the experiment describes, unless a `task` is given, or an `engine` that has one.
     `resume` continues interrupted runs, `again` forgets finished ones; with both, an interrupted recomputation
-    continues and what it has finished is left alone. Checkpoints are saved every so many seconds and on a stop;
-    a finished run keeps its last one only if asked. `say` receives sentences for the user.
+    continues and what it has finished is left alone. `extend` lets new runs go on from shorter ones of the same
+    settings. Checkpoints are saved every so many seconds and on a stop; a finished run keeps its last one only if
+    asked. `say` receives sentences for the user.
     """
     todo = Todo.of(planned, anew := again and not resume)
     _warn_of_damage(todo.waiting, anew)
@@ -114,7 +116,8 @@ def execute(
         say(engine.note if isinstance(engine, core.ExplainsItself) else "")
         say(engine.task.note if isinstance(engine.task, HasNote) else "")
         where = environment(command) | {"engine": name}
-        record = partial(Recorder, where=where, resume=resume, seconds=checkpoint_seconds, keep=keep_checkpoints)
+        record = partial(Recorder, where=where, resume=resume, extend=extend)
+        record = partial(record, seconds=checkpoint_seconds, keep=keep_checkpoints)
         yield from _compute(todo, engine, record, stop, say)
 
 

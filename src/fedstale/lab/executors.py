@@ -46,21 +46,23 @@ def compute(
     say: Callable[[str], None],
     executor: Executor = Executor.processes,
     again: bool = False,
+    extend: bool = False,
 ) -> None:
     """Compute all runs that have not ended; `say` gets a line about the progress every few seconds.
 
-    `again` forgets those that have ended first, unless an interrupted recomputation is resumed.
+    `again` forgets those that have ended first, unless an interrupted recomputation is resumed. With `extend` runs
+    go on from shorter ones of the same settings that have ended.
     """
     if again and not resume:
         for p in (p for cell in cells for p in cell.runs):
             with p.folder.locked():
                 p.folder.clear()
     todo = [cell for cell in _each_once(cells) if waiting(cell)]
-    work = partial(_compute, resume=resume, command=command)
+    work = partial(_compute, resume=resume, extend=extend, command=command)
     try:
         with _reporting(todo, say):
             if executor is Executor.ray:
-                _on_cluster(todo, jobs, resume, command)
+                _on_cluster(todo, jobs, resume, partial(work, resume=True))  # a task that died begins again
             elif jobs == 1 or len(todo) <= 1:
                 for cell in todo:
                     work(cell)
@@ -111,7 +113,7 @@ def _begin(environment: dict[str, str]) -> None:
     os.environ.update(environment)
 
 
-def _on_cluster(todo: list[Cell], jobs: int, resume: bool, command: str) -> None:
+def _on_cluster(todo: list[Cell], jobs: int, resume: bool, work: Callable[..., None]) -> None:
     """Each cell is a Ray task: on the configured cluster, or on one with `jobs` CPUs that is started here."""
     from fedstale.engines.ray import cluster
 
@@ -121,7 +123,6 @@ def _on_cluster(todo: list[Cell], jobs: int, resume: bool, command: str) -> None
     require(not nested, "a sweep on Ray must train with another engine, got engine 'ray' in its cells")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     gpus = int(any(c.experiment.device.startswith("cuda") for c in todo))
-    work = partial(_compute, resume=True, command=command)  # a task that died begins again
     ray, leave = cluster.connect(cpus=jobs)
     try:
         cluster.spread(ray, work, todo, gpus, Interrupted, lambda: None)
@@ -129,13 +130,13 @@ def _on_cluster(todo: list[Cell], jobs: int, resume: bool, command: str) -> None
         leave()
 
 
-def _compute(cell: Cell, resume: bool, command: str, worker: bool = False) -> None:
+def _compute(cell: Cell, resume: bool, extend: bool, command: str, worker: bool = False) -> None:
     todo = waiting(cell)
     try:
         with Stop(worker) as stop:
             for _ in execute(
-                cell.experiment, todo, resume=resume, command=command, checkpoint_seconds=CHECKPOINT_SECONDS,
-                stop=stop,
+                cell.experiment, todo, resume=resume, extend=extend, command=command,
+                checkpoint_seconds=CHECKPOINT_SECONDS, stop=stop,
             ):  # fmt: skip
                 pass
     except Interrupted:

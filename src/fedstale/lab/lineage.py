@@ -2,14 +2,15 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from fedstale.core import BadInput, Checkpoint, require
-from fedstale.lab.runs import store
+from fedstale.lab.runs import checks, store
+from fedstale.lab.runs.metrics import ROUND_KEYS
 from fedstale.lab.runs.store import RunFolder
 
 if TYPE_CHECKING:  # `fedstale show` reads runs without what plans them
@@ -25,8 +26,9 @@ STATES = {
 class Begun(NamedTuple):
     """What a run begins with that goes on from another one, and what is said of it."""
 
-    saved: Any  # (checkpoint, tally)
+    saved: Any  # (checkpoint, tally); None: it begins with round 1
     note: str
+    before: RunFolder
 
 
 def checkpoint_of(folder: RunFolder) -> Path | None:
@@ -42,20 +44,25 @@ def shorter(p: "Planned") -> RunFolder | None:
 
 def alike(folder: RunFolder, config: Mapping[str, Any]) -> dict[int, RunFolder]:
     """By their rounds, the finished runs in the store that differ from this one in having fewer of them."""
-    found, same = {}, store.canonical({k: v for k, v in config.items() if k != "rounds"})
+    found = dict[int, RunFolder]()
+    same = store.canonical({k: v for k, v in config.items() if k != "rounds"})
     for path in folder.path.parent.glob(f"{folder.path.name.rpartition('-')[0]}-*/config.json"):
         other = RunFolder(path.parent)
-        if not other.finished or other.damage:
+        if not other.finished or checks.damage(path.parent, [path.name]):
             continue
-        theirs = other.config()
+        theirs = store.read_json(path)
         rounds = int(theirs.pop("rounds"))
-        if store.canonical(theirs) == same and rounds < config["rounds"] and "stopped" not in other.result():
+        shorter = store.canonical(theirs) == same and rounds < config["rounds"] and not other.damage
+        if shorter and "stopped" not in other.result():
             found[rounds] = other
     return found
 
 
-def go_on(p: "Planned", like: Any) -> Begun | None:
-    """The end of a shorter run of the same settings: this one has the bits of a run that was never stopped."""
+def go_on(p: "Planned", like: Any, due: Callable[[int], bool] | None = None) -> Begun | None:
+    """The end of a shorter run of the same settings: this one has the bits of a run that was never stopped.
+
+    With `due`, so do its lines of metrics, which are evaluated in these rounds alone; or it begins with round 1.
+    """
     before = shorter(p)
     if before is None:
         return None
@@ -64,9 +71,23 @@ def go_on(p: "Planned", like: Any) -> Begun | None:
         require(path is not None, f"{before.path.name} kept no checkpoint (--keep-checkpoints does)")
         saved = store.read_tree(cast(Path, path), like)
     except BadInput as error:  # such as a file that a power cut has torn
-        return Begun(None, f"{who} begins with round 1: {error}")
+        return Begun(None, f"{who} begins with round 1: {error}", before)
     _copy_metrics(before, p.folder, saved[0].t)
-    return Begun(saved, f"{who} goes on from round {saved[0].t} of {before.path.name}")
+    if due and not _evaluated_when(p.folder, due):
+        return None
+    return Begun(saved, f"{who} goes on from round {saved[0].t} of {before.path.name}", before)
+
+
+def _evaluated_when(folder: RunFolder, due: Callable[[int], bool]) -> bool:
+    """Whether the rounds that are due are evaluated; the values of all others are taken out."""
+    every = {*ROUND_KEYS, "epsilon"}
+    lines = [(line, due(line["round"])) for line in folder.metrics()]
+    ok = all(line.keys() - every for line, wanted in lines if wanted)
+    every.remove("weights")  # they are recorded with what is evaluated
+    kept = [line if wanted else {k: v for k, v in line.items() if k in every} for line, wanted in lines]
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept if ok)
+    (folder.path / "metrics.jsonl").write_text(text)
+    return ok
 
 
 def source(text: str, folder: RunFolder) -> tuple[RunFolder, int]:
@@ -143,7 +164,7 @@ def fork(p: "Planned", first: Checkpoint, like: Any) -> Begun:
     _copy_metrics(before, p.folder, t)
     told = f"; {' and '.join(fresh)} begin{'s' * (len(fresh) == 1)} anew" if fresh else ""
     note = f"{p.algorithm.label}, seed {p.seed} starts from round {t} of {before.path.name}{told}"
-    return Begun(saved, note)
+    return Begun(saved, note, before)
 
 
 def _other_parts(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:

@@ -61,23 +61,26 @@ class Saved(NamedTuple):
 class Recorder:
     """Writes the folder of one run, round by round, from its first round or, with `resume`, from its checkpoint.
 
-    A checkpoint is saved every so many `seconds`; a finished run keeps its last one only with `keep`.
+    With `extend` it goes on from a shorter run of the same settings, as if it had never stopped. A checkpoint is
+    saved every so many `seconds`; a finished run keeps its last one only with `keep`.
     """
 
-    def __init__(self, p: Planned, run: Run, *, where: Table, resume: bool, seconds: float, keep: bool) -> None:
+    def __init__(
+        self, p: Planned, run: Run, *, where: Table, resume: bool, seconds: float, keep: bool, extend: bool = False
+    ) -> None:
         self.planned, self.run, self.folder, self.task = p, run, p.folder, run.engine.task
         self.seconds, self.keep = seconds, keep
+        self.cadence = cadence(run, p.config)
         saved = self._load() if resume and p.folder.started else None
         self.note = ""
         if saved is None:
             p.folder.clear()
-            saved, where = self._begun(resume, where)
+            saved, where = self._begun(resume, extend, where)
         (p.folder.path / CHECKSUMS).unlink(missing_ok=True)  # of a run that was killed before its result
         write_json(p.folder.path / "config.json", p.config, durable=False)
         write_json(p.folder.path / "environment.json", where, durable=False)
         if (names := names_of(self.task)) and self.task.n <= LISTED:
             write_json(p.folder.path / "clients.json", {"name": names}, durable=False)
-        self.cadence = cadence(run, p.config)
         self.evaluated = evaluation_task(self.task, p.config, self.cadence.clients)
         self.start, self.tally = saved or self._empty()
         if p.warmup and saved is None:
@@ -98,16 +101,16 @@ class Recorder:
         self.status = status.Writer(p.folder, run.rounds, self.task.d, self.start.t)
         self.started_at = self.saved_at = time.monotonic()
 
-    def _begun(self, resume: bool, where: Table) -> tuple[Saved | None, Table]:
+    def _begun(self, resume: bool, extend: bool, where: Table) -> tuple[Saved | None, Table]:
         """What another run leaves to this one, if anything, and the environment with where it comes from."""
         p = self.planned
         begun = lineage.fork(p, first(self.run), self._empty()) if p.start else None
-        begun = lineage.go_on(p, self._empty()) if resume and begun is None else begun
+        if begun is None and (resume or extend):
+            begun = lineage.go_on(p, self._empty(), self.due if extend else None)
         if begun is None:
             return None, where
         self.note = begun.note
-        before = p.start or lineage.shorter(p)
-        known = {"continued": f"{before.path.name}@{begun.saved.checkpoint.t}"} if before and begun.saved else {}
+        known = {"continued": f"{begun.before.path.name}@{begun.saved.checkpoint.t}"} if begun.saved else {}
         return begun.saved, where | known
 
     def _empty(self) -> Saved:
