@@ -10,8 +10,8 @@ import typer
 from fedstale.cli.show import find as find_run
 from fedstale.lab import lineage, schema, sweep
 from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumable
+from fedstale.lab.packaged import find
 from fedstale.lab.runs import store
-from fedstale.lab.schema import find
 from fedstale.simulate import Diverged
 from fedstale.view.terminal import console, results
 from fedstale.view.terminal.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say

@@ -1,6 +1,5 @@
 """The sections of an experiment: every key is checked, and an unknown one is answered with the nearest known."""
 
-import difflib
 import errno
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,6 @@ from fedstale.lab.build import counted, located
 from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_section, override
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
-PACKAGED = Path(__file__).parent / "experiments"  # files that come with the package
 S = TypeVar("S", bound="Section")
 MOST = 10**7  # clients, or parameters of a quadratic, so that a wrong number does not fill the memory
 LARGEST = 1e38  # that float32 holds
@@ -244,21 +242,6 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
         override(raw, change)
     named = {key: located(raw[key], [path.parent]) for key in ("participation", "data", "clock") if key in raw}
     return raw | named
-
-
-def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
-    """The TOML file that a user names: by its path, or by the bare name of one that comes with the package."""
-    if name.endswith(".toml") or Path(name).is_file() or "/" in name:
-        return Path(name)
-    files = packaged(folder)
-    if near := difflib.get_close_matches(name, [path.name for path in Path().glob("*.toml")], n=1, cutoff=0.6):
-        raise BadInput(f"there is no file {name}; did you mean {near[0]}?")
-    return files[known(name, files, what)]
-
-
-def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
-    """The TOML files of a folder by their bare names."""
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def load(path: Path, what: str) -> Table:

@@ -45,13 +45,12 @@ def enter(suite: Suite, out: Path) -> Suite:
         before = checked(store.read_json(path))
         other = f"{out} holds suite {before.name} at size {before.size} with other settings"
         require(_grown(_terms(before), _terms(suite)), f"{other}: take another folder")
-        for key, now in raw.items():  # lists that a contest may add to
-            if key in ("rules", "clocked", "sums"):
-                first: list[Any] = getattr(before, key)
-                raw[key] = [*first, *(entry for entry in now if entry not in first)]
+        entries = before.model_dump(include={"rules", "clocked", "sums"})
+        raw |= {key: [*of, *(entry for entry in raw[key] if entry not in of)] for key, of in entries.items()}
+    found = checked(raw)
     out.mkdir(parents=True, exist_ok=True)
-    store.write_json(path, raw)
-    return checked(raw)
+    store.write_json(path, found.model_dump())
+    return found
 
 
 def entered(out: Path) -> Suite:

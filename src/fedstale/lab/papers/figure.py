@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from fedstale.core import BadInput, known, require
 from fedstale.lab.build import make_participation
-from fedstale.lab.schema import check, find, load, packaged
+from fedstale.lab.packaged import find, packaged
+from fedstale.lab.schema import check, load
 from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, override, put
 from fedstale.lab.sweep import Cell, apart, at, combinations, entries, tuned_on
 
