@@ -162,11 +162,11 @@ def _parallel(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
     ends = {m.label: [m.text(low), m.text(high)]}
     told = [
         {"x": called.get(key, key), "y": _share(k, 0, len(order) - 1), "text": escape(text), "showarrow": False,
-         "bgcolor": "#fff", "xanchor": "right" if key in ends else "left", "xshift": -8 if key in ends else 8}
+         "bgcolor": "#fff", **({"yshift": 24 * k - 12} if key in ends else {"xanchor": "left", "xshift": 8})}
         for key, order in (orders | ends).items() for k, text in enumerate(order)
     ]  # fmt: skip
     wide = {"type": "category", "range": [-0.5, len(keys) + 0.5]}  # room for the first and the last name
-    axes = layout("", "", xaxis=wide, yaxis={"visible": False, "range": [-0.08, 1.08]})
+    axes = layout("", "", xaxis=wide, yaxis={"visible": False, "range": [-0.12, 1.12]})
     return data, axes | {"annotations": told}, [Key(k, drawn[k]) for k in labels]
 
 
