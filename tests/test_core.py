@@ -203,3 +203,12 @@ def test_a_weighted_sum_is_added_row_after_row_however_few_numbers_there_are(d: 
             total += weight * row
         assert weighted_sum(weights, rows).tobytes() == total.tobytes()
         assert weighted_sum(weights, np.asfortranarray(rows)).tobytes() == total.tobytes()
+
+
+def test_a_rounds_average_is_over_what_arrived_of_each_coordinate() -> None:
+    weights, updates = np.array([0.5, 0.1, 0.25, 0.15], np.float32), np.array([[1, 2, 3], [4, 8, 7]], np.float32)
+    arrived = np.array([[True, True, False], [True, False, False]])
+    r = Round(1, np.zeros(3, np.float32), np.array([0, 2]), updates, arrived, np.zeros(2), weights, weights)
+    np.testing.assert_allclose(r.average(), [(0.5 * 1 + 0.25 * 4) / 0.75, 2, 0])
+    whole = r._replace(arrived=np.ones((2, 1), np.bool_)).average()
+    np.testing.assert_allclose(whole, (0.5 * updates[0] + 0.25 * updates[1]) / 0.75)

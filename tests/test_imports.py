@@ -182,6 +182,10 @@ def test_a_room_imports_only_what_is_below_it_and_in_no_circle() -> None:
         pytest.fail(f"rooms import each other: {' ← '.join(error.args[1])}")
 
 
+def test_the_package_has_few_rooms_at_the_top() -> None:
+    assert len([path for path in ROOT.iterdir() if path.name != "__pycache__"]) <= 22
+
+
 def test_strategies_do_not_import_each_other() -> None:
     for path in (ROOT / "strategies").glob("[!_]*.py"):
         assert not [name for name in imported(path) if name.startswith("fedstale.strategies")], path.name
