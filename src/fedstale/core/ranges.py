@@ -33,7 +33,8 @@ class Range:
 
     def __contains__(self, value: Any) -> bool:
         """Whether a number, or every number of an array, is in the range."""
-        return all(np.all(holds(value, limit)) for holds, limit in self.limits)
+        found = [holds(value, limit) for holds, limit in self.limits]
+        return bool(np.all(found)) if isinstance(value, np.ndarray) else all(found)  # a number in no time
 
 
 Count = Annotated[int, Range("at least 1")]
