@@ -19,8 +19,8 @@ from fedstale.core.records import Array, Belief, Checkpoint, Clients, Floats, Id
 
 __all__ = [
     "Closes", "CountsSamples", "DescribesModel", "DrawsByRound", "EstimatesMixing", "ExplainsItself",
-    "FetchesSamples", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasInner", "HasOptima",
-    "HasSlots", "KeepsOwn", "ListsPresent", "Mixes", "NarrowsEvaluation", "RunsLoops", "SavesItself",
+    "FetchesSamples", "GivesRoot", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasInner",
+    "HasOptima", "HasSlots", "KeepsOwn", "ListsPresent", "Mixes", "NarrowsEvaluation", "RunsLoops", "SavesItself",
     "ScoresClients", "StepsTogether", "WarmsUp", "WithTruth", "buffered", "evaluate", "keeps_own", "runs_loops",
     "scores_of_clients",
 ]  # fmt: skip
@@ -147,6 +147,14 @@ class HasSlots(Protocol):
 
     @property
     def slots(self) -> Sequence[Any]: ...
+
+
+@runtime_checkable
+class GivesRoot(Protocol):
+    """A task that can lend a simulated server a few of its samples, for a defence."""
+
+    def root(self, samples: int) -> Callable[[Array], Array]:
+        """The function from parameters (d,) to (labels, d), the gradients of the loss on these samples by label."""
 
 
 @runtime_checkable

@@ -19,7 +19,14 @@ from fedstale.core.protocols import Estimator, Server, Strategy
 from fedstale.core.records import Array, Checkpoint, Floats, Ids, Mask
 from fedstale.defence import Defence
 from fedstale.flower.federation.state.resize import resize
-from fedstale.flower.federation.state.server_state import Cohorts, Rules, ServerState, private, require_asynchronous
+from fedstale.flower.federation.state.server_state import (
+    Cohorts,
+    Rules,
+    ServerState,
+    private,
+    require_asynchronous,
+    require_root,
+)
 from fedstale.memory.memory import KeepsMemory
 from fedstale.participation.clock import Pace
 from fedstale.participation.estimators import Intervals
@@ -170,6 +177,7 @@ def rules(
     require(ok, f"the memory of a Flower strategy is in RAM: it must have no folder, got {rule}")
     if pace is not None:
         require_asynchronous(pace, rule, bool(defence))
+    require_root(judge)
     if privacy is not None:
         rule = private(rule, privacy, judge, pace)
     return Rules(rule, Cohorts(belief), server, judge)

@@ -160,7 +160,8 @@ def _loaded(state: Mapping[str, Values], about: dict[str, Any], rules: Rules) ->
 
 def _described(rules: Rules) -> str:
     """The parts without the settings that have their default: a later version may have more of them."""
-    own = () if rules.defence == Defence() else (rules.defence or "no defence",)  # came later, and was the default
+    judge = rules.defence and dataclasses.replace(rules.defence, root=None)  # whose samples may be others
+    own = () if judge == Defence() else (judge or "no defence",)  # came later, and was the default
     return ", ".join(map(_settings, (rules.strategy, rules.plain, rules.server, *own)))
 
 

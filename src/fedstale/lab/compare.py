@@ -163,6 +163,8 @@ def record(
 
 def _told(part: Defence | Liars | Privacy | None, absent: Any) -> Any:
     """A defence, liars or privacy as a file has them: true, or a table of settings."""
+    own = isinstance(part, Defence) and callable(part.root)
+    require(not own, "a stored run needs a defence.root that a file can name: a number or 'package.module:name'")
     return absent if part is None else settings_in(part) or True
 
 

@@ -1,5 +1,6 @@
 """A run: its parts and settings, what is checked before round 1, its first checkpoint, and how it may end early."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -9,10 +10,10 @@ import numpy as np
 
 from fedstale.channels import Lossless
 from fedstale.core import CountsSamples, EstimatesMixing, Mixes, WarmsUp, WithTruth, require_last_gradient
-from fedstale.core.abilities import buffered, keeps_own, matched, names_of, runs_loops
+from fedstale.core.abilities import GivesRoot, buffered, keeps_own, matched, names_of, runs_loops
 from fedstale.core.hooks import Hooks, bound, check_hooks, hooks_of, layers
 from fedstale.core.local import Local
-from fedstale.core.parts import require
+from fedstale.core.parts import BadInput, require
 from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy, Task
 from fedstale.core.records import NEW, Array, Belief, Checkpoint, Clients, Mask
 from fedstale.core.rng import stream
@@ -135,7 +136,7 @@ def checked(run: Run) -> Run:
         not (isinstance(estimator, WarmsUp) and estimator.warmup_rounds > 0 and (arrival < 1).any()),
         f"warm-up rounds do not pass through the channel: warmup_rounds must be 0 with {run.channel}",
     )
-    run = run._replace(strategy=rule)
+    run = run._replace(strategy=rule, defence=_rooted(run))
     if run.clock is not None:
         _check_clock(run, run.clock)
         run = _limited(run, run.clock)
@@ -211,6 +212,16 @@ def _check_attack(run: Run) -> None:
     require(
         ok, f"a defence compares updates from the same parameters; clients of {run.strategy} send something else"
     )
+
+
+def _rooted(run: Run) -> Defence | None:
+    """The defence with copies of the task's samples in the place of their number."""
+    defence, task = run.defence, run.engine.task
+    if not isinstance(defence, Defence) or not isinstance(defence.root, int):
+        return defence
+    if not isinstance(task, GivesRoot):
+        raise BadInput(f"defence.root = {defence.root} needs a task with samples, such as Supervised, got {task}")
+    return dataclasses.replace(defence, root=task.root(defence.root))
 
 
 KINDS: Mapping[str, tuple[Any, str]] = {  # what an argument must be, and an example

@@ -445,6 +445,12 @@ class Supervised:
     def _given(self, buffers: Floats | None) -> Floats:
         return flat.given_buffers(buffers, self.averaged, self.initial_buffers)
 
+    def root(self, samples: int) -> Callable[[Array], Array]:
+        """The gradients of copies of so many training samples, by label, for a defence."""
+        from fedstale.tasks.root import root_of
+
+        return root_of(self, samples)
+
     @cached_property
     def optima(self) -> Floats:
         """(n,) F_i*, the least objective of each client alone, where the model is convex."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedstale.core import BadInput, Local, WithTruth, hooks_of, require
 from fedstale.core.own_modules import import_from
-from fedstale.flower.federation.state.server_state import Rules, private, require_asynchronous
+from fedstale.flower.federation.state.server_state import Rules, private, require_asynchronous, require_root
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_section
@@ -158,6 +158,7 @@ def check(folder: Path, raw: dict[str, Any]) -> Settings:
     by_clients = at_clients(a.strategy)
     undefended = (by_clients or file.privacy is not None) and "defence" not in file.model_fields_set
     rules = Rules(a.strategy, a.estimator, a.server, make_section("defence", not undefended and file.defence))
+    require_root(rules.defence)
     if file.privacy is not None:
         require(not by_clients, 'noise and epsilon need the memory at the server, got memory = "clients"')
         rules = _private(rules, file, pace)

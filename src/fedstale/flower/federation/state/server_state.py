@@ -138,6 +138,9 @@ class Cohorts:
         return Beliefs(self.estimator, tuple(observed))
 
 
+ROOT = "give a function from parameters to gradients by label, such as fs.tasks.Root(Net, x, y)"
+
+
 class Rules(NamedTuple):
     """The algorithm: a strategy, an estimator, a server rule, and a defence against liars."""
 
@@ -211,6 +214,12 @@ def require_asynchronous(pace: Pace, rule: Strategy, judged: bool) -> None:
     require(ok, f"{rule} changes local gradients by what the server knows now, not without rounds")
     same = "a defence compares updates from the same parameters, which differ with a pace: turn it off"
     require(not judged, same)
+
+
+def require_root(defence: Defence | None) -> None:
+    """Refuse a number of root samples: only a simulation has the clients' samples to copy."""
+    ok = defence is None or not isinstance(defence.root, int)
+    require(ok, f"defence.root is a number in simulations only: {ROOT}, got {defence and defence.root}")
 
 
 def private(rule: Strategy, privacy: Privacy, defence: Defence | None, pace: Pace | None) -> Noised:
