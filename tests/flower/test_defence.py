@@ -93,3 +93,16 @@ def test_the_defence_is_in_the_state():
 def test_what_a_refused_client_says_of_its_weight_does_not_move_the_step():
     modest, bold = (one_round(1e5, {"num-examples": told}, rule="unbiased")[1]["w"].numpy() for told in (2, 50))
     np.testing.assert_array_equal(modest, bold)
+
+
+def test_root_data_refuse_a_liar_in_the_first_round():
+    def root(w):
+        return -np.ones((1, len(w)))
+
+    for lie, refused in ((-1, True), (1, False)):
+        strategy, _ = one_round(lie, {"num-examples": 2}, fs.Defence(root=root))
+        assert bool(strategy.report.doubted) is refused
+    other = FedStale("fedavg", defence=fs.Defence(root=lambda w: np.ones((1, len(w)))))
+    other.load_state_dict(strategy.state_dict())  # other samples are no other rule
+    with pytest.raises(BadInput, match=r"defence.root is a number in simulations only: .*Root\(Net, x, y\), got 5"):
+        FedStale("auto", defence=fs.Defence(root=5))
