@@ -1,6 +1,7 @@
 """The table of attacks, in a short version."""
 
 import liars
+import liars_root
 import pytest
 
 
@@ -14,3 +15,11 @@ def test_three_flipped_signs_of_ten_clients_are_survived():
     assert attacked.accuracy < plain.accuracy - 0.2
     assert defended.accuracy > plain.accuracy - 0.05
     assert defended.refused < 0.01
+
+
+@pytest.mark.slow
+def test_root_data_refuse_three_rare_liars_and_nobody_else():
+    case = liars_root.Case("dirichlet", "flip × 1, 3 rare", True, 7)
+    ((accuracy, _, honest, lies),) = liars_root.play([case])
+    assert (honest, lies) == (0, 1)
+    assert accuracy > 0.85

@@ -81,3 +81,8 @@ def test_the_defence_is_on_unless_the_file_says_otherwise(tmp_path):
         BadInput, match=r"round.norm_factor is gone, because a defence judges the norms now: remove"
     ):
         made(tmp_path, round={"norm_factor": 20.0})
+
+
+def test_a_federation_has_no_samples_of_clients_to_copy(tmp_path):
+    with pytest.raises(BadInput, match=r"defence.root is a number in simulations only: .*, got 20"):
+        server(tmp_path, InProcess(TASK, range(N), lying), defence={"root": 20})
