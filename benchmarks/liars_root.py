@@ -37,6 +37,7 @@ def served(setting: str, wrong: tuple[int, ...]) -> tuple[fs.Supervised, fs.defe
     """The task with wrong labels at some clients, and the defence with root data."""
     made = task(setting)
     assert isinstance(made, fs.Supervised)
+    assert isinstance(made.train, fs.tasks.Split)
     y, cuts = made.train.y.clone(), made.train.offsets
     for k in wrong:
         y[cuts[k] : cuts[k + 1]] = 9 - y[cuts[k] : cuts[k + 1]]

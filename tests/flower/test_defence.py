@@ -100,9 +100,9 @@ def test_root_data_refuse_a_liar_in_the_first_round():
         return -np.ones((1, len(w)))
 
     for lie, refused in ((-1, True), (1, False)):
-        strategy, _ = one_round(lie, {"num-examples": 2}, fs.Defence(root=root))
+        strategy, _ = one_round(lie, {"num-examples": 2}, fs.defence.Defence(root=root))
         assert bool(strategy.report.doubted) is refused
-    other = FedStale("fedavg", defence=fs.Defence(root=lambda w: np.ones((1, len(w)))))
+    other = FedStale("fedavg", defence=fs.defence.Defence(root=lambda w: np.ones((1, len(w)))))
     other.load_state_dict(strategy.state_dict())  # other samples are no other rule
     with pytest.raises(BadInput, match=r"defence.root is a number in simulations only: .*Root\(Net, x, y\), got 5"):
-        FedStale("auto", defence=fs.Defence(root=5))
+        FedStale("auto", defence=fs.defence.Defence(root=5))
