@@ -104,7 +104,7 @@ def test_participations(kind: Any, settings: dict[str, Any]) -> None:
     testing.check_participation(made(kind, settings))
 
 
-@pytest.mark.parametrize(("kind", "settings"), found("estimators", "observe"))
+@pytest.mark.parametrize(("kind", "settings"), found("participation.estimators", "observe"))
 def test_estimators(kind: Any, settings: dict[str, Any]) -> None:
     testing.check_estimator(made(kind, settings))
 
@@ -114,7 +114,7 @@ def test_channels(kind: Any, settings: dict[str, Any]) -> None:
     testing.check_channel(made(kind, settings))
 
 
-@pytest.mark.parametrize(("kind", "settings"), found("servers", "apply"))
+@pytest.mark.parametrize(("kind", "settings"), found("simulate.servers", "apply"))
 def test_servers(kind: Any, settings: dict[str, Any]) -> None:
     testing.check_server(made(kind, settings))
 

@@ -12,7 +12,6 @@ import csv
 import random
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,7 +21,7 @@ from torch import nn
 import fedstale as fs
 
 DATA_SEED, SEED = 12345, 12  # of the division of the data; of the start and the minibatches
-RULES: dict[str, Any] = {
+RULES: dict[str, fs.core.Strategy] = {
     "fedavg": fs.Unbiased(),
     "fedstale": fs.FedStale(0.5, skip_empty_rounds=True),
     "fedvarp": fs.FedStale(1.0, skip_empty_rounds=True),
@@ -59,14 +58,11 @@ def divided(y, n, alpha, fraction=0.2):
 class TorchBatches(fs.Supervised):
     """Minibatches in the order in which torch's DataLoader gave them, `orders`."""
 
-    orders: dict[tuple[int, int], Any]
+    orders: dict[tuple[int, int], np.ndarray]  # any order for a trial with clients that are away
 
     def round_batches(self, t, client, local, rng):
-        def known(size):
-            return self.orders.get((t, client), np.arange(size))  # any order for a trial with clients that are away
-
-        draws: Any = SimpleNamespace(permutation=known)  # in the place of rng
-        return self.batches(client, local, draws)
+        draws = SimpleNamespace(permutation=lambda size: self.orders.get((t, client), np.arange(size)))
+        return self.batches(client, local, draws)  # type: ignore[arg-type]  # in the place of rng
 
 
 def torch_seed():

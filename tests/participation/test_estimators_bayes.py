@@ -155,9 +155,9 @@ def test_beliefs_that_were_kept_do_not_change() -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: BetaBernoulli(0), "n0 must be above 0, one or one per client, got 0"),
+        (lambda: BetaBernoulli(0), "n0 must be above 0 and finite, one or one per client, got 0"),
         (lambda: BetaBernoulli([1, float("inf")]), "n0 must be above 0"),
-        (lambda: BetaBernoulli(1, -1), "m0 must be at least 0, one or one per client, got -1"),
+        (lambda: BetaBernoulli(1, -1), "m0 must be at least 0 and finite, one or one per client, got -1"),
         (lambda: BetaBernoulli([1, 2]).init(3), "n0 must be one number or one for each of 3 clients, got 2"),
         (lambda: BetaBernoulli(1, [1, 2]).init(3), "m0 must be one number or one for each of 3 clients, got 2"),
         (
