@@ -50,6 +50,12 @@ def test_a_list_of_entries_and_seconds(tmp_path: Path) -> None:
     assert fs.Log(log.log, "1h") == log
 
 
+def test_an_array_of_entries_is_read_as_their_list() -> None:
+    entries = np.empty(2, object)
+    entries[:] = [("b", 0.0), ("a", 3600, 3 * 3600)]
+    assert fs.Log(entries, round="1h") == fs.Log(list(entries), round="1h")
+
+
 def test_rounds_of_a_day_begin_at_midnight_and_those_of_six_hours_at_six() -> None:
     late, early = "2026-01-01T13:00", "2026-01-02T05:00"
     assert len(fs.Log([("a", late), ("a", early)]).recording()) == 2
