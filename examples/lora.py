@@ -45,11 +45,8 @@ if __name__ == "__main__":  # engines may start processes, which read this file 
     print(f"parameters that clients train and send: {task.d:,} of {whole:,}")
     print(f"memory of the server, a row per client: {task.n * task.d * 4:,} bytes, not {task.n * whole * 4:,}")
 
-    settings: dict[str, Any] = {
-        "rounds": 30,
-        "seeds": (1, 2),
-        "local": fs.Local(lr=0.003, batch=20, optimizer="adam"),
-    }
-    found = fs.compare(task, ["fedavg", "auto"], fs.TwoGroups(p_min=0.1), **settings, name="lora")
+    local = fs.Local(lr=0.003, batch=20, optimizer="adam")
+    settings: dict[str, Any] = {"rounds": 30, "seeds": (1, 2), "local": local, "name": "lora"}
+    found = fs.compare(task, ["fedavg", "auto"], fs.TwoGroups(p_min=0.1), **settings)
     found.table()  # then: fedstale report runs
     task.model(found.runs[-1].params()).save_pretrained("adapter")  # as any model of peft
