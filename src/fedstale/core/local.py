@@ -9,8 +9,18 @@ from typing import Annotated, Any, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core.parts import BadInput, imported, keep, part, require, shown
-from fedstale.core.ranges import Count, NotNegativeFinite, PositiveFinite, Range
+from fedstale.core.parts import (
+    BadInput,
+    Count,
+    NotNegativeFinite,
+    PositiveFinite,
+    Range,
+    imported,
+    keep,
+    part,
+    require,
+    shown,
+)
 
 __all__ = ["Local", "Schedule", "StepSchedule", "Work", "Workload"]
 

@@ -13,6 +13,7 @@ MOVED = {  # old name → new name, the longest first: a package is moved with a
     "fedstale.experiments.contest": "fedstale.lab.arena.contest",
     "fedstale.experiments.estimate": "fedstale.lab.arena.contest",
     "fedstale.experiments.suite": "fedstale.lab.arena.suite",
+    "fedstale.core.ranges": "fedstale.core.parts",
     "fedstale.cli.progress": "fedstale.view.terminal.progress",
     "fedstale.cli.console": "fedstale.view.terminal.console",
     "fedstale.cli.results": "fedstale.view.terminal.results",

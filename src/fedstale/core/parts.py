@@ -1,7 +1,7 @@
 """What makes a part: a frozen dataclass that checks the names and the types of its settings.
 
 `part` is the decorator; BadInput is the error of every setting and input that cannot be used; `fits` and `words`
-read type hints, and a Range in one limits a number.
+read type hints, and a Range in one says which numbers a setting may be.
 """
 
 import collections.abc
@@ -10,21 +10,22 @@ import difflib
 import functools
 import importlib
 import inspect
+import operator
 import os
+import re
 import reprlib
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, ParamSpec, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core.ranges import Range
-
 __all__ = [
-    "LATER", "BadInput", "arguments_checked", "check_types", "imported", "keep", "keep_numbers", "known",
-    "normalised", "part", "per_client", "require", "shown",
+    "LATER", "BadInput", "Count", "Natural", "NotNegative", "NotNegativeFinite", "Positive", "PositiveFinite",
+    "PositiveShare", "Range", "Share", "arguments_checked", "check_types", "imported", "keep", "keep_numbers",
+    "known", "normalised", "part", "per_client", "require", "shown",
 ]  # fmt: skip
 
 NO_OWN_PARTS = "FEDSTALE_NO_OWN_PARTS"  # in the environment: import no code that a file names
@@ -45,6 +46,42 @@ def require(ok: bool, sentence: str) -> None:
     """Raise BadInput with this sentence unless `ok`."""
     if not ok:
         raise BadInput(sentence)
+
+
+_SIGNS = {
+    "at least": operator.ge, "[": operator.ge, "above": operator.gt, "(": operator.gt,
+    "at most": operator.le, "]": operator.le, "below": operator.lt, ")": operator.lt,
+}  # fmt: skip
+
+
+class Range:
+    """The numbers that a setting may be, in the words of the sentence that refuses others.
+
+    `rate: Annotated[float, Range("above 0 and at most 1")]`, also with "at least", "below", "finite" or
+    "in [0, 1)". Infinity is above 0, but not finite.
+    """
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+        limits = re.findall(r"(at least|above|at most|below|\[|\() ?(-?[\d.]+)", words)
+        limits += [(sign, number) for number, sign in re.findall(r"(-?[\d.]+)(\]|\))", words)]
+        limits += [("below", "inf")] if "finite" in words else []
+        self.limits = [(_SIGNS[sign], float(number)) for sign, number in limits]
+
+    def __contains__(self, value: Any) -> bool:
+        """Whether a number, or every number of an array, is in the range."""
+        found = [holds(value, limit) for holds, limit in self.limits]
+        return bool(np.all(found)) if isinstance(value, np.ndarray) else all(found)  # a number in no time
+
+
+Count = Annotated[int, Range("at least 1")]
+Natural = Annotated[int, Range("at least 0")]
+Positive = Annotated[float, Range("above 0")]
+PositiveFinite = Annotated[float, Range("above 0 and finite")]
+NotNegative = Annotated[float, Range("at least 0")]
+NotNegativeFinite = Annotated[float, Range("at least 0 and finite")]
+Share = Annotated[float, Range("in [0, 1]")]
+PositiveShare = Annotated[float, Range("in (0, 1]")]
 
 
 def keep(part: object, name: str, value: Any) -> None:

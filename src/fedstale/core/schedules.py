@@ -6,8 +6,7 @@ from typing import Annotated
 import numpy as np
 
 from fedstale.core.local import Schedule
-from fedstale.core.parts import part, require
-from fedstale.core.ranges import Count, NotNegativeFinite, PositiveShare, Range, Share
+from fedstale.core.parts import Count, NotNegativeFinite, PositiveShare, Range, Share, part, require
 
 __all__ = ["Cosine", "InverseSteps", "StepDecay", "UniformSteps", "Warmup"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Floats, Mask, keep, keep_numbers, part, per_client, require
-from fedstale.core.ranges import Positive, PositiveShare, Share
+from fedstale.core.parts import Positive, PositiveShare, Share
 from fedstale.core.rng import stream
 from fedstale.participation.groups import Kind, independent
 

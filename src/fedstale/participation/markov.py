@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, BadInput, Floats, Mask, keep, part, per_client, require
-from fedstale.core.ranges import Natural, NotNegative, Range, Share
+from fedstale.core.parts import Natural, NotNegative, Range, Share
 from fedstale.core.rng import stream
 from fedstale.participation.groups import MOST, Kind, checked_members, group_of, independent
 

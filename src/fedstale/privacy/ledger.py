@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from fedstale.core import LATER, Array, BadInput, Floats, Ids, Mask, Round, State, Strategy, hooks_of, part, require
-from fedstale.core.ranges import PositiveFinite, Range
+from fedstale.core.parts import PositiveFinite, Range
 from fedstale.privacy.gaussian import epsilon_of, mu_of
 from fedstale.privacy.ring import Ring
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import LATER, Array, Floats, Server, State, imported, keep, part, require, shown
-from fedstale.core.ranges import NotNegativeFinite, Positive, PositiveFinite, Range
+from fedstale.core.parts import NotNegativeFinite, Positive, PositiveFinite, Range
 
 __all__ = ["Adam", "Affine", "Box", "Momentum", "Onto", "Projection", "Sgd", "Yogi"]
 

@@ -24,7 +24,7 @@ from fedstale.core import (
     require,
     weighted_sum,
 )
-from fedstale.core.ranges import NotNegative, PositiveShare
+from fedstale.core.parts import NotNegative, PositiveShare
 
 
 class Reported(NamedTuple):

@@ -13,8 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Mask, Message, Order, Round, Total, part
-from fedstale.core.ranges import PositiveShare, Share
+from fedstale.core import Array, Floats, Ids, Mask, Message, Order, PositiveShare, Round, Share, Total, part
 from fedstale.memory import Coding, Float32, Memory
 
 PRIOR = 0.5  # β before a client comes again

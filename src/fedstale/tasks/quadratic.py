@@ -6,8 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Local, arguments_checked, normalised, require, shown
-from fedstale.core.ranges import Count, NotNegative
+from fedstale.core import Array, Count, Floats, Local, NotNegative, arguments_checked, normalised, require, shown
 from fedstale.core.rng import stream
 
 

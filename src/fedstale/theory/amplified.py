@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, arguments_checked, require
-from fedstale.core.ranges import Count, NotNegative, PositiveShare
+from fedstale.core import Count, Floats, NotNegative, PositiveShare, arguments_checked, require
 from fedstale.theory.checks import matrix_of
 
 __all__ = ["Divergence", "delta2", "delta2_independent", "delta2_mixing", "divergence", "weight_variance"]

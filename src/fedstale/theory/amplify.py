@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from fedstale.core import arguments_checked, part, require
-from fedstale.core.ranges import Count, NotNegative, Positive, PositiveShare
+from fedstale.core import Count, NotNegative, Positive, PositiveShare, arguments_checked, part, require
 from fedstale.theory.amplified import delta2
 from fedstale.theory.checks import matrix_of, over
 

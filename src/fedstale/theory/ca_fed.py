@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, keep_numbers, part, per_client, require
-from fedstale.core.ranges import Count, NotNegative, Positive
+from fedstale.core.parts import Count, NotNegative, Positive
 from fedstale.theory.bias import biased_weights, chi_square
 from fedstale.theory.checks import probabilities
 from fedstale.theory.markov import Mixing

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, arguments_checked, part, require
-from fedstale.core.ranges import Count, Natural, NotNegative, Positive
+from fedstale.core import Count, Floats, Natural, NotNegative, Positive, arguments_checked, part, require
 from fedstale.theory.bias import total_variation
 
 __all__ = ["ExitBound", "ExitConstant", "Exits", "exit_bound", "exit_constant", "exit_rate"]

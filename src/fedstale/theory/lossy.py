@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, keep_numbers, normalised, part, per_client, require
-from fedstale.core.ranges import Count, NotNegative
+from fedstale.core.parts import Count, NotNegative
 
 __all__ = [
     "DmaBound", "Lossy", "LossyConstant", "Retries", "dma_bound", "loss_variance", "lossy_constant", "retries",

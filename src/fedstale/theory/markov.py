@@ -9,8 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, arguments_checked, require
-from fedstale.core.ranges import Range
+from fedstale.core import Floats, Range, arguments_checked, require
 
 __all__ = ["Mixing", "mixing", "mixing_time", "mixing_time_bounds", "product_chain", "stationary", "two_state"]
 

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from fedstale.core.abilities import CountsSamples, HasOptima, buffered, keeps_own
 from fedstale.core.local import Local
-from fedstale.core.parts import arguments_checked, normalised, per_client, require
+from fedstale.core.parts import Count, arguments_checked, normalised, per_client, require
 from fedstale.core.protocols import Task
-from fedstale.core.ranges import Count
 from fedstale.core.records import Array, Floats
 from fedstale.core.rng import stream
 

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import arguments_checked, part, require
-from fedstale.core.ranges import Count, NotNegative, Positive, Share
+from fedstale.core import Count, NotNegative, Positive, Share, arguments_checked, part, require
 from fedstale.theory.checks import over, probabilities
 
 __all__ = [
