@@ -20,7 +20,8 @@ import fedstale as fs
 from fedstale import registry as recipes
 from fedstale import theory
 from fedstale.cli.app import command as command_line
-from fedstale.lab import schema, sweep
+from fedstale.lab import plan as sweep
+from fedstale.lab import schema
 from fedstale.lab.advise import lessons
 from fedstale.lab.advise.rules import RULES
 from fedstale.lab.advise.text import held_out_lines

@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # the same names as in ON_FIRST_USE, for type checkers and ed
     from fedstale.tasks.images import image_task
     from fedstale.tasks.supervised import Supervised
     from fedstale.tasks.synthetic import synthetic
-    from fedstale.view.plots.comparison import plot
+    from fedstale.view.plots.pictures import plot
     from fedstale.view.trackers.follow import log_runs
 
 __version__ = "0.2.0"
@@ -62,7 +62,7 @@ ON_FIRST_USE = {  # public name → where it lives: what needs torch, pydantic o
     "log_runs": "fedstale.view.trackers.follow:log_runs",
     "models": "fedstale.tasks.models",
     "plan": "fedstale.lab.plan:plan",
-    "plot": "fedstale.view.plots.comparison:plot",
+    "plot": "fedstale.view.plots.pictures:plot",
     "record": "fedstale.lab.compare:record",
     "read_experiment": "fedstale.lab.schema:read",
     "synthetic": "fedstale.tasks.synthetic:synthetic",

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fedstale.cli.inspect import inspect
 from fedstale.core import BadInput
 from fedstale.lab.advise.evidence import read_numbers, read_trace
-from fedstale.view.plots.raster import _at_least
+from fedstale.view.plots.recording import _at_least
 
 app = typer.Typer()
 app.command()(inspect)

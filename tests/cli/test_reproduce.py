@@ -19,10 +19,9 @@ from fedstale.lab import executors
 from fedstale.lab import plan as planning
 from fedstale.lab.papers import results
 from fedstale.lab.papers.figure import Figure, Scale, cells, figures, read
-from fedstale.lab.plan import Planned
+from fedstale.lab.plan import Cell, Planned, every_run, planned
 from fedstale.lab.recorder import packages
 from fedstale.lab.runs import store
-from fedstale.lab.sweep import Cell, every_run, planned
 from tests.cli.commands import MAIN, fedstale
 from tests.forks import Fork, doomed, forked
 from tests.lab.papers.small_figure import small_figure

@@ -9,8 +9,8 @@ import pytest
 import fedstale as fs
 from fedstale import strategies
 from fedstale.core import BadInput, Checkpoint, forgotten, hooks, layers
+from fedstale.lab.probes import Tracer
 from fedstale.lab.spec import algorithm
-from fedstale.lab.tracer import Tracer
 
 ENGINE = fs.Serial(fs.Quadratic.random(n=6, d=4, noise=0.1), fs.Local(lr=0.02, steps=3))
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedstale.cli.run import run
-from fedstale.lab.concerns import LOOKS
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
+from fedstale.lab.probes import LOOKS
 from fedstale.lab.runs import store
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import check

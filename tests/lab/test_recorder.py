@@ -12,11 +12,11 @@ import pytest
 import fedstale as fs
 from fedstale.core import Array, Local, Snapshot
 from fedstale.lab.plan import plan
+from fedstale.lab.probes import Tracer
 from fedstale.lab.recorder import Recorder, quantiles, summary
 from fedstale.lab.runs import store
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import check
-from fedstale.lab.tracer import Tracer
 from fedstale.simulate import Run, checked
 
 ROUNDS = 20

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.lab import sweep
+from fedstale.lab import plan as sweep
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import Planned, plan
 from fedstale.lab.runs import query

@@ -5,7 +5,7 @@ import pytest
 
 import fedstale as fs
 from fedstale.core import hooks_of
-from fedstale.lab.tracer import Tracer
+from fedstale.lab.probes import Tracer
 
 
 def realised(

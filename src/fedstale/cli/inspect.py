@@ -51,7 +51,7 @@ def inspect(
     out.mkdir(parents=True, exist_ok=True)
     write_csv(numbers, clients)
 
-    from fedstale.view.plots.raster import recording  # matplotlib is slow to load
+    from fedstale.view.plots.recording import recording  # matplotlib is slow to load
 
     counts = (seen.on.histogram, seen.off.histogram, seen.staleness.histogram)
     title = f"{trace.name}: {seen.clients} clients, {seen.rounds} rounds"

@@ -13,8 +13,8 @@ from fedstale.core.system import cores
 from fedstale.lab.executors import Executor, compute
 from fedstale.lab.papers import results
 from fedstale.lab.papers.figure import Scale, cells, figures, read
+from fedstale.lab.plan import cost, every_run, planned, reported
 from fedstale.lab.runs import store
-from fedstale.lab.sweep import cost, every_run, planned, reported
 from fedstale.view.terminal import console
 from fedstale.view.terminal.progress import Log, On, logging
 from fedstale.view.terminal.results import how_chosen

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from fedstale.cli.show import find as find_run
-from fedstale.lab import lineage, schema, sweep
+from fedstale.lab import lineage, plan, schema
 from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumable
-from fedstale.lab.packaged import find
 from fedstale.lab.runs import store
+from fedstale.lab.schema import find
 from fedstale.simulate import Diverged
 from fedstale.view.terminal import console, results
 from fedstale.view.terminal.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say
@@ -44,39 +44,39 @@ def run(
     Finished runs are kept in the store and are not computed twice. With more rounds and --resume they go on.
     """
     overrides = [*(config or []), *console.seeds_override(seeds), *([f"engine={engine}"] if engine else [])]
-    cells = sweep.cells(schema.read_table(find(file), overrides))
-    cells = sweep.planned(cells, store.open_store(out))
+    cells = plan.cells(schema.read_table(find(file), overrides))
+    cells = plan.planned(cells, store.open_store(out))
     if start is not None:
         before = lineage.source(start, find_run(start.rpartition("@")[0] or start, out))
         cells = [_forked(cell, *before) for cell in cells]
     if not (resume or again):
-        require_resumable([p for p in sweep.every_run(cells) if not ended(p)])
+        require_resumable([p for p in plan.every_run(cells) if not ended(p)])
     compute = partial(execute, resume=resume, again=again, command=console.command_line(), stop=Stop(), say=say,
                       checkpoint_seconds=checkpoint, keep_checkpoints=keep_checkpoints)  # fmt: skip
-    with logging(log, sweep.every_run(cells), out):
+    with logging(log, plan.every_run(cells), out):
         tuning = [cell.tuning for cell in cells if cell.tuning]
-        reused = follow(_rounds(tuning, compute), sweep.every_run(tuning), console.talk) if tuning else 0
-        cells = [sweep.reported(cell) for cell in cells]
+        reused = follow(_rounds(tuning, compute), plan.every_run(tuning), console.talk) if tuning else 0
+        cells = [plan.reported(cell) for cell in cells]
         planned = [p for cell in cells for p in cell.runs]
         reused += follow(_rounds(cells, compute), planned, console.talk)
     if reused:
-        say(f"{reused} of {len(sweep.every_run(cells))} runs were stored already (--again computes them again).")
-    if sweep.is_sweep(cells):
+        say(f"{reused} of {len(plan.every_run(cells))} runs were stored already (--again computes them again).")
+    if plan.is_sweep(cells):
         results.write_and_print_sweep(cells, overrides, out, format)
     else:
         results.write_and_print(cells[0].experiment, planned, overrides, out, format)
 
 
-def _forked(cell: sweep.Cell, before: store.RunFolder, t: int) -> sweep.Cell:
+def _forked(cell: plan.Cell, before: store.RunFolder, t: int) -> plan.Cell:
     tuning = _forked(cell.tuning, before, t) if cell.tuning else None
     return cell._replace(runs=[lineage.forked(p, before, t) for p in cell.runs], tuning=tuning)
 
 
-def _rounds(cells: Sequence[sweep.Cell], compute: Callable[..., Iterator[Progress]]) -> Iterator[Progress]:
+def _rounds(cells: Sequence[plan.Cell], compute: Callable[..., Iterator[Progress]]) -> Iterator[Progress]:
     """The rounds of all cells; where a run of a sweep diverges, the others go on."""
     for cell in cells:
         try:
             yield from compute(cell.experiment, cell.runs)
         except Diverged:
-            if not sweep.is_sweep(cells):
+            if not plan.is_sweep(cells):
                 raise

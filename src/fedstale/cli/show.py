@@ -26,7 +26,7 @@ def show(
     if decisions:
         kinds = (".png", ".pdf", ".svg")
         require(decisions.suffix in kinds, f"--decisions must end in {', '.join(kinds)}, got {decisions}")
-        from fedstale.view.plots.raster import decisions as draw  # matplotlib is slow to load
+        from fedstale.view.plots.pictures import decisions as draw  # matplotlib is slow to load
 
         draw(folder, decisions)
     result, metrics = folder.result() if folder.finished else None, folder.metrics()

@@ -25,12 +25,12 @@ from fedstale.core.abilities import HasNote, evaluate, listed, names_of
 from fedstale.lab.build import make_task
 from fedstale.lab.cadence import cadence, evaluation_task
 from fedstale.lab.plan import Planned, warmups
+from fedstale.lab.probes import Tracer, traceable
 from fedstale.lab.recorder import Recorder, environment, packages
 from fedstale.lab.runs import store
 from fedstale.lab.runs.metrics import OBJECTIVE, TRACED
 from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import make_section
-from fedstale.lab.tracer import Tracer, traceable
 from fedstale.memory import KeepsMemory
 from fedstale.simulate import Diverged, Interrupted, Run, checked, first, play, together
 

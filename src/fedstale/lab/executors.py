@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 from fedstale.core import require
 from fedstale.core.system import meanwhile
 from fedstale.lab.execute import Stop, ended, execute, require_resumable
-from fedstale.lab.plan import Planned, warmups
+from fedstale.lab.plan import Cell, Planned, warmups
 from fedstale.lab.runs.status import duration
-from fedstale.lab.sweep import Cell
 from fedstale.simulate import Diverged, Interrupted
 
 T = TypeVar("T")

@@ -24,15 +24,14 @@ from fedstale.core.protocols import Task, able
 from fedstale.core.records import Checkpoint, Ids, Snapshot
 from fedstale.lab import lineage
 from fedstale.lab.cadence import LAST, Stopping, cadence, evaluation_task
-from fedstale.lab.concerns import Concerns
 from fedstale.lab.plan import Planned
+from fedstale.lab.probes import Concerns, Traced
 from fedstale.lab.runs import status
 from fedstale.lab.runs.checks import FILE as CHECKSUMS
 from fedstale.lab.runs.metrics import LISTED, ROUND_KEYS, metric
 from fedstale.lab.runs.models import LAYOUT
 from fedstale.lab.runs.store import fingerprint, sync, write_json, write_tree
 from fedstale.lab.spec import Table
-from fedstale.lab.tracer import Traced
 from fedstale.privacy.gaussian import epsilon_of
 from fedstale.privacy.noise import Accounted
 from fedstale.privacy.sums import Sums

@@ -7,7 +7,8 @@ import pytest
 
 from fedstale.core import BadInput
 from fedstale.engines import make
-from fedstale.lab import executors, sweep
+from fedstale.lab import executors
+from fedstale.lab import plan as sweep
 from fedstale.lab.papers import figure
 from tests.engines.slow_tasks import LOCAL, Slow
 

@@ -24,8 +24,8 @@ from fedstale.core import BadInput
 from fedstale.lab import executors
 from fedstale.lab.papers.figure import cells, read
 from fedstale.lab.papers.results import write
+from fedstale.lab.plan import planned
 from fedstale.lab.runs import store
-from fedstale.lab.sweep import planned
 from tests.engines.ray.processes import below, gone, title
 from tests.lab.papers.small_figure import small_figure
 

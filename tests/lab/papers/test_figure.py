@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.lab import executors, sweep
+from fedstale.lab import executors
+from fedstale.lab import plan as sweep
 from fedstale.lab.papers import claims, figure, rates
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import store

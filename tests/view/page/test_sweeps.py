@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedstale.lab import sweep
+from fedstale.lab import plan as sweep
 from fedstale.lab.execute import execute
 from fedstale.lab.runs import query
 from fedstale.lab.runs.store import open_store

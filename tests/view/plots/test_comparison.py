@@ -14,7 +14,7 @@ from matplotlib.colors import to_rgb
 from fedstale.lab.runs import metrics, store
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.verdict import Halves
-from fedstale.view.plots import comparison
+from fedstale.view.plots import pictures
 from fedstale.view.plots.palette import DARK, looks
 
 CONFIG = {"data": {"clients": 5}, "label": "fedavg"}
@@ -32,7 +32,7 @@ def lines(accuracies: Any, heard: bool = True, **more: float) -> list[dict[str, 
 
 def drawn(behind: dict[str, Halves] | None = None, **more: float) -> Any:
     groups = {"FedAvg": [lines(v, **more) for v in VALUES], "FedStale": [lines(VALUES[0] / 20, **more)]}
-    return comparison.figure(groups, CONFIG, "title", behind=behind or {})
+    return pictures.figure(groups, CONFIG, "title", behind=behind or {})
 
 
 def test_curves_are_means_with_a_band_of_one_standard_deviation() -> None:
@@ -67,7 +67,7 @@ def test_a_metric_that_the_seeds_have_in_no_common_round_has_an_empty_panel() ->
     """As where a name in a run's file is damaged, and the file is older than checksums."""
     first, second = lines(VALUES[0]), lines(VALUES[1])
     first[-1]["objectivf_loss"] = 1.0
-    panel = comparison.figure({"FedAvg": [first, second]}, CONFIG, "title").axes[-2]
+    panel = pictures.figure({"FedAvg": [first, second]}, CONFIG, "title").axes[-2]
     assert panel.get_ylabel() == "objectivf loss"
     assert [len(line.get_ydata()) for line in panel.lines] == [0]
 
@@ -84,7 +84,7 @@ def test_the_raster_has_every_client_also_those_never_heard_from() -> None:
 
 
 def test_without_names_the_number_of_clients_is_drawn() -> None:
-    figure = comparison.figure({"a": [lines(VALUES[0], heard=False)]}, CONFIG, "")
+    figure = pictures.figure({"a": [lines(VALUES[0], heard=False)]}, CONFIG, "")
     assert figure.axes[-1].lines[0].get_ydata().tolist() == [2, 2, 2]
 
 
@@ -101,14 +101,14 @@ def test_a_run_with_damaged_metrics_is_named_and_left_out(tmp_path: Path) -> Non
         store.write_json(folder.path / "config.json", CONFIG)
         (folder.path / "metrics.jsonl").write_text(text)
     with pytest.warns(UserWarning, match=r"a run is left out: .*bad/metrics\.jsonl"):
-        comparison.comparison({"a": folders}, "", tmp_path / "picture.png")
+        pictures.comparison({"a": folders}, "", tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_importing_our_plots_leaves_matplotlib_as_it_was() -> None:
     code = (
         "import sys, matplotlib; matplotlib.use('svg');"
-        "from fedstale.view.plots import comparison, raster;"
+        "from fedstale.view.plots import pictures, recording;"
         "from fedstale.lab.papers.draw import cells, curves;"
         "assert matplotlib.get_backend() == 'svg', matplotlib.get_backend();"
         "assert 'matplotlib.pyplot' not in sys.modules"
@@ -152,4 +152,4 @@ def test_a_notebook_shows_a_plot_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_only_runs_can_be_plotted() -> None:
     with pytest.raises(ValueError, match=r"source must be a folder or .* got 3"):
-        comparison.plot(3)  # type: ignore[arg-type]
+        pictures.plot(3)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import AWAY, HEARD, NOT_SELECTED, recorded_presence
-from fedstale.view.plots import raster
+from fedstale.view.plots import pictures
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +47,19 @@ def test_a_run_names_who_was_left_out(run: store.RunFolder) -> None:
 
 def test_the_picture_shows_every_cell_and_what_it_sums_to(run: store.RunFolder, tmp_path: Path) -> None:
     cells = recorded_presence(run)
-    shown = raster.figure(run.config(), cells)
+    shown = pictures.decisions_figure(run.config(), cells)
     picture, shares, counts = shown.axes
     image = picture.images[0].get_array()
     for state in np.unique(cells):
-        colour = to_rgb(raster.COLOURS[state])
+        colour = to_rgb(pictures.COLOURS[state])
         np.testing.assert_allclose(image[cells == state], [colour] * int((cells == state).sum()))
     widths = [bar.get_width() for bar in shares.patches]  # type: ignore[attr-defined]
     np.testing.assert_allclose(widths[:8], (cells == HEARD).mean(axis=1))
     np.testing.assert_allclose(widths[8:16], (cells == NOT_SELECTED).mean(axis=1))
     tops = [area.get_paths()[0].vertices[:, 1].max() for area in counts.collections]
     assert tops[:2] == [(cells == HEARD).sum(axis=0).max(), (cells != AWAY).sum(axis=0).max()]
-    assert [text.get_text() for text in shown.legends[0].get_texts()] == [*raster.NAMES.values()]
-    raster.decisions(run, tmp_path / "raster.svg")
+    assert [text.get_text() for text in shown.legends[0].get_texts()] == [*pictures.NAMES.values()]
+    pictures.decisions(run, tmp_path / "raster.svg")
     assert "not selected" in (tmp_path / "raster.svg").read_text()
 
 
@@ -67,7 +67,7 @@ def test_a_run_without_names_has_no_picture_of_decisions(run: store.RunFolder, t
     folder = store.RunFolder(tmp_path)
     store.write_json(tmp_path / "config.json", run.config())
     with pytest.raises(BadInput, match="no rounds yet"):
-        raster.decisions(folder, tmp_path / "x.png")
+        pictures.decisions(folder, tmp_path / "x.png")
     (tmp_path / "metrics.jsonl").write_text('{"round":1,"available":3,"participants":3}\n')
     with pytest.raises(BadInput, match="too many clients"):
-        raster.decisions(folder, tmp_path / "x.png")
+        pictures.decisions(folder, tmp_path / "x.png")

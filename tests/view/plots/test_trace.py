@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedstale.view.plots.raster import SIZE, _at_least, recording
+from fedstale.view.plots.recording import SIZE, _at_least, recording
 
 # (rounds, clients): 0 always, 1 in turns of two, 2 once, 3 never
 HERE = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0]], bool)

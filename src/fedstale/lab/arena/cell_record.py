@@ -26,12 +26,11 @@ from fedstale.lab.arena.suite import Place, Suite, labelled, planned
 from fedstale.lab.arena.tuning import Choice, Scores
 from fedstale.lab.build import make_task
 from fedstale.lab.cadence import cadence, evaluation_task
-from fedstale.lab.plan import Planned, by_label
+from fedstale.lab.plan import Cell, Planned, by_label
 from fedstale.lab.runs.codec import pack
 from fedstale.lab.runs.metrics import OBJECTIVE
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.spec import Algorithm, Table
-from fedstale.lab.sweep import Cell
 from fedstale.privacy.sums import placed
 from fedstale.simulate import Run, checked, first
 

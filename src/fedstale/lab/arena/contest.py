@@ -24,10 +24,9 @@ from fedstale.lab.arena.records import learned
 from fedstale.lab.arena.suite import Place, Suite, checked, first_settings, labelled, places, planned, rules_of
 from fedstale.lab.arena.tuning import Setting, choice, next_setting, survivors, with_servers
 from fedstale.lab.execute import ended
-from fedstale.lab.plan import by_label
+from fedstale.lab.plan import Cell, by_label
 from fedstale.lab.runs import query, store
 from fedstale.lab.spec import Table
-from fedstale.lab.sweep import Cell
 
 RECORD, SUITE, TIMES = "arena.json", "suite.json", "server-ms.csv"
 Settings = Mapping[Place, Mapping[str, Sequence[Setting]]]  # by cell and rule

@@ -26,10 +26,9 @@ from pydantic import Field
 
 from fedstale.core import hooks_of, known, require, require_last_gradient
 from fedstale.lab.arena.tuning import PROMISING, Setting
-from fedstale.lab.plan import algorithm, plan
+from fedstale.lab.plan import Cell, algorithm, plan
 from fedstale.lab.schema import Section, check, load, validated
 from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, build, describe, put
-from fedstale.lab.sweep import Cell
 from fedstale.registry import SERVERS
 
 FULL = "full"  # the reference with every client in every round

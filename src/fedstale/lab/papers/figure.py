@@ -5,7 +5,7 @@
     [figure]                          # what it is, who draws it, what it claims
     [panel.NAME]                      # settings of one part of the figure, by dotted key
     [variant.NAME]                    # settings of a variant, compared as an algorithm called NAME
-    [grid], [tune]                    # as in any experiment file, see fedstale.lab.sweep
+    [grid], [tune]                    # as in any experiment file, see fedstale.lab.plan
     [scale.laptop]                    # settings by dotted key, panels it is `without`, and what was `reduced`
     [scale.laptop.figure]             # keys of [figure] that are others at this scale, such as rounds to look `at`
 
@@ -21,10 +21,9 @@ from typing import NamedTuple
 
 from fedstale.core import BadInput, known, require
 from fedstale.lab.build import make_participation
-from fedstale.lab.packaged import find, packaged
-from fedstale.lab.schema import check, load
+from fedstale.lab.plan import Cell, apart, at, combinations, entries, tuned_on
+from fedstale.lab.schema import check, find, load, packaged
 from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, override, put
-from fedstale.lab.sweep import Cell, apart, at, combinations, entries, tuned_on
 
 PAPERS = Path(__file__).parent  # the figures that come with the package
 OWN = ("figure", "panel", "variant", "grid", "tune", "scale", "visits")

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Floats, HasClusters, WarmsUp, hooks_of
-from fedstale.lab.plan import Planned, by_label
+from fedstale.lab.plan import Cell, Choice, Planned, by_label, chosen, place, scores
 from fedstale.lab.runs import metrics, query
 from fedstale.lab.runs.statistics import spread, thinned
 from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.spec import Table
-from fedstale.lab.sweep import Cell, Choice, chosen, place, scores
 from fedstale.simulate import warmed_up
 
 

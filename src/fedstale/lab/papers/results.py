@@ -5,11 +5,10 @@ from pathlib import Path
 
 from fedstale.lab.papers import claims, rates
 from fedstale.lab.papers.figure import Figure
-from fedstale.lab.plan import digest
+from fedstale.lab.plan import Cell, cost, digest, every_run
 from fedstale.lab.recorder import environment
 from fedstale.lab.runs import store
 from fedstale.lab.runs.store import write_csv
-from fedstale.lab.sweep import Cell, cost, every_run
 
 
 def check(figure: Figure) -> None:

@@ -13,12 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedstale.lab import schema
-from fedstale.lab.plan import Planned, by_label, digest
+from fedstale.lab.plan import Cell, Choice, Planned, by_label, chosen, digest, every_run, place, scores
 from fedstale.lab.runs import metrics, query, verdict
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.store import write_csv
-from fedstale.lab.sweep import Cell, Choice, chosen, every_run, place, scores
 from fedstale.view.terminal import console
 from fedstale.view.terminal.console import Format
 
@@ -52,7 +51,7 @@ def write_files(
     figure, numbers = out / f"{base}.png", out / f"{base}.csv"
     write_csv(numbers, [changed(overrides) | row for row in rows])
 
-    from fedstale.view.plots.comparison import comparison  # matplotlib is slow to load
+    from fedstale.view.plots.pictures import comparison  # matplotlib is slow to load
 
     comparison(groups, title(experiment), figure)
     return rows, figure, numbers
@@ -239,7 +238,7 @@ def run_rows(cell: Cell, keys: Sequence[str]) -> list[Row]:
 
 def _draw_cell(cell: Cell, base: Path) -> str:
     """The picture of the chosen settings of a cell, and its path."""
-    from fedstale.view.plots.comparison import comparison  # matplotlib is slow to load
+    from fedstale.view.plots.pictures import comparison  # matplotlib is slow to load
 
     best, groups = chosen(cell, scores(cell)), by_label(cell.runs)
     where = ", ".join(f"{key}={console.in_words(value)}" for key, value in place(cell).items())

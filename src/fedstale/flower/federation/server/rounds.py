@@ -26,9 +26,9 @@ from fedstale.flower.federation.state.ledger import Ledger
 from fedstale.flower.federation.state.manifest import read_manifest
 from fedstale.flower.federation.state.roster import Roster
 from fedstale.flower.federation.state.server_state import Cohorts, Rules, ServerState
+from fedstale.lab.probes import Tracer
 from fedstale.lab.runs.metrics import TRACED
 from fedstale.lab.spec import describe
-from fedstale.lab.tracer import Tracer
 from fedstale.participation.clock import Pace
 from fedstale.privacy.sums import Summed
 from fedstale.registry import STRATEGIES

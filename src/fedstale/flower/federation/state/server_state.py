@@ -14,8 +14,8 @@ from fedstale.core.protocols import Estimator, Server, Strategy
 from fedstale.core.records import Array, Availability, Checkpoint, Floats, Ids, Mask, State
 from fedstale.defence import Defence
 from fedstale.flower.federation.state.resize import resize
+from fedstale.lab.probes import Traced
 from fedstale.lab.runs.codec import children, rebuilt
-from fedstale.lab.tracer import Traced
 from fedstale.participation.clock import Pace
 from fedstale.privacy.ledger import Privacy
 from fedstale.privacy.noise import Accounted, Noised, deployed

@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from fedstale.lab.papers.draw.style import About, by, learning_curves, levels, points, ratio, series, subplots
 from fedstale.lab.papers.rates import Row
 from fedstale.lab.runs.query import AWAY, HEARD, NOT_SELECTED, recorded_presence
-from fedstale.view.plots import raster
-from fedstale.view.plots.comparison import logarithmic
 from fedstale.view.plots.palette import ORANGE, SKY, look, looks
+from fedstale.view.plots.pictures import draw_presence, logarithmic, patches
 
 WIDTH, LEGEND = 3.4, 0.16  # inches: of the column, of a line of the legend
 CLASSES = ("more\navailable", "less available,\ncorrelated", "less available,\nweakly corr.")
@@ -183,7 +182,7 @@ def clusters(rows: Sequence[Row], about: About) -> Figure:
         found = [(r, recorded_presence(r.run)) for r in runs]
         if found:
             row, cells = max(found, key=lambda pair: int((pair[1] == NOT_SELECTED).sum()))  # the most telling
-            raster.draw(place, cells)
+            draw_presence(place, cells)
             place.tick_params(labelbottom=False)
             place.set_xlabel("")
             place.set_title(f"{panel}: {row.algorithm}, seed {row.seed}", fontsize=7.5)
@@ -191,7 +190,7 @@ def clusters(rows: Sequence[Row], about: About) -> Figure:
     names = {HEARD: "trains", NOT_SELECTED: "there, left out", AWAY: "away"}
     learning_curves(axes[-1], panels[list(panels)[-1]], "accuracy")
     axes[-1].set_title(list(panels)[-1][0], fontsize=7.5)
-    _shared(legend, axes[-1], raster.patches(names))
+    _shared(legend, axes[-1], patches(names))
     return figure
 
 

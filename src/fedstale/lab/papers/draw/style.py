@@ -10,8 +10,8 @@ from fedstale.lab.papers.rates import Row
 from fedstale.lab.runs import query
 from fedstale.lab.runs.metrics import metric
 from fedstale.lab.runs.statistics import spread
-from fedstale.view.plots.comparison import curve, finish
 from fedstale.view.plots.palette import Look, looks
+from fedstale.view.plots.pictures import curve, finish
 
 About = Mapping[str, Any]  # the table [figure]
 

@@ -1,16 +1,20 @@
-"""What the user of a run should know after some rounds: sentences that are stored with it, for commands to print.
+"""What is measured of a run beside its metrics: realised weights, and what its user should know.
 
-A few rounds are looked at (LOOKS). In them the step is compared with FedAvg's, the losses of some clients with
-those after their training, and given p_i that the rule divides by with how often clients were heard. Other rounds
-cost nothing. The sentences depend on the rounds alone, so that a run that is resumed has the same ones.
+`Tracer` runs a rule a second time on updates that are one-hot, the k-th client's being e_k: its step then *is* the
+weight of every client, fresh and remembered together, whatever the rule.
+
+`Concerns` looks at a few rounds (LOOKS). In them the step is compared with FedAvg's, the losses of some clients
+with those after their training, and given p_i that the rule divides by with how often clients were heard. Its
+sentences, which commands print, depend on the rounds alone, so that a resumed run has the same ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Engine, Ids, Job, Reply, Snapshot, WithTruth, hooks_of, weighted_sum
+from fedstale.core import Engine, Hooks, Strategy, WithTruth, hooks_of, part, weighted_sum
+from fedstale.core.records import Array, Ids, Job, Reply, Round, Snapshot, State
 from fedstale.simulate import Play, Run
 
 LOOKS = (10, 40, 160, 640)  # rounds that are looked at
@@ -21,6 +25,54 @@ GROWN = 10.0  # times the clients' losses in round 1
 OFTEN = 3.0  # times as often as p says
 SURE = 5.0  # deviations of a count from what is expected
 ENOUGH = 40  # rounds before p is judged
+
+
+class Traced(NamedTuple):
+    """The state of a traced strategy."""
+
+    inner: State
+    shadow: State
+    weights: Array  # (n,) realised in the last round; a_i would be perfect
+
+
+@part
+class Tracer:
+    """The same strategy, which also keeps the weight that each client had in its last step.
+
+    A rule whose coefficients depend on the updates themselves is traced with the ones that it would
+    choose for one-hot updates.
+    """
+
+    strategy: Strategy
+    observes: ClassVar[bool] = True
+
+    def __repr__(self) -> str:
+        return repr(self.strategy)
+
+    def hooks(self) -> Hooks:
+        """Those of the strategy inside; what changes its state changes that of its shadow as well."""
+        return hooks_of(self.strategy).lifted("inner", "shadow")
+
+    def init(self, n: int, d: int) -> Traced:
+        return Traced(self.strategy.init(n, d), self.strategy.init(n, n), np.zeros(n, np.float32))
+
+    def aggregate(self, state: Traced, r: Round) -> tuple[Array, Traced]:
+        step, inner = self.strategy.aggregate(state.inner, r)
+        n, m = len(r.weights), len(r.clients)
+        ones = np.zeros((m, n), np.float32)
+        ones[np.arange(m), r.clients] = 1
+        heard = r.arrived.any(axis=1).reshape(m, 1)
+        plain = r._replace(params=np.zeros(n, np.float32), updates=ones, arrived=heard, starts=None)
+        if r.gradients is not None and r.work:  # whose step makes a one-hot update
+            plain = plain._replace(gradients=-ones * (r.work.steps / r.work.rates)[:, None].astype(np.float32))
+        weights, shadow = self.strategy.aggregate(state.shadow, plain)
+        return step, Traced(inner, shadow, weights)
+
+
+def traceable(strategy: Strategy) -> bool:
+    """Whether weights can be realised: not if clients begin at points of their own, which are no updates."""
+    hooks = hooks_of(strategy)
+    return not (hooks.starts or hooks.unheard)
 
 
 class Concerns:
