@@ -161,7 +161,7 @@ def test_interrupted_runs_are_not_touched_without_resume(tmp_path: Path) -> None
 def test_the_list_shows_the_cost_of_each() -> None:
     rows = {row["name"]: row for row in listing()}
     assert rows.keys() == FILES.keys()
-    assert rows["fedstale-fig1"]["paper"] == "180 × 4000"
+    assert rows["fedstale-fig1"]["paper"] == "720 × 4000"
 
 
 def test_an_unknown_figure_is_answered_with_the_nearest() -> None:

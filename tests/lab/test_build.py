@@ -105,6 +105,8 @@ def test_a_tree_of_nodes_has_test_samples_of_its_own(made: Any) -> None:
         BadInput, match=r"data.cis tests every node on samples of its own: leave out data.validation"
     ):
         made(tree)
+    _, task = made(tree.replace("validation = 0.1", "resolution = 2") + "\n[model]\nkind = 'exit-cnn'")
+    assert task.train.x.shape[-2:] == (2, 2)
 
 
 HOUSES = """

@@ -122,7 +122,7 @@ def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
 def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) -> Task:
     from fedstale.fed_cis.task import early_exit_task
 
-    cis, other = data["cis"], [key for key in SETS if key in data]
+    cis, other = data["cis"], [key for key in SETS if key in data and key != "resolution"]
     require(not other, f"data.cis tests every node on samples of its own: leave out data.{', data.'.join(other)}")
     tree = _tree(cis)
     return early_exit_task(
