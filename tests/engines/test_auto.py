@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from fedstale.core import Job, Local
 from fedstale.engines import Serial, auto, make
 from fedstale.engines.auto import LOOKS, PATIENCE, Auto, Turns
+from fedstale.tasks.quadratic import Quadratic
 from fedstale.tasks.supervised import Supervised
 from fedstale.testing import check_engine
 from tests.engines.slow_tasks import Slow
@@ -94,6 +95,11 @@ def test_the_choice_depends_on_a_runs_own_settings_alone() -> None:
     np.testing.assert_array_equal(
         found[0][1].updates, Serial(task, adam).train([job._replace(local=adam)])[0].updates
     )
+
+
+def test_a_task_of_one_client_is_tried_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "cores", lambda: 2)
+    assert "ms" in Auto(Quadratic.random(n=1, d=2), LOCAL).note
 
 
 def test_task_that_cannot_be_pickled_gets_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:

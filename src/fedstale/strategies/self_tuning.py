@@ -152,8 +152,8 @@ class SelfTuning:
         Nor is one client believed like many: K = (Σ o)² / Σ o² of them are believed by K / (K + 2). While nothing
         is remembered they do stand for all that is absent: nothing else is known of it.
         """
-        safe = np.where(total > 0, total, 1.0)
-        f = np.where(total > 0, absent / safe, 0.0)
+        safe = np.where(total > 0, total, 1.0)  # where it is 0, so is all that f multiplies
+        f = absent / safe
         return np.minimum(f, 1) * total**2 / (safe**2 + DOUBT * squares) if remembered else f
 
     def _learned(self, state: Tuned, o: Floats, dot: float, square: float) -> Tuned:
