@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -252,7 +253,9 @@ def test_progress_counts_rounds() -> None:
     assert executors.progress((100, 5.0), 100, 1000, 5.0) == "100 of 1000 rounds, 5 s so far"
 
 
-def test_rounds_in_the_store_are_counted_also_of_runs_that_are_not_finished(tmp_path: Path) -> None:
+def test_rounds_in_the_store_are_counted_also_of_runs_that_are_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = planned(cells(read(str(small(tmp_path)), "smoke")), store.open_store(tmp_path / "runs"))
     done, half, diverged, _ = found[0].runs[:4]
     for p in (done, half, diverged):
@@ -261,3 +264,17 @@ def test_rounds_in_the_store_are_counted_also_of_runs_that_are_not_finished(tmp_
     (half.folder.path / "metrics.jsonl").write_text("{}\n{}\n{}")
     store.write_json(diverged.folder.path / "diverged.json", {"why": "", "code": packages()["fedstale"]})
     assert executors.rounds_left(found[0].runs[:4]) == 0 + 148 + 0 + 150
+
+    said: list[str] = []
+    clock = iter([0.0, 5.0, 15.0, 25.0])
+    monkeypatch.setattr(executors, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(executors, "meanwhile", lambda report, seconds: report)
+    report: Any = executors._reporting([found[0]._replace(runs=found[0].runs[:4])], said.append)
+    for lines in (2, 52, 102):  # the first new ones say how long loading took, the next ones how long rounds take
+        (half.folder.path / "metrics.jsonl").write_text("{}\n" * lines)
+        report()
+    assert said == [
+        "302 of 600 rounds, 5 s so far",
+        "352 of 600 rounds, 15 s so far",
+        "402 of 600 rounds, 25 s so far, about 40 s left",
+    ]

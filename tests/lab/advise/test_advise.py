@@ -282,6 +282,8 @@ def test_the_shortlist_is_tried_and_ranked(quadratic: Path, tmp_path: Path) -> N
     assert "not 10" in first["cautions"][0]
     text = told(*words, "--out", tmp_path / "a")
     assert f"{first['advised']}*" in text
+    best = first["ranking"][0]
+    assert f" {best['objective']:.4g} ± {best['objective_std']:.1g} " in text
     assert first["verdict"] in text
     assert max(map(len, text.splitlines())) <= 100
 
