@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import fedstale.memory.update as passes
+import fedstale.memory.memory as passes
 from fedstale.core import Array, Ids, Job, Local, Round, Strategy
 from fedstale.core.rng import stream
 from fedstale.engines import Serial

@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 
 import fedstale.memory.file as files
-import fedstale.memory.ram as ram
 from fedstale.core import BadInput, Checkpoint, Local, Snapshot
 from fedstale.engines import Serial
 from fedstale.lab.runs import store
 from fedstale.lab.runs.store import RunFolder
-from fedstale.memory import Coding, Float16, Float32, Int8, Memory
+from fedstale.memory import Coding, Float16, Float32, Int8, Memory, rows
 from fedstale.participation import Bernoulli
 from fedstale.simulate import Run, checked, first, simulate
 from fedstale.strategies import MIFA, FedStale, FedVARP
@@ -84,7 +83,7 @@ def test_a_file_has_the_bits_of_ram_with_and_without_checkpoints(coding: Any, fo
 @every_coding
 def test_rows_in_ram_are_in_the_checkpoint(coding: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     for few in (0, 4096):  # in the order of arrival, in order
-        monkeypatch.setattr(ram, "FEW", few)
+        monkeypatch.setattr(rows, "FEW", few)
         plain = last(played(coding()))
         same(plain, finished(folder, coding()))
         same(plain, finished(folder, coding()))

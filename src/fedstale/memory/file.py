@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedstale.core import Ids, require
-from fedstale.memory.codings import Codes
+from fedstale.memory.rows import Codes
 
 MARK = b"fedstale"
 HEADER = struct.Struct("<8sQQQ")  # mark, bytes of a row, the epoch that is protected, the epoch that writes

@@ -1,4 +1,4 @@
-"""The pass of `memory.update`, compiled by numba: every number is read once and written once.
+"""The pass of `memory.memory`, compiled by numba: every number is read once and written once.
 
 Operation for operation as in numpy, row after row, so that the bits are the same; coordinates from
 `begin` to `end`, so that threads can share the work. Loaded when it is

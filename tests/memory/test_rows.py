@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedstale.memory.update as passes
+import fedstale.memory.memory as passes
 from fedstale.core import BadInput, Round
 from fedstale.engines import kernels
 from fedstale.memory import Coding, Float16, Float32, Int8, Memory
-from fedstale.memory.codings import keys
+from fedstale.memory.rows import keys
 from fedstale.strategies import MIFA, FedStale, FedVARP
 from fedstale.testing import check_strategy
 
@@ -252,7 +252,7 @@ def test_neither_numba_nor_threads_show_in_what_is_told(coding: Coding, monkeypa
 def test_a_small_round_takes_the_compiled_pass_once_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(passes, "load", lambda *case: asked.append(case))
-    for module in ("fedstale.no_such_module", "fedstale.memory.update"):
+    for module in ("fedstale.no_such_module", "fedstale.memory.memory"):
         monkeypatch.setattr(passes, "LOADED", module)
         played(Float32(), history(2, 4, 30, 1), 4, 30)
     assert asked == [("rows", "float32")]
