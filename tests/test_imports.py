@@ -37,7 +37,7 @@ ALLOWED = {  # what a room may import besides itself, from the lowest to the hig
     "engines": BASE | {"tasks", "data", "engines/kernels"},
     "defence": BASE,
     "privacy": BASE | {"memory"},
-    "simulate": BASE | {"channels", "participation", "defence", "privacy", "participation/clock"},  # the defaults
+    "simulate": BASE | {"channels", "participation", "defence", "privacy", "participation/clock", "memory"},
     "testing": BASE | {"engines", "privacy"},
     "registry": PARTS | {"simulate", "engines", "tasks", "data", "fed_cis"},
     # the laboratory and the views: runs are stored below both

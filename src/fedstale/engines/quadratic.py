@@ -1,13 +1,14 @@
 """All clients of all jobs of a quadratic task at once, without torch."""
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import ClassVar
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Ids, Job, Local, Reply, part
+from fedstale.core import Array, Floats, Ids, Job, Local, Reply, Work, part
 from fedstale.core.rng import stream
-from fedstale.engines.serial import Serial, cut
+from fedstale.engines.serial import Serial
 from fedstale.tasks.quadratic import Quadratic
 
 
@@ -47,7 +48,8 @@ class BatchedQuadratic:
 
         clients = np.concatenate([job.clients for job in jobs])
         sent = np.repeat(np.stack([job.params for job in jobs]), counts, axis=0)  # (R, d)
-        rate, prox = each([job.local.rate(job.t) for job in jobs]), each([job.local.prox for job in jobs])
+        rates = [job.local.rate(job.t) for job in jobs]
+        rate, prox = each(rates), each([job.local.prox for job in jobs])
         drift = np.concatenate([_drift(job, self.task.d) for job in jobs])
         w, centers, losses = sent.copy(), self.task.centers[clients], np.empty(0, np.float32)
         for step, noise in enumerate(self._noise(jobs, steps)):
@@ -56,7 +58,10 @@ class BatchedQuadratic:
             losses = losses if step else _half(gap, pull)
             gradient = (pull + noise).astype(np.float32) + prox * (w - sent) + drift
             w -= rate * gradient
-        return cut(self.task, jobs, w - sent, losses)
+        samples, sums = [steps * job.local.batch for job in jobs], [steps * r for r in rates]
+        work = Work(np.full(len(clients), steps), np.repeat(samples, counts), np.repeat(sums, counts))
+        updates, ends = w - sent, pairwise(accumulate(counts, initial=0))
+        return [Reply(updates[a:b], losses[a:b], work.of(slice(a, b))) for a, b in ends]
 
     def _noise(self, jobs: Sequence[Job], steps: int) -> Floats:
         """(steps, R, d); jobs of one seed share it."""

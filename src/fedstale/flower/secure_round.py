@@ -13,7 +13,8 @@ from fedstale.flower.population import Population
 from fedstale.flower.replies import Asked
 from fedstale.flower.secure import Orders, Outcome, SecAgg, Told
 from fedstale.flower.training import Training
-from fedstale.privacy.sums import Added, Received, Summed, Sums, at_clients
+from fedstale.memory.memory import at_clients
+from fedstale.privacy.sums import Added, Received, Summed, Sums
 
 
 class SecureGrid:

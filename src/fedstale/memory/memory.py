@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Ids, Mask, Round
+from fedstale.core import Array, Floats, Ids, Mask, Round, Strategy, layers
 from fedstale.core.system import cores
 from fedstale.engines.kernels import load
 from fedstale.memory.file import File
-from fedstale.memory.rows import Codes, Coding, Float16, Float32, Int8, Keys, Ram, keys
+from fedstale.memory.rows import AtClients, Codes, Coding, Float16, Float32, Int8, Keys, Ram, keys
 
 COMPILED = (Float32, Float16, Int8)  # codings that the compiled loop knows
 BLOCK = 16384  # numbers at a time: an array of them fits the second-level cache several times
@@ -33,6 +33,11 @@ class KeepsMemory(Protocol):
 
     @property
     def memory(self) -> Coding: ...
+
+
+def at_clients(rule: Strategy) -> bool:
+    """Whether the settings of a rule, or of one inside it, say that clients keep their memories."""
+    return any(isinstance(layer, KeepsMemory) and isinstance(layer.memory, AtClients) for layer in layers(rule))
 
 
 class Passing(NamedTuple):

@@ -8,12 +8,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core.hooks import Hooks, hooks_of, layers, rebuilt
+from fedstale.core.hooks import Hooks, hooks_of, rebuilt
 from fedstale.core.parts import part, require
 from fedstale.core.protocols import Strategy
 from fedstale.core.records import Array, Floats, Ids, Round, State
 from fedstale.core.split import Observes, Order, Splits, Total
-from fedstale.memory import AtClients, KeepsMemory, Memory
+from fedstale.memory.memory import KeepsMemory, Memory, at_clients
 from fedstale.privacy.ring import Ring
 
 NOTHING: Floats = np.zeros(0)
@@ -176,8 +176,3 @@ def placed(rule: Strategy, ring: Ring | None = None) -> Strategy:
     if ring is None and not at_clients(rule):
         return rule
     return rebuilt(rule, lambda layer: layer if isinstance(layer, Observes | Summed) else Summed(layer, ring))
-
-
-def at_clients(rule: Strategy) -> bool:
-    """Whether the settings of a rule say that clients keep their memories."""
-    return any(isinstance(layer, KeepsMemory) and isinstance(layer.memory, AtClients) for layer in layers(rule))

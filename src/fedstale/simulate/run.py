@@ -18,6 +18,7 @@ from fedstale.core.protocols import Channel, Engine, Estimator, Participation, S
 from fedstale.core.records import NEW, Array, Belief, Checkpoint, Clients, Mask
 from fedstale.core.rng import stream
 from fedstale.defence import Defence, Liars
+from fedstale.memory.memory import at_clients
 from fedstale.participation.clock import Clock, Load, Pace, Row
 from fedstale.participation.estimators import Known
 from fedstale.privacy.ledger import Privacy, costs
@@ -154,11 +155,11 @@ def checked(run: Run) -> Run:
     if run.privacy is not None:
         require_kind("privacy", run.privacy)
     secure = run.privacy is not None and run.privacy.secure
-    placed_rule = placed(rule, Ring(run.privacy.range) if secure and run.privacy else None)
-    if placed_rule is not rule:
-        _check_sums(run)
-        return run._replace(strategy=placed_rule, privacy=None if secure else run.privacy)
-    return run if run.privacy is None else _private(run)
+    if not secure and not at_clients(rule):
+        return run if run.privacy is None else _private(run)
+    _check_sums(run)
+    ring = Ring(run.privacy.range) if secure and run.privacy else None
+    return run._replace(strategy=placed(rule, ring), privacy=None if secure else run.privacy)
 
 
 def _check_sums(run: Run) -> None:

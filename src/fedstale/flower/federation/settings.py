@@ -14,8 +14,9 @@ from fedstale.flower.federation.state.server_state import Rules, private, requir
 from fedstale.lab.runs.store import canonical
 from fedstale.lab.schema import Section, Training, load, validated
 from fedstale.lab.spec import Algorithm, Spec, Table, algorithm, as_table, build, make, make_section
+from fedstale.memory.memory import at_clients
 from fedstale.participation.clock import Pace
-from fedstale.privacy.sums import Summed, at_clients
+from fedstale.privacy.sums import Summed
 from fedstale.registry import PACES, sources
 
 Positive = Annotated[float, Field(gt=0)]
