@@ -30,7 +30,8 @@ WORTH = 0.05  # seconds of a round from which a pool is worth the seconds that i
 class Auto:
     """Batched where it is fast: for small models, linear ones, MLPs, CNNs and RNNs with numba; else Serial or Pool.
 
-    Serial and Pool are given images channels last if the model has convolutions, see `Supervised.laid_out`.
+    Serial and Pool are given images channels last if the model has convolutions, and compute of a sequence what the
+    model reads, see `Supervised.laid_out`.
     Both choices depend on the task and on `Local` alone, so that a run has the same numbers however busy the
     machine is. Serial and Pool have the same bits: a short trial decides which of them begins, and the times of the
     rounds which of them goes on. `name` is the engine that trains now, `note` says why it began. Runs whose

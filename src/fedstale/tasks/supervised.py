@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
 from fedstale.core.rng import stream
 from fedstale.engines.kernels.gates import Gates
-from fedstale.tasks import checks, evaluation, flat, split
+from fedstale.tasks import checks, evaluation, flat, split, unread
 from fedstale.tasks.layers import dense_sizes, gates, stages
 from fedstale.tasks.local import batches_of, drawn
 from fedstale.tasks.loops import ClientData, Context, read, started
@@ -81,6 +81,7 @@ class Supervised:
 
     scores_training = True  # whether an evaluation has the objective; set only in a copy that is narrowed
     channels_last = False  # whether gradients see images in this memory layout; set only in a copy, see laid_out
+    waiting: tuple[str, ...] = ()  # linear layers that leave out what is not read; set only in a copy, too
     averaged: tuple[str, ...] = ()  # buffers that training changes; set only where there are any, so that the
     frozen: tuple[str, ...] = ()  # checksum of a task without them does not depend on how they are treated
     own_buffers: tuple[str, ...] = ()  # those that stay with the client, and
@@ -348,20 +349,40 @@ class Supervised:
         return some
 
     def laid_out(self) -> "Supervised":
-        """A copy whose gradients see images channels last, which many convolutions are faster with.
+        """A copy whose gradients are computed faster and differ by rounding; the task itself if there is none.
 
-        Their numbers differ by rounding. It is the task itself if it has no convolutions or images, or if its model
-        cannot be computed so, as one with `x.view(len(x), -1)` behind a convolution.
+        Images are channels last if there are convolutions, and linear layers leave out what the model does not
+        read, see `unread`. Both are tried first: a model with `x.view(len(x), -1)` behind a convolution needs its
+        own layout, say.
         """
-        if self.device.type != "cpu" or not any(isinstance(layer, nn.Conv2d) for layer in self.module().modules()):
+        kinds = {type(layer) for layer in self.module().modules()}
+        convolves, found = any(issubclass(kind, nn.Conv2d) for kind in kinds), self
+        waits = nn.Linear in kinds and (self.dense, self.stages, self.precision) == (None, None, "float32")
+        if self.device.type != "cpu" or not (convolves or waits):
             return self
-        client, other = int(self.samples.argmax()), copy.copy(self)
-        other.channels_last = True
+        client = int(self.samples.argmax())
         first = next(self.batches(client, Local(1.0, steps=1, batch=2), np.random.default_rng(0)))
-        try:
-            other.gradient(self._drawn(0), client, first)
-        except (RuntimeError, AttributeError):  # of a layout that the model cannot use; of inputs without one
+        if convolves:
+            found = copy.copy(self)
+            found.channels_last = True
+            try:
+                found.gradient(self._drawn(0), client, first)
+            except (RuntimeError, AttributeError):  # of a layout that the model cannot use; of inputs without one
+                found = self
+        if waits:
+            with suppress(Exception):  # whatever a model does with layers that wait, it can do without
+                return found._reading(client, first)
+        return found
+
+    def _reading(self, client: int, batch: Batch) -> "Supervised":
+        """A copy whose linear layers wait until they are read; the task itself if that spares little."""
+        plain, other, params = copy.copy(self), copy.copy(self), self._drawn(0)
+        due = plain.gradient(params, client, batch)[1]
+        names, said = unread.layers(other.working.flat.module, partial(other.gradient, params, client, batch))
+        if not names or not np.allclose(said[1], due, rtol=0, atol=1e-4 * np.abs(due).max()):
             return self
+        other = copy.copy(self)  # with a model of which no other layer waits
+        other.waiting = names
         return other
 
     def load_buffers(self, buffers: Floats) -> None:
@@ -462,9 +483,9 @@ class Supervised:
 
     @cached_property
     def working(self) -> flat.WorkingCopy:
-        return flat.WorkingCopy(
-            self.module(), self.slots, self.device, averaged=self.averaged, own=self.own_buffers
-        )
+        module = self.module()
+        unread.wait(module, self.waiting)
+        return flat.WorkingCopy(module, self.slots, self.device, averaged=self.averaged, own=self.own_buffers)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n}, d={self.d})"
