@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedstale.cli import app
-from fedstale.cli.ui import store_of
 from fedstale.core import BadInput
+from fedstale.lab.runs.named import store_of
 from fedstale.lab.runs.store import MARKER, open_store
 from tests.cli.commands import fedstale
 

@@ -119,7 +119,7 @@ def test_a_run_whose_files_a_power_cut_has_torn_is_not_gone_on_from(tmp_path: Pa
 
 def forked(folder: Path, before: Planned, **changes: Any) -> tuple[Planned, list[str]]:
     experiment, said = schema.check(RAW | {"rounds": 10} | changes), list[str]()
-    planned = [lineage.forked(p, *lineage.source("", before.folder)) for p in plan(experiment, folder)]
+    planned = [lineage.forked(p, *lineage.source(before.folder, folder)) for p in plan(experiment, folder)]
     list(execute(experiment, planned, say=said.append))
     return planned[0], [line for line in said if line]
 
@@ -159,13 +159,14 @@ def test_what_cannot_be_started_from_is_told(tmp_path: Path) -> None:
         fs.BadInput,
         match=rf"{name} can be started from the rounds that are stored, 6, got @4; .* rounds = 4 stores",
     ):
-        lineage.source(f"{name}@4", short.folder)
-    assert lineage.source(f"{name}@6", short.folder) == (short.folder, 6)
+        lineage.source(f"{name}@4", tmp_path)
+    assert lineage.source(f"{name}@6", tmp_path) == (short.folder, 6)
     longer, _ = computed(tmp_path, rounds=10)
-    assert lineage.source(f"{longer.folder.path.name}@6", longer.folder) == (short.folder, 6)
+    assert lineage.source(f"{longer.folder.path}@6", Path("runs")) == (short.folder, 6)
     with pytest.raises(fs.BadInput, match=r"the rounds that are stored, 10, 6, got @now"):
-        lineage.source("it@now", longer.folder)
-    with pytest.raises(fs.BadInput, match="start must be the folder of a run, or FOLDER@ROUND, got 'nowhere@3'"):
+        lineage.source(f"{longer.folder.path.name}@now", tmp_path)
+    (tmp_path / "fedstale-store.json").touch()
+    with pytest.raises(fs.BadInput, match="the run 'nowhere' is unknown; known: "):
         lineage.started([short], "nowhere@3")
     with pytest.raises(fs.BadInput, match=r"rounds must be above 6, the round that .* is at, got 5"):
         forked(tmp_path, short, rounds=5)
@@ -173,6 +174,8 @@ def test_what_cannot_be_started_from_is_told(tmp_path: Path) -> None:
         forked(tmp_path, short, data=RAW["data"] | {"clients": 8})
     with pytest.raises(fs.BadInput, match="has a model of 4 parameters, this run one of 3"):
         forked(tmp_path, short, data=RAW["data"] | {"dimension": 3})
+    (at := tmp_path / "a@3").symlink_to(short.folder.path)
+    assert lineage.source(at, tmp_path)[1] == 6
 
 
 def test_record_starts_from_a_folder(tmp_path: Path) -> None:

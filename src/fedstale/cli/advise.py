@@ -5,14 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.core import BadInput, Floats, require
+from fedstale.core import Floats, require
 from fedstale.lab import schema
 from fedstale.lab.advise import evidence, lessons, text, trial
 from fedstale.lab.advise.evidence import Evidence, read_numbers, with_task
 from fedstale.lab.advise.measures import measure, plain
 from fedstale.lab.advise.rules import advise as decide
 from fedstale.lab.plan import plan
-from fedstale.lab.runs import store
+from fedstale.lab.runs import named, store
 from fedstale.lab.schema import Experiment, find, packaged
 from fedstale.simulate import Diverged
 from fedstale.view.terminal import console
@@ -109,7 +109,7 @@ def gather(
         assert experiment is not None
         return evidence.of_experiment(experiment, a), experiment
     elif source.is_dir():
-        return of_folder(run_folder(source), experiment, a)
+        return of_folder(named.one(str(source)), experiment, a)
     else:
         e = of_file(source, changes, clients_first, a)
     if experiment is None:
@@ -146,16 +146,3 @@ def replay(e: Evidence) -> dict[str, Any]:
     if e.here is None:
         return {"kind": "bernoulli", "p": e.p.tolist()}
     return {"kind": "trace", "matrix": e.here, "clients_first": False}
-
-
-def run_folder(path: Path) -> store.RunFolder:
-    """The folder of one run; other folders are refused with what to name instead."""
-    if (path / "config.json").exists():
-        return store.RunFolder(path)
-    if (path / store.MARKER).exists():
-        names = [r.path.name for r in store.runs(path)]
-        first = f", such as {path / names[0]}" if names else ""
-        raise BadInput(f"{path} is a store of {len(names)} runs; name one of them{first}")
-    if (path / "trace.csv").exists():
-        raise BadInput(f"{path} is not the folder of a run; its recorded participation is {path / 'trace.csv'}")
-    raise BadInput(f"{path} is not the folder of a run: it has no config.json")

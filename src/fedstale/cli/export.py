@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedstale.cli.show import find
 from fedstale.core import BadInput
-from fedstale.lab.runs import frames
+from fedstale.lab.runs import frames, named
 from fedstale.lab.runs.models import export as write_model
 from fedstale.lab.runs.store import write_csv
 from fedstale.view.terminal.console import Store
@@ -41,7 +40,7 @@ def export(
     elif to in [t.value for t in Tracker]:
         print(f"{into}: {log_runs(run, to, into)} runs for {to}")
     else:
-        found = write_model(find(run, out), Path(to))
+        found = write_model(named.one(run, out), Path(to))
         numbers = sum(values.size for values in found.values())
         print(f"{to}: {len(found)} arrays, {numbers} numbers")
 

@@ -20,14 +20,14 @@ def report(
     most: Annotated[int, typer.Option("--settings", min=1, help="Draw at most so many settings.")] = 6,
 ) -> None:
     """One HTML page of curves, tables and who took part; it needs no network."""
-    from fedstale.lab.runs import query
+    from fedstale.lab.runs import named, query
     from fedstale.view.page import page, tables
 
     kinds = (".html", ".htm")
     require(out.suffix.lower() in kinds, f"--out must end in {' or '.join(kinds)}, got {out}")
     require(out.parent.is_dir(), f"there is no folder {out.parent} to put the page in")
     page.library()  # say now what is missing
-    found = [query.find(place) for place in runs or [Path("runs")]]
+    found = [named.find(place) for place in runs or [Path("runs")]]
     settings = query.settings(run for f in found for run in f.runs)
     traces = list(dict.fromkeys(path for f in found for path in f.traces))
     text = page.page(settings, traces, title or tables.heading(settings), most)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from fedstale.cli.show import find as find_run
 from fedstale.lab import lineage, plan, schema
 from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumable
 from fedstale.lab.runs import store
@@ -47,7 +46,7 @@ def run(
     cells = plan.cells(schema.read_table(find(file), overrides))
     cells = plan.planned(cells, store.open_store(out))
     if start is not None:
-        before = lineage.source(start, find_run(start.rpartition("@")[0] or start, out))
+        before = lineage.source(start, out)
         cells = [_forked(cell, *before) for cell in cells]
     if not (resume or again):
         require_resumable([p for p in plan.every_run(cells) if not ended(p)])

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedstale.core import known, require
-from fedstale.lab.runs import query, store
+from fedstale.core import require
+from fedstale.lab.runs import named, query
 from fedstale.view.terminal.console import AsFormat, Format, Store, in_words, print_json, screen
 
 
@@ -21,7 +21,7 @@ def show(
     format: AsFormat = Format.text,
 ) -> None:
     """Show the configuration, the environment and the result of one run."""
-    folder = find(run, out)
+    folder = named.one(run, out)
     require(not folder.damage, folder.damage)
     if decisions:
         kinds = (".png", ".pdf", ".svg")
@@ -49,18 +49,3 @@ def lines(part: Mapping[str, Any]) -> list[str]:
     """One line per key, the values aligned and readable."""
     width = max(map(len, part))
     return [f"  {key:{width}}  {in_words(value)}" for key, value in part.items()]
-
-
-def find(run: str, out: Path) -> store.RunFolder:
-    """The run with this path, name or unique beginning of a name."""
-    for path in (Path(run), out / run):
-        if (path / "config.json").exists():
-            return store.RunFolder(path)
-    one = not (Path(run) / store.MARKER).exists()
-    require(one, f"{run} is a folder of runs: name one of them; `fedstale list runs --out {run}` lists them")
-    names = {r.path.name: r for r in store.runs(out)}
-    require(bool(names), f"there is no run {run!r}: {out} has no runs; --out names another folder")
-    matches = [name for name in names if name.startswith(run)]
-    several = f"the beginning of {len(matches)}: {', '.join(matches)}"
-    require(len(matches) < 2, f"the run {run!r} must be one, got {several}")
-    return names[matches[0] if len(matches) == 1 else known(run, names, "the run")]

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedstale.core import BadInput, require
-from fedstale.lab.runs.store import MARKER
+from fedstale.core import BadInput
+from fedstale.lab.runs.named import store_of
 
 
 def ui(
@@ -38,15 +38,3 @@ def ui(
     token = f"/#token={allowed.token}" if allowed else ""
     print(f"http://127.0.0.1:{sock.getsockname()[1]}{token}  (Ctrl-C ends it)", flush=True)
     server.serve(server.Page(Index(places, federations), ", ".join(map(str, named)), allowed), sock)
-
-
-def store_of(folder: Path) -> Path:
-    """The store that a folder is or has; one that is empty or not there yet may become one."""
-    for place in (folder, folder / "runs"):
-        if (place / MARKER).exists():
-            return place
-    if (folder / "config.json").exists() and (folder.parent / MARKER).exists():
-        return folder.parent  # a single run
-    ok = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    require(ok, f"{folder} is not a fedstale store: it has no {MARKER}; name the folder of `run` or `reproduce`")
-    return folder

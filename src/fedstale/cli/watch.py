@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from fedstale.cli.ui import store_of
+from fedstale.lab.runs.named import store_of
 from fedstale.lab.runs.status import duration
 from fedstale.view.live.index import Index, Row
 from fedstale.view.terminal.console import say

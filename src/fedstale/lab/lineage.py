@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from fedstale.core import BadInput, Checkpoint, require
-from fedstale.lab.runs import checks, store
+from fedstale.lab.runs import checks, named, store
 from fedstale.lab.runs.metrics import ROUND_KEYS
 from fedstale.lab.runs.store import RunFolder
 
@@ -90,13 +90,16 @@ def _evaluated_when(folder: RunFolder, due: Callable[[int], bool]) -> bool:
     return ok
 
 
-def source(text: str, folder: RunFolder) -> tuple[RunFolder, int]:
-    """The run and the round that `RUN[@ROUND]` names, where `folder` is that of RUN.
+def source(start: str | Path | RunFolder, out: Path) -> tuple[RunFolder, int]:
+    """The run and the round that `RUN[@ROUND]` names; RUN is the folder of a run, or the name of one in a store.
 
     A run has its latest round, and those that shorter runs of the same settings ended with.
     """
+    text = str(start.path if isinstance(start, RunFolder) else start)
+    whole = "@" not in text or named.is_run(Path(text)) or named.is_run(out / text)  # a folder's name may have an @
+    folder = named.one(text if whole else text.rpartition("@")[0], out)
     stored = alike(folder, folder.config()) | {_round(folder): folder}
-    asked = text.rpartition("@")[2] if "@" in text else str(max(stored))
+    asked = str(max(stored)) if whole else text.rpartition("@")[2]
     rounds = ", ".join(map(str, sorted(stored, reverse=True)))
     ok = asked.isdecimal() and int(asked) in stored
     early = asked.isdecimal() and 0 < int(asked) < max(stored)
@@ -107,15 +110,8 @@ def source(text: str, folder: RunFolder) -> tuple[RunFolder, int]:
 
 
 def started(planned: "Sequence[Planned]", start: str | Path | RunFolder | None) -> "Sequence[Planned]":
-    """The runs, to begin where another one is, given by its folder or as FOLDER@ROUND; None: with round 1."""
-    if start is None:
-        return planned
-    text = str(start.path if isinstance(start, RunFolder) else start)
-    whole = (Path(text) / "config.json").exists()
-    folder = RunFolder(Path(text if whole or "@" not in text else text.rpartition("@")[0]))
-    there = (folder.path / "config.json").exists()
-    require(there, f"start must be the folder of a run, or FOLDER@ROUND, got {text!r}, where there is none")
-    return [forked(p, *source("" if whole else text, folder)) for p in planned]
+    """The runs, to begin where another one is (see `source`); None: with round 1."""
+    return planned if start is None else [forked(p, *source(start, p.folder.path.parent)) for p in planned]
 
 
 def _round(folder: RunFolder) -> int:

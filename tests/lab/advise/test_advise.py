@@ -375,7 +375,7 @@ def test_nonsense_gets_a_sentence(
 
 def test_a_store_is_not_a_run(tmp_path: Path, quadratic: Path) -> None:
     folder = played(quadratic, tmp_path / "runs", 2, "fedavg")
-    with pytest.raises(BadInput, match=f"store of 1 runs; name one of them, such as .*{folder.path.name}"):
+    with pytest.raises(BadInput, match=f"is a folder of runs: name one of them, such as .*{folder.path.name}"):
         CliRunner().invoke(app, [str(tmp_path / "runs")], catch_exceptions=False)
 
 

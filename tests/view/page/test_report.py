@@ -15,7 +15,7 @@ from fedstale.core import BadInput
 from fedstale.lab import schema as configuration
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
-from fedstale.lab.runs import metrics, query, store
+from fedstale.lab.runs import metrics, named, query, store
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import verdict
@@ -53,7 +53,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(folder: Path) -> list[query.Setting]:
-    return query.settings(query.find(folder).runs)
+    return query.settings(named.find(folder).runs)
 
 
 class Parsed(HTMLParser):
@@ -454,7 +454,7 @@ def test_a_recorded_participation(tmp_path: Path) -> None:
     path.write_text(
         "client,share,mixing,longest_absence,weight,plain_weight\n0,0.9,0,3,0.5,0.8\n1,0.1,0,40,0.5,0.2\n"
     )
-    assert query.find(tmp_path).traces == [path]
+    assert named.find(tmp_path).traces == [path]
     often, weights = clients.recorded(path)
     assert often.data[0]["y"] == [0.1, 0.9]  # the rarest first
     assert "30.0% of the weight is misplaced" in weights.said

@@ -7,7 +7,7 @@ import pytest
 
 from fedstale.lab import plan as sweep
 from fedstale.lab.execute import execute
-from fedstale.lab.runs import query
+from fedstale.lab.runs import named, query
 from fedstale.lab.runs.store import open_store
 from fedstale.view.page.markup import table
 from fedstale.view.page.plots import Table
@@ -27,7 +27,7 @@ def swept(folder: Path, **more: Any) -> list[query.Setting]:
     for cell in sweep.planned(sweep.cells(RAW | more), open_store(folder)):
         for _ in execute(cell.experiment, cell.runs, command="fedstale run try.toml"):
             pass
-    return query.settings(query.find(folder).runs)
+    return query.settings(named.find(folder).runs)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedstale.core import BadInput, arguments_checked
-from fedstale.lab.runs import query
+from fedstale.lab.runs import named, query
 
 
 @arguments_checked
@@ -69,7 +69,7 @@ def metric_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _runs(folder: Path) -> list[query.Run]:
-    settings = query.settings(query.find(folder).runs)
+    settings = query.settings(named.find(folder).runs)
     return [run for setting in settings for group in setting.groups for run in group.all]
 
 

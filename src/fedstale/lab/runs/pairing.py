@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import BadInput, known, require
-from fedstale.lab.runs import metrics, query
+from fedstale.lab.runs import metrics, named, query
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.query import Group, Run, Setting
 from fedstale.lab.runs.statistics import paired_test, spread, uncertainty
@@ -42,9 +42,7 @@ def sides(spec: str) -> list[Side]:
         place, label = spec[: cuts[0]], spec[cuts[0] + 1 :]
     if Path(spec).exists() or not colon:
         place, label = spec, ""
-    in_store = Path("runs") / place  # a run may be named alone, if it is in the folder `runs`
-    short = not Path(place).exists() and (in_store / "config.json").exists()
-    runs = query.find(in_store if short else Path(place)).runs
+    runs = named.find(Path(place)).runs
     require(len(runs) > 0, f"{place} has no runs to compare, only a recorded participation")
     found = [Side(s, g) for s in query.settings(runs) for g in s.groups if g.runs]
     require(len(found) > 0, f"{spec} has no finished run; the same command with --resume goes on with it")

@@ -1,20 +1,18 @@
 """Runs in order: a setting is what several algorithms share, a group is one algorithm over its seeds."""
 
-import errno
 import itertools
 import math
 import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Floats, require, shown
+from fedstale.core import BadInput, Floats, require
 from fedstale.lab.runs import checks, metrics, status
 from fedstale.lab.runs.metrics import OBJECTIVE
-from fedstale.lab.runs.store import MARKER, RunFolder, canonical, runs
+from fedstale.lab.runs.store import RunFolder, canonical
 
 ALGORITHM = ("label", "strategy", "estimator", "server", "channel", "local", "algorithm_sources")
 # the rest of a configuration is the setting
@@ -71,39 +69,6 @@ class Setting(NamedTuple):
 
     config: dict[str, Any]
     groups: list[Group]
-
-
-class Found(NamedTuple):
-    """What a folder holds."""
-
-    runs: list[RunFolder]
-    traces: list[Path]  # the numbers that `fedstale inspect` leaves
-
-
-def find(place: Path) -> Found:
-    """What a folder holds: it is a run, a store, the output of `reproduce`, or that of `inspect`."""
-    _require_short(place)
-    if (place / "config.json").exists():
-        return Found([RunFolder(place)], [])
-    for folder in (place, place / "runs"):
-        if (folder / MARKER).exists():
-            found = Found(runs(folder), sorted(place.glob("*-trace.csv")))
-            if found.runs or found.traces:
-                return found
-            raise BadInput(f"{folder} is a store without runs; `fedstale run FILE.toml --out {folder}` makes some")
-    traces = [place] if place.name.endswith("-trace.csv") and place.is_file() else sorted(place.glob("*-trace.csv"))
-    if traces:
-        return Found([], traces)
-    what = "has no runs in it" if place.is_dir() else "is not there" if not place.exists() else "is not a folder"
-    raise BadInput(f"{place} must be a folder of `fedstale run`, `reproduce` or `inspect`, but it {what}")
-
-
-def _require_short(place: Path) -> None:
-    try:
-        place.exists()
-    except OSError as error:
-        require(error.errno != errno.ENAMETOOLONG, f"the name of the folder is too long, got {shown(str(place))}")
-        raise
 
 
 def settings(folders: Iterable[RunFolder]) -> list[Setting]:

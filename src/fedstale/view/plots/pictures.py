@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedstale.core import Floats, require, shown
-from fedstale.lab.runs import metrics, query
+from fedstale.lab.runs import metrics, named, query
 from fedstale.lab.runs.metrics import Metric
 from fedstale.lab.runs.query import AWAY, HEARD, LOST, NOT_SELECTED, Line, States
 from fedstale.lab.runs.statistics import block_means, spread, thinned
@@ -50,7 +50,7 @@ def plot(source: str | PathLike[str] | HasRuns, setting: int = 0) -> Figure:
     pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
     ok = isinstance(source, str | PathLike | HasRuns)
     require(ok, f"source must be a folder or what fs.compare returns, got {shown(source)}")
-    found = query.settings(query.find(Path(source)).runs if isinstance(source, str | PathLike) else source.runs)
+    found = query.settings(named.find(Path(source)).runs if isinstance(source, str | PathLike) else source.runs)
     ok = isinstance(setting, int) and 0 <= setting < len(found)
     require(ok, f"setting must be from 0 to {len(found) - 1}, got {shown(setting)}")
     config, groups = found[setting]

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from fedstale.core import BadInput
 from fedstale.core.system import meanwhile
-from fedstale.lab.runs import query
+from fedstale.lab.runs import named
 from fedstale.lab.runs.query import flat
 from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder
@@ -214,7 +214,7 @@ def log_runs(folder: str | PathLike[str], tracker: str, home: str | PathLike[str
     known = [t.value for t in Tracker]
     if tracker not in known:
         raise BadInput(f"the tracker must be one of {', '.join(known)}, got {tracker!r}")
-    runs = query.find(Path(folder)).runs
+    runs = named.find(Path(folder)).runs
     follower = Follower(runs, Tracker(tracker), Path(home))
     try:
         follower.update()
