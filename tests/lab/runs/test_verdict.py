@@ -21,7 +21,7 @@ def test_it_says_who_is_left_behind_and_which_cannot_be_told_apart() -> None:
     groups = [group("fedavg", 0.80, 0.81, 0.80), group("auto", 0.95, 0.96, 0.95), group("mifa", 0.955, 0.95, 0.955)]
     served = {"fedavg": Halves(0.97, 0.82), "auto": Halves(0.97, 0.97), "mifa": None}
     assert verdict(groups, served, 12) == (
-        "fedavg leaves the 12 clients that come rarely 15 points behind auto (82% and 97% test accuracy). "
+        "fedavg leaves the 12 clients that come rarely 15 points behind auto (82 % and 97 % test accuracy). "
         "auto and mifa cannot be told apart by test accuracy after 400 rounds and 3 seeds; fedavg is behind."
     )
 
@@ -54,7 +54,7 @@ def test_one_seed_proves_nothing_and_one_algorithm_says_nothing() -> None:
 def test_clients_that_fare_alike_are_not_called_left_behind() -> None:
     served = {"fedavg": Halves(0.9, 0.895), "auto": Halves(0.9, 0.9)}
     text = verdict([group("fedavg", 0.9, 0.9), group("auto", 0.9, 0.9)], served, 3)
-    assert text.startswith("The 3 clients that come rarely fare alike with all algorithms, at about 90%.")
+    assert text.startswith("The 3 clients that come rarely fare alike with all algorithms, at about 90 %.")
 
 
 def test_of_a_loss_less_is_better_and_other_scores_have_no_points() -> None:

@@ -61,7 +61,7 @@ def test_it_shows_clients_rounds_shares_and_reasons(folder: Path) -> None:
         "How much of the objective was heard: each round", "How often each client is heard",
     ]  # fmt: skip
     assert "Round 6 of 10, interrupted; 1 attempts at a round were void." in found["above"]
-    assert "heard 1 clients, 33% of the weight" in found["above"]
+    assert "heard 1 clients, 33 % of the weight" in found["above"]
     assert "Mute, without an answer in the last 3 rounds that asked them: 2." in found["above"]
     assert "<td>3</td><td class=text>its norm is &lt;b&gt;20&lt;/b&gt; times the median</td>" in found["below"]
     assert found["seeds"].count("<tr>") == 4

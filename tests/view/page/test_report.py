@@ -269,7 +269,7 @@ def test_those_not_selected_and_those_lost_are_apart_in_the_raster() -> None:
         plot.note
         == "Seed 3; filled: heard from, orange: there, but not selected, pink: asked, but lost or refused."
     )
-    assert plot.table.rows[2] == ["2", "0.0%", "0.0%", "25.0%"]
+    assert plot.table.rows[2] == ["2", "0.0 %", "0.0 %", "25.0 %"]
 
 
 def test_the_staleness_of_seeds_that_stopped_early_is_that_of_the_common_rounds() -> None:
@@ -346,8 +346,8 @@ def test_a_main_metric_of_ones_own_leads_tables_curves_boxes_and_targets(tmp_pat
     fs.compare(task, names, rounds=12, main="iou", **shared)
     made = Parsed(page.page(settings(tmp_path), [], "t", 6))
     assert made.words["th"][1] == "iou, mean of the last 10"
-    assert made.words["figcaption"][0] == "Iou"
-    assert "Iou of each client: who is left behind" in made.words["figcaption"]
+    assert made.words["figcaption"][0] == "IoU"
+    assert "IoU of each client: who is left behind" in made.words["figcaption"]
     assert any(head.startswith("rounds to 0.") and "where fedavg ends" in head for head in made.words["th"])
     assert {"mean absence, rounds", "training samples", "its labels", "test loss, auto"} <= {*made.words["th"]}
     (setting,) = settings(tmp_path)
@@ -457,7 +457,7 @@ def test_a_recorded_participation(tmp_path: Path) -> None:
     assert named.find(tmp_path).traces == [path]
     often, weights = clients.recorded(path)
     assert often.data[0]["y"] == [0.1, 0.9]  # the rarest first
-    assert "30.0% of the weight is misplaced" in weights.said
+    assert "30.0 % of it is misplaced" in weights.said
     assert "phones-trace.csv" in page.page([], [path], "t", 6)
     path.write_text("nonsense\n1\n")
     with pytest.raises(BadInput, match="is not what `fedstale inspect` writes"):

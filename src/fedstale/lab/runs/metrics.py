@@ -6,7 +6,7 @@ METRICS says how: its label, unit and direction, and its place among the others.
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 from fedstale.core import known
 
@@ -15,6 +15,7 @@ WINDOWS = {"final": "last round", "last10": "mean of the last 10", "best": "best
 
 LISTED = 1024  # clients up to which every round names those heard from, and each is evaluated at the end
 TRACED = 256  # clients up to which realised weights are recorded: they cost n × n
+SPELLED = ("AUC", "MSE", "RMSE", "MAE", "MAPE", "WER", "CER", "ECE", "NLL", "IoU", "mIoU")  # in titles
 # Of scores of other samples than the test samples, or at another point than the parameters.
 PREFIXES = {"validation_": "validation", "held_out_": "held-out", "own_": "own point's"}
 
@@ -39,8 +40,10 @@ class Metric(NamedTuple):
         return 100.0 if self.percent else 1.0
 
     @property
-    def unit(self) -> str:
-        return " %" if self.percent else ""
+    def title(self) -> str:
+        """The label as the beginning of a sentence: `Test accuracy`, `IoU`."""
+        known = next((word for word in SPELLED if word.lower() == self.label), None)
+        return known or self.label[:1].upper() + self.label[1:]
 
     @property
     def axis(self) -> str:
@@ -59,8 +62,13 @@ class Metric(NamedTuple):
         if value is None or not math.isfinite(value):
             return "–"
         if self.percent:
-            return f"{100 * value:.2f}{'' if std is None else f' ± {100 * std:.2f}'}{self.unit}"
+            return f"{100 * value:.2f} ± {percent(std, 2)}" if std is not None else percent(value, 2)
         return plain(value, 4) + ("" if std is None else f" ± {plain(std, 1)}")
+
+
+def percent(share: SupportsFloat, digits: int = 1) -> str:
+    """`5.0 %`."""
+    return f"{100 * float(share):.{digits}f} %"
 
 
 def plain(value: float, digits: int) -> str:

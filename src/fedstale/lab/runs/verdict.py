@@ -8,7 +8,7 @@ import numpy as np
 
 from fedstale.core import BadInput
 from fedstale.lab.runs import metrics, query
-from fedstale.lab.runs.metrics import OBJECTIVE, Metric, metric, plain
+from fedstale.lab.runs.metrics import OBJECTIVE, Metric, metric, percent, plain
 from fedstale.lab.runs.query import HEARD, Group, Line
 from fedstale.lab.runs.statistics import paired_test, spread
 from fedstale.lab.runs.store import RunFolder
@@ -101,7 +101,7 @@ def left_behind(served: Mapping[str, Halves | None], rare: int) -> str:
     scores = {label: m.score(h.rare) for label, h in known.items()}
     low, high = min(scores, key=scores.__getitem__), max(scores, key=scores.__getitem__)
     gap = scores[high] - scores[low]
-    worst, most = (f"{v:.0%}" if m.percent else plain(v, 3) for v in (known[low].rare, known[high].rare))
+    worst, most = (percent(v, 0) if m.percent else plain(v, 3) for v in (known[low].rare, known[high].rare))
     if gap <= LEAST * (1 if m.percent else abs(scores[high])):
         of = "" if m.percent else f" {m.label}"
         return f"The {rare} clients that come rarely fare alike with all algorithms, at about {most}{of}."

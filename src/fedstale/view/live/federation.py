@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fedstale.core import BadInput
 from fedstale.core.abilities import listed
 from fedstale.lab.runs import metrics
-from fedstale.lab.runs.metrics import Metric
+from fedstale.lab.runs.metrics import Metric, percent
 from fedstale.lab.runs.query import SILENT, Group, Line, Run, mute
 from fedstale.lab.runs.status import Tail
 from fedstale.lab.runs.store import RunFolder, read_json
@@ -66,7 +66,7 @@ def part(folder: Path, tail: Tail) -> page.Part:
     last = lines[-1] if lines else {}
     said = [f"Round {found.round} of {found.rounds}, {found.state}; {found.voids} attempts at a round were void."]
     if "heard_weight" in last:
-        heard = f"{last['participants']} clients, {last['heard_weight']:.0%} of the weight"
+        heard = f"{last['participants']} clients, {percent(last['heard_weight'], 0)} of the weight"
         said.append(f"The last round heard {heard}.")
     if silent := mute(lines):
         few = listed([*map(str, silent)], 20)
@@ -107,9 +107,10 @@ def _shares(clients: Sequence[dict[str, Any]]) -> Plot:
     p, low, high = ([float(row.get(key) or 0.0) for row in clients] for key in ("p", "p_low", "p_high"))
     hover, mark = "client %{x}: heard in %{y:.1%} of its rounds", {"color": look(0).colour, "size": 8}
     trace = scatter("markers", who, plain(p), hover, marker=mark, error_y=interval(p, low, high))
-    rows = [[str(i), f"{x:.1%}", f"{a:.1%}", f"{b:.1%}"] for i, x, a, b in zip(who, p, low, high, strict=True)]
+    rows = [[str(i), percent(x), percent(a), percent(b)] for i, x, a, b in zip(who, p, low, high, strict=True)]
     axes = layout("client", "share of its rounds", yaxis={"tickformat": ".2~%", "range": [-0.02, 1.03]})
-    said = f"Share of its rounds in which each of {len(who)} clients was heard: {min(p):.0%} to {max(p):.0%}."
+    ends = f"{percent(min(p), 0)} to {percent(max(p), 0)}"
+    said = f"Share of its rounds in which each of {len(who)} clients was heard: {ends}."
     note = "With the 95 % interval of a share that is measured in so many rounds."
     table = Table(["client", "p̂", "from", "to"], rows)
     return Plot("How often each client is heard", [trace], axes, said, table, note=note)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import BadInput, Floats, Mask
+from fedstale.lab.runs.metrics import percent
 from fedstale.lab.runs.query import HEARD, LOST, NOT_SELECTED, Line, grouped, names_clients, presence
 from fedstale.lab.runs.statistics import block_means, spread, thinned
 from fedstale.view.page.plots import CLIENTS, ROWS, Key, Plot, Table, dots, layout, level, plain, scatter, stroke
@@ -63,9 +64,9 @@ def raster(who: str, lines: Lines) -> Plot:
     share, *others = ((states == kind.state).mean(axis=1) for kind in KINDS)
     said = (
         f"Raster of {n} clients over {len(run)} rounds: a filled cell is an update that the server used. "
-        f"A client was heard from in {share.min():.0%} to {share.max():.0%} of the rounds."
+        f"A client was heard from in {percent(share.min(), 0)} to {percent(share.max(), 0)} of the rounds."
     )
-    rows = [[called[i], *(f"{of[i]:.1%}" for of in (share, *others))] for i in kept]
+    rows = [[called[i], *(percent(of[i]) for of in (share, *others))] for i in kept]
     table = Table(["client", "heard from, of the rounds", *(kind.what for kind in KINDS[1:])], rows)
     block = -(-len(run) // POINTS)
     told = ", ".join(f"{kind.name}: {kind.what}" for kind in maps) or "nobody was heard from"
@@ -110,12 +111,12 @@ def heard_weight(who: str, lines: Lines) -> Plot | None:
     hover, stairs = "from round %{x}: %{y:.1%} of the weight", {"color": DARK, "shape": "hv"}
     trace = scatter("lines", rounds, plain(share), hover, line=stairs)
     size = -(-len(run) // BLOCKS)
-    told = f"{share.min():.0%} to {share.max():.0%}, {share.mean():.0%} on average"
+    told = f"{percent(share.min(), 0)} to {percent(share.max(), 0)}, {percent(share.mean(), 0)} on average"
     said = f"Share of the objective's weight that was heard: {told}."
     note = (
         f"Σ aᵢ of the clients heard from{f', mean of {size} rounds each' if size > 1 else ''}; 100 % is everybody."
     )
-    rows = [[str(rounds[k]), f"{share[k]:.1%}"] for k in thinned(len(rounds), ROWS)]
+    rows = [[str(rounds[k]), percent(share[k])] for k in thinned(len(rounds), ROWS)]
     axes = layout("round", "share of the weight", yaxis={"tickformat": ".2~%", "range": [0, 1.03]})
     numbers = Table(["from round", "share of the weight heard"], rows)
     return Plot(f"How much of the objective was heard: {who}", [trace], axes, said, numbers, note=note)
@@ -158,7 +159,7 @@ def realised(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     axes = layout("clients, the rarest first" if share is not None else "client", "realised weight / aᵢ")
     keys = [Key(label, looks[label], line=False) for label in ratios]
     note = "What each client's updates, fresh and remembered, counted on average; 1 is what the objective asks for."
-    often = ["–"] * n if share is None else [f"{x:.1%}" for x in share]
+    often = ["–"] * n if share is None else [percent(x) for x in share]
     rows = [
         [called[i].removeprefix("client "), often[i], *(f"{r[i]:.3g}" for r in ratios.values())]
         for i in order[thinned(n, CLIENTS)]
@@ -191,12 +192,12 @@ def recorded(path: Path) -> list[Plot]:
 def _shares(values: Floats, who: Sequence[str], table: Table, thin: str) -> Plot:
     share = values[:, 1]
     pairs = zip(who, values, strict=True)
-    told = [f"{escape(name)}: {row[1]:.1%} of the rounds, away for {row[3]:.0f} at most" for name, row in pairs]
+    told = [f"{escape(who)}: {percent(row[1])} of the rounds, away for {row[3]:.0f} at most" for who, row in pairs]
     trace = {
         "type": "bar", "x": list(range(1, len(values) + 1)), "y": plain(share), "marker": {"color": look(0).colour},
         "text": told, "textposition": "none", "hovertemplate": "%{text}<extra></extra>",
     }  # fmt: skip
-    said = f"Share of the rounds in which each client was there: {share.min():.1%} to {share.max():.1%}."
+    said = f"Share of the rounds in which each client was there: {percent(share.min())} to {percent(share.max())}."
     axes = layout("clients, the rarest first", "share of the rounds", yaxis={"tickformat": ".2~%"})
     return Plot("How often each client comes", [trace], axes, said, table, note=thin.strip())
 
@@ -207,6 +208,6 @@ def _weights(values: Floats, who: Sequence[str], table: Table, thin: str) -> Plo
         keys.append(Key(name, look(k), line=False))
         data.append(dots(name, look(k), values[:, column], who, "%{text}: %{y:.3g}"))
     gap = 0.5 * float(np.abs(values[:, 4] - values[:, 5]).sum())
-    said = f"Weight of each client, asked for and given by plain averaging: {gap:.1%} of the weight is misplaced."
+    said = f"Weight of each client, asked for and given by plain averaging: {percent(gap)} of it is misplaced."
     return Plot("What plain averaging makes of it", data, layout("clients, the rarest first", "weight"), said,
                 table, keys, thin.strip())  # fmt: skip

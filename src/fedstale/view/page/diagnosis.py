@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.lab.runs.metrics import OBJECTIVE, metric
+from fedstale.lab.runs.metrics import OBJECTIVE, metric, percent
 from fedstale.lab.runs.query import Setting
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import behind, compared, joined, leading
@@ -75,7 +75,8 @@ def _cost(plain: Lines, other: Lines) -> str:
     mine, best = (spread(g.group.values(objective.name, "last10")).mean for g in (plain, other))
     worse = mine / best - 1 if best > 0 else 0.0
     side = "above" if worse >= 0 else "below"
-    return f"{first}\nIts training objective, in which all clients count, ends {abs(worse):.0%} {side} the other's."
+    far = f"{percent(abs(worse), 0)} {side} the other's"
+    return f"{first}\nIts training objective, in which all clients count, ends {far}."
 
 
 def _left_behind(plain: Lines, other: Lines) -> tuple[Table, int, str]:
@@ -90,15 +91,15 @@ def _left_behind(plain: Lines, other: Lines) -> tuple[Table, int, str]:
     called, order, unit = names(plain, len(ours)), np.argsort(-loss, kind="stable"), "points" if m.percent else "%"
     lost = [i for i in order if loss[i] > MUCH]
     head = ["client", "heard from", f"{m.label}, fedavg", f"{m.label}, {other.group.label}", f"lost, {unit}"]
-    rows = [[called[i], f"{often[i]:.1%}", m.text(ours[i]), m.text(theirs[i]), f"{100 * loss[i]:+.0f}"]
+    rows = [[called[i], percent(often[i]), m.text(ours[i]), m.text(theirs[i]), f"{100 * loss[i]:+.0f}"]
             for i in order[:WORST]]  # fmt: skip
     if not lost:
         return Table(head, rows), 0, f"Nobody: no client loses more than {100 * MUCH:.0f} {unit}."
     rest = [i for i in order if loss[i] <= MUCH]
     each = [f"{called[i]} ({100 * loss[i]:.0f}{'' if m.percent else ' %'})" for i in lost]
     who = joined(each if len(each) <= 6 else [*each[:5], f"{len(each) - 5} more"])
-    rare = f"They were heard from in {np.mean(often[lost]):.0%} of the rounds on average"
-    rare += f", the others in {np.mean(often[rest]):.0%}." if rest else "."
+    rare = f"They were heard from in {percent(np.mean(often[lost]), 0)} of the rounds on average"
+    rare += f", the others in {percent(np.mean(often[rest]), 0)}." if rest else "."
     many = f"{len(lost)} of {len(ours)} clients lose more than {100 * MUCH:.0f} {unit} of {m.label}"
     return Table(head, rows), len(lost), f"{many}: {who}.\n{rare}"
 

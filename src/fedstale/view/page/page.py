@@ -108,7 +108,7 @@ def missing(
     if not lines:
         return notes
     n, titles = clients(lines[0].group.config, lines[0].seeds[0]), {p.title.split(":")[0] for p in plots}
-    if metric("accuracy").label.capitalize() not in titles:
+    if metric("accuracy").title not in titles:
         notes.append("No test accuracy: this task has no test samples; images and `synthetic` have.")
     elif not any(t.endswith("of each client") for t in titles) and not running:
         notes.append(f"The accuracy of each client is not recorded: {_not_served(lines[0], n)}")

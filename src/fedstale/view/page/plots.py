@@ -132,7 +132,7 @@ def mean_curves(found: Sequence[Series], m: Metric, looks: Mapping[str, Look], u
     keys = [Key(s.label, looks[s.label]) for s in found]
     few = {"dtick": 1} if found[0].rounds[-1] < 10 and unit == "round" else {}  # no round 1.5
     axes = layout(unit, m.label, xaxis=few, yaxis=_axis(found, m))
-    title = "β in each round, as the rule chose it" if m is BETA else m.label.capitalize()
+    title = "β in each round, as the rule chose it" if m is BETA else m.title
     return Plot(title, data, axes, said, _table(found, m, unit), keys, zoom=m is not BETA)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedstale.core import Floats
 from fedstale.lab.runs import metrics
-from fedstale.lab.runs.metrics import Metric, metric
+from fedstale.lab.runs.metrics import Metric, metric, percent
 from fedstale.lab.runs.query import client_values
 from fedstale.lab.runs.statistics import tenth, thinned
 from fedstale.lab.runs.verdict import compared_by
@@ -32,7 +32,7 @@ def scored(lines: Sequence[Lines], by: Metric | None = None) -> tuple[Metric, Sc
 
 
 def _short(m: Metric) -> str:
-    return m.label.removeprefix("test ").capitalize()
+    return m._replace(label=m.label.removeprefix("test ")).title
 
 
 def _format(m: Metric) -> str:
@@ -53,11 +53,11 @@ def visited(lines: Sequence[Lines], looks: Mapping[str, Look], by: Metric | None
         who, hover = [called[i] for i in order], f"%{{text}}, in %{{x:.1%}} of the rounds: %{{y:{_format(m)}}}"
         data.append(dots(label, looks[label], values[order], who, hover) | {"x": plain(often[order])})
         some = [order[k] for k in thinned(len(order), CLIENTS)]
-        rows += [[label, called[i].removeprefix("client "), f"{often[i]:.1%}", m.text(values[i])] for i in some]
+        rows += [[label, called[i].removeprefix("client "), percent(often[i]), m.text(values[i])] for i in some]
     rare = {label: v[often <= np.median(often)] for label, (v, often) in found.items()}
     told = ", ".join(f"{k} {m.text(float(np.nanmean(v)))}" for k, v in rare.items() if np.isfinite(v).any())
     axes = layout("share of rounds heard", f"its {m.label}", xaxis={"tickformat": ".2~%"}, yaxis=ticks(m))
-    said = f"{m.label.capitalize()} of each client against how often it was heard from. The rarer half: {told}."
+    said = f"{m.title} of each client against how often it was heard from. The rarer half: {told}."
     table = Table(["algorithm", "client", "heard from", _short(m).lower()], rows)
     keys, note = [Key(k, looks[k], False) for k in found], "A dot is a client, mean over the seeds."
     return Plot(f"{_short(m)} against visits", data, axes, said, table, keys, note)
@@ -71,7 +71,7 @@ def served(lines: Sequence[Lines], looks: Mapping[str, Look]) -> Plot | None:
     often = {g.group.label: shares(g) for g, _ in found}
     data = [_box(g, values, often[g.group.label], looks[g.group.label], m) for g, values in reversed(found)]
     worst = ", ".join(f"{g.group.label} {m.text(v[_worst(v, m)[0]])}" for g, v in found)
-    said = f"{m.label.capitalize()} of each client at the end. The worst served client: {worst}."
+    said = f"{m.title} of each client at the end. The worst served client: {worst}."
     axes = layout(f"{m.label} of a client", "", xaxis=ticks(m), yaxis={"ticks": "", "showgrid": False})
     note = "A dot is a client, mean over the seeds, on its own test samples; the box holds the middle half."
     table = Table(["algorithm", "mean", "worst tenth", "worst client", "which was heard from in", "spread"],
@@ -89,7 +89,7 @@ def _worst(values: Floats, m: Metric) -> list[int]:
 def _box(lines: Lines, values: Floats, share: Floats | None, look: Look, m: Metric) -> dict[str, Any]:
     label, called = lines.group.label, names(lines, len(values))
     known = np.flatnonzero(np.isfinite(values))
-    often = {i: "" if share is None else f", heard from in {share[i]:.0%} of the rounds" for i in known}
+    often = {i: "" if share is None else f", heard from in {percent(share[i], 0)} of the rounds" for i in known}
     text = [escape(called[i]) + often[i] for i in known]
     return {
         "type": "box", "orientation": "h", "x": [round(float(values[i]), 5) for i in known], "text": text,
@@ -108,7 +108,7 @@ def wrapped(label: str) -> str:
 def _served_row(lines: Lines, values: Floats, share: Floats | None, m: Metric) -> list[str]:
     order = _worst(values, m)
     known, last = values[order], order[0]
-    often = "–" if share is None else f"{share[last]:.0%} of the rounds"
+    often = "–" if share is None else f"{percent(share[last], 0)} of the rounds"
     least = known[: tenth(len(known))].mean()
     mean, worst, lowest, std = map(m.text, (known.mean(), least, known[0], known.std()))
     return [lines.group.label, mean, worst, f"{names(lines, len(values))[last]}: {lowest}", often, std]
@@ -121,7 +121,7 @@ def everyone(lines: Sequence[Lines]) -> Table | None:
         return None
     n, m = len(share), scored(lines)[0]
     values = client_values(lines[0].group.runs[0].folder)
-    columns: dict[str, Sequence[str]] = {"heard from": [f"{x:.1%}" for x in share]}
+    columns: dict[str, Sequence[str]] = {"heard from": [percent(x) for x in share]}
     columns |= {f"{what} absence, rounds": [f"{x:.3g}" for x in of] for what, of in absent.items()}
     if len(found := values.get("samples", [])) == n:
         columns["training samples"] = [f"{x:.0f}" if x else "0" for x in found]

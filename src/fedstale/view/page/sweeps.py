@@ -92,9 +92,9 @@ def _plot(name: str, tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> 
     best = max(tried, key=lambda x: m.score(x.value))
     where = ", ".join(f"{k} {best.settings.get(k, '–')}" for k in keys)
     top = f"the best is {m.text(best.value)} of {best.algorithm} at {where}"
-    said = f"{m.label.capitalize()} at {len(tried)} settings; {top}."
+    said = f"{m.title} at {len(tried)} settings; {top}."
     table = Table(["algorithm", *keys, m.label], [_row(x, keys, m) for x in tried[:MOST]])
-    return Plot(f"{m.label.capitalize()} by {' and '.join(keys[:3])}: {name}", data, axes, said, table, shown, said)
+    return Plot(f"{m.title} by {' and '.join(keys[:3])}: {name}", data, axes, said, table, shown, said)
 
 
 def _order(tried: Sequence[Tried], key: str) -> list[str]:
