@@ -167,6 +167,7 @@ def test_the_advice_for_clients_in_turn_is_to_wait_for_all() -> None:
         (lambda: Amplify(1.0, 1.0, 1.0, 1, 1), "rounds must be at least 2"),
         (lambda: Amplify(1.0, 1.0, 1.0, 1, 10, 2.0), "concentration"),
         (lambda: divergence(turns, np.ones((3, 2))), "n = 4"),
+        (lambda: divergence(turns, np.full((4, 2), np.nan)), "gradients must be finite"),
         (lambda: weight_variance(turns, 40), "below the 40 rounds"),
         (lambda: delta2_mixing(2, 0.1, 1, failure=0.0), "failure must be"),
         (lambda: delta2_independent(0, 0.1, 1), "n must be at least 1, got 0"),

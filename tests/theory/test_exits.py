@@ -82,6 +82,10 @@ def test_rates_fall_and_training_an_exit_more_often_costs_less() -> None:
             lambda: exit_bound(problem, D, p, Λ, target=[1.0], dimensions=PDIM, rounds=1, distance=1.0),
             "target must",
         ),
+        (
+            lambda: exit_bound(problem, D, p, Λ, target=[7.0, 18.0], dimensions=PDIM, rounds=1, distance=1.0),
+            r"used and target must each sum to 1, as shares of the requests, got .* and \[7.0, 18.0\]",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(broken: Any, sentence: str) -> None:

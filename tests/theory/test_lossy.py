@@ -48,7 +48,7 @@ def test_lemma_a_1_over_all_ways_in_which_messages_get_lost() -> None:
     assert loss_variance(sent, q, α) == pytest.approx(expected)
     longest = max(math.hypot(*x) for x in sent)  # η K G
     assert loss_variance(sent, q, α) <= longest**2 * sum(a * a * x / (1 - x) for a, x in zip(α, q, strict=True))
-    with pytest.raises(BadInput, match="sent must be a vector for each of 3 clients"):
+    with pytest.raises(BadInput, match="sent must be a finite vector for each of 3 clients"):
         loss_variance([[1.0], [2.0]], q, α)
 
 

@@ -94,6 +94,7 @@ def test_the_chain_is_that_of_the_participation() -> None:
         (lambda: mixing_time(two_state(0.5, 0.5), 0.0), "eps must be"),
         (lambda: mixing_time([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]], 1e-30), "rounding"),
         (lambda: product_chain(*[two_state(0.5, 0.5)] * 13), "at most 4096 states"),
+        (lambda: product_chain(), "product_chain needs a chain, got none"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(broken: Any, sentence: str) -> None:

@@ -16,7 +16,7 @@ __all__ = ["Divergence", "delta2", "delta2_independent", "delta2_mixing", "diver
 
 
 @arguments_checked
-def delta2(matrix: npt.ArrayLike, period: int, *, divergence: float = 1.0) -> float:
+def delta2(matrix: npt.ArrayLike, period: int, *, divergence: NotNegative = 1.0) -> float:
     """δ̃²(P) of [A], as eq. (15) bounds it: the most, over windows of P rounds, of n Σ_i (q̄_i - μ)² d².
 
     q_i is 1 / (how many are there) for who is there, q̄_i its mean over the window, μ the mean of the q̄_i,
@@ -54,7 +54,8 @@ def divergence(matrix: npt.ArrayLike, gradients: npt.ArrayLike, period: int = 1)
     """
     here, g = matrix_of(matrix), np.asarray(gradients, np.float64)
     rounds, n = here.shape
-    require(g.ndim == 2 and len(g) == n, f"gradients must be (n, d) with n = {n}, got shape {g.shape}")
+    ok = g.ndim == 2 and len(g) == n and bool(np.isfinite(g).all())
+    require(ok, f"gradients must be finite, (n, d) with n = {n}, got shape {g.shape}")
     require(1 <= period <= rounds, f"period must be between 1 and the {rounds} rounds, got {period}")
     q, away = _shares(here), g - g.mean(axis=0)
     means = q @ away  # (rounds, d) Σ_n q_n (∇F_n - ∇f)

@@ -4,28 +4,39 @@
 [S] Rodio and Neglia, FedStale, ECAI 2024.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, normalised, require
+from fedstale.core.parts import NotNegative, Range
 from fedstale.theory.checks import matrix_of, over, probabilities
 
 __all__ = ["BiasBound", "bias_bound", "biased_weights", "chi_square", "plain_weights", "total_variation"]
+
+Condition = Annotated[float, Range("at least 1")]  # κ = L / μ
 
 
 @arguments_checked
 def total_variation(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     """½ Σ |a_i - b_i| of two distributions, Theorem 2.3.4 of [T]."""
-    return 0.5 * float(np.abs(np.subtract(a, b, dtype=np.float64)).sum())
+    x, y = _both(a, b)
+    return 0.5 * float(np.abs(x - y).sum())
 
 
 @arguments_checked
 def chi_square(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     """Σ (a_i - b_i)² / b_i, Theorem 2.3.2 of [T]; inf if b leaves out a client of a."""
-    pairs = zip(np.asarray(a, np.float64).tolist(), np.asarray(b, np.float64).tolist(), strict=True)
-    return sum(over((x - y) ** 2, y) for x, y in pairs if x or y)
+    return sum(over((x - y) ** 2, y) for x, y in zip(*(z.tolist() for z in _both(a, b)), strict=True) if x or y)
+
+
+def _both(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Two distributions over the same clients."""
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    ok = x.ndim == 1 and x.shape == y.shape and bool((x >= 0).all() and (y >= 0).all())
+    require(ok, f"two distributions must have one number of at least 0 for every client, got {a!r} and {b!r}")
+    return x, y
 
 
 class BiasBound(NamedTuple):
@@ -36,7 +47,8 @@ class BiasBound(NamedTuple):
 
 
 @arguments_checked
-def bias_bound(a: npt.ArrayLike, b: npt.ArrayLike, *, condition: float, gap: float, gap_b: float) -> BiasBound:
+def bias_bound(a: npt.ArrayLike, b: npt.ArrayLike, *, condition: Condition, gap: NotNegative,
+               gap_b: NotNegative) -> BiasBound:  # fmt: skip
     """Theorems 2.3.2 and 2.3.4 of [T], for strongly convex F_i with condition number κ = L / μ.
 
     `gap` is Γ = max_i F_i(w*) - F_i*, and `gap_b` is Γ', the same at w_b.

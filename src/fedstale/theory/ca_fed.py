@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, keep_numbers, part, per_client, require
 from fedstale.core.parts import Count, NotNegative, Positive
-from fedstale.theory.bias import biased_weights, chi_square
+from fedstale.theory.bias import Condition, biased_weights, chi_square
 from fedstale.theory.checks import probabilities
 from fedstale.theory.markov import Mixing
 
@@ -96,7 +96,8 @@ def correlated_bound(
     weights, η = _weights(q, len(π)), _rates(rates)
     Q, M, pull = float(weights.sum()), mixing.states, float(π @ weights)
     T = len(η) if rounds is None else rounds
-    require(mixing.start <= T <= len(η), f"rounds must be from T_P = {mixing.start} to {len(η)} rates, got {T}")
+    least = max(mixing.start, 1)  # T_P
+    require(least <= T <= len(η), f"rounds must be from {least} to the {len(η)} rates that are given, got {T}")
     limit = rate_limit(L, K, Q)
     require(η[0] <= limit * (1 + 1e-9), f"the first rate must be at most 1/(2L(1 + 2KQ)) = {limit:.6g}, got {η[0]}")
     require(pull > 0, "somebody with a weight must come, got πᵀq = 0")
@@ -111,8 +112,8 @@ def correlated_bound(
 
 
 @arguments_checked
-def total_error(opt: float, q: npt.ArrayLike, availability: npt.ArrayLike, *, target: npt.ArrayLike,
-                condition: float, gap: float) -> float:  # fmt: skip
+def total_error(opt: NotNegative, q: npt.ArrayLike, availability: npt.ArrayLike, *, target: npt.ArrayLike,
+                condition: Condition, gap: NotNegative) -> float:  # fmt: skip
     """2 κ² (ε_opt + κ² χ²(α, p) Γ), the bound (2.10) with (2.11) on F(w) - F*; problem (2.19) makes it least.
 
     `opt` bounds ε_opt (`Availability.error`), `target` are the α_i, and p_i = π_i q_i / Σ π_j q_j. Infinite if a

@@ -96,7 +96,7 @@ def exit_constant(
 def exit_bound(
     problem: Exits, samples: npt.ArrayLike, p: npt.ArrayLike, used: npt.ArrayLike, *,
     target: npt.ArrayLike, dimensions: npt.ArrayLike, rounds: Count, distance: NotNegative,
-    server_lr: Positive = 1.0, constant: float = 320.0,
+    server_lr: Positive = 1.0, constant: Positive = 320.0,
 ) -> ExitBound:  # fmt: skip
     """Theorem 5.3.1 of [T], (5.7), with the constants of (D.2), (D.7), (D.9) and (D.49).
 
@@ -110,6 +110,8 @@ def exit_bound(
     require(ok, f"dimensions must be one per exit, got {dimensions!r}")
     ok = np.shape(target) == Λ.shape
     require(ok, f"target must be one weight for each of the {len(Λ)} exits, got {target!r}")
+    ok = np.allclose([Λ.sum(), np.sum(target)], 1, atol=1e-6)
+    require(ok, f"used and target must each sum to 1, as shares of the requests, got {used!r} and {target!r}")
     M, μ, γ = problem.largest_loss, problem.convexity, problem.offset()
     B = exit_constant(problem, samples, p, used, server_lr=server_lr).total()
     inside = 2 * B / μ + μ * (γ + 1) / 2 * distance**2

@@ -92,9 +92,8 @@ def loss_variance(sent: npt.ArrayLike, loss: npt.ArrayLike, weights: npt.ArrayLi
     """
     q, α, _ = _losses(loss, weights)
     x = np.asarray(sent, np.float64)
-    require(
-        x.ndim == 2 and len(x) == len(q), f"sent must be a vector for each of {len(q)} clients, got shape {x.shape}"
-    )
+    ok = x.ndim == 2 and len(x) == len(q) and bool(np.isfinite(x).all())
+    require(ok, f"sent must be a finite vector for each of {len(q)} clients, got shape {x.shape}")
     return float((α**2 * q / (1 - q)) @ (x**2).sum(axis=1))
 
 

@@ -50,7 +50,8 @@ def product_chain(*chains: npt.ArrayLike) -> Floats:
     """P = ⊗ P_i, the chain of independent clients together (A.210); M = Π M_i states."""
     found = [_chain(chain) for chain in chains]
     states = math.prod(len(chain) for chain in found)
-    require(len(found) > 0 and states <= STATES, f"a product chain has at most {STATES} states, got {states}")
+    require(len(found) > 0, "product_chain needs a chain, got none")
+    require(states <= STATES, f"a product chain has at most {STATES} states, got {states}")
     together: Floats = np.ones((1, 1))
     for chain in found:
         together = np.asarray(np.kron(together, chain), np.float64)

@@ -67,10 +67,10 @@ def bound(
     p: npt.ArrayLike,
     beta: Share,
     *,
-    rounds: int,
-    server_lr: float = 1.0,
-    excess: float = 1.0,
-    memory_error: float = 1.0,
+    rounds: Count,
+    server_lr: Positive = 1.0,
+    excess: NotNegative = 1.0,
+    memory_error: NotNegative = 1.0,
 ) -> Bound:
     """Theorem 1 of [S], eq. (10), for FedStale(beta), with the constants of eq. (144) in its proof.
 
@@ -112,7 +112,7 @@ class Limits(NamedTuple):
 
 
 @arguments_checked
-def limits(p: npt.ArrayLike, beta: Share, *, smoothness: float, steps: int) -> Limits:
+def limits(p: npt.ArrayLike, beta: Share, *, smoothness: Positive, steps: Count) -> Limits:
     """η_c ≤ 1 / (8 L K) and η_s ≤ min{n p_var / (12 (1 - β)²), p_var p_min / (3 β² p_avg)}.
 
     The third limit of eq. (104), 2 n p_var / 3, is never the least one for two clients or more.
@@ -125,14 +125,16 @@ def limits(p: npt.ArrayLike, beta: Share, *, smoothness: float, steps: int) -> L
 
 
 @arguments_checked
-def lower_bound(p_min: float, rounds: float, *, smoothness: float = 1.0, excess: float = 1.0) -> float:
+def lower_bound(
+    p_min: Share, rounds: NotNegative, *, smoothness: Positive = 1.0, excess: NotNegative = 1.0
+) -> float:
     """Theorem 4 of [S], constants of eq. (157): some objective keeps min_t E‖∇F(w_t)‖² above this."""
     x = p_min * rounds
     return 3 * smoothness * excess / ((x + 2) * (4 * x + 9) ** 2)
 
 
 @arguments_checked
-def least_rounds(p_min: float, target: Positive, *, smoothness: float = 1.0, excess: float = 1.0) -> float:
+def least_rounds(p_min: Share, target: Positive, *, smoothness: Positive = 1.0, excess: NotNegative = 1.0) -> float:
     """The rounds after which `lower_bound` is down to `target`: a constant over p_min, so Ω(1 / p_min)."""
     level = 3 * smoothness * excess / target  # = (x + 2)(4x + 9)², whose one positive root is x = p_min t
     roots = np.roots([16, 104, 225, 162 - level])
