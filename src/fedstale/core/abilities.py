@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core.local import Local
-from fedstale.core.parts import BadInput, shown
-from fedstale.core.protocols import Estimator, Participation, Task, able
+from fedstale.core.parts import BadInput, able, shown
+from fedstale.core.protocols import Estimator, Participation, Task
 from fedstale.core.records import Array, Belief, Checkpoint, Clients, Floats, Ids, Mask, Snapshot, State
 
 __all__ = [

@@ -17,15 +17,15 @@ import reprlib
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ParamSpec, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, ParamSpec, TypeGuard, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = [
     "LATER", "BadInput", "Count", "Natural", "NotNegative", "NotNegativeFinite", "Positive", "PositiveFinite",
-    "PositiveShare", "Range", "Share", "arguments_checked", "check_types", "imported", "keep", "keep_numbers",
-    "known", "normalised", "part", "per_client", "require", "shown",
+    "PositiveShare", "Range", "Share", "able", "arguments_checked", "check_types", "imported", "keep",
+    "keep_numbers", "known", "normalised", "part", "per_client", "require", "shown",
 ]  # fmt: skip
 
 NO_OWN_PARTS = "FEDSTALE_NO_OWN_PARTS"  # in the environment: import no code that a file names
@@ -329,11 +329,21 @@ def _has_members(protocol: type, value: Any) -> bool:
     """Whether a part has what a protocol asks for; its properties are not computed, which may take long."""
     if isinstance(value, type | np.ndarray | np.generic) or type(value).__module__ == "builtins":
         return False
-    members = [name for name in dir(protocol) if not name.startswith("_")]
+    members = _members(protocol)
     if not dataclasses.is_dataclass(value):  # a task, say, which may have its attributes from anywhere
         asked = (name for name in members if not isinstance(inspect.getattr_static(protocol, name), property))
         return all(hasattr(value, name) for name in asked)
     return all(inspect.getattr_static(value, name, members) is not members for name in members)
+
+
+def able(value: object, ability: Callable[..., T]) -> TypeGuard[T]:
+    """`isinstance` of a protocol that is asked in every round: Python 3.11 finds its members anew each time."""
+    return all(hasattr(value, name) for name in _members(ability))
+
+
+@functools.cache
+def _members(ability: Any) -> list[str]:
+    return [name for name in dir(ability) if not name.startswith("_")]
 
 
 def _sound(value: Any) -> bool:

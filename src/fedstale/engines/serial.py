@@ -10,8 +10,8 @@ import numpy as np
 from fedstale.core import CountsSamples
 from fedstale.core.abilities import HasBuffers, HasDevice, HasSlots, KeepsOwn, buffered, keeps_own, runs_loops
 from fedstale.core.local import Local, Work
-from fedstale.core.parts import part, require
-from fedstale.core.protocols import Task, able
+from fedstale.core.parts import able, part, require
+from fedstale.core.protocols import Task
 from fedstale.core.records import Array, Floats, Ids, Job, Reply, State
 from fedstale.core.rng import stream
 from fedstale.tasks.local import drawn, few_threads, training_thread

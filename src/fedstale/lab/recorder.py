@@ -19,8 +19,8 @@ import numpy as np
 from fedstale.core import CountsSamples, evaluate, scores_of_clients
 from fedstale.core.abilities import DescribesModel, HasBeta, HasExcluded, HasInner, labels_of, names_of
 from fedstale.core.hooks import hooks_of
-from fedstale.core.parts import BadInput, require
-from fedstale.core.protocols import Task, able
+from fedstale.core.parts import BadInput, able, require
+from fedstale.core.protocols import Task
 from fedstale.core.records import Checkpoint, Ids, Snapshot
 from fedstale.lab import lineage
 from fedstale.lab.cadence import LAST, Stopping, cadence, evaluation_task

@@ -5,8 +5,9 @@ from functools import partial
 from typing import cast
 
 from fedstale.channels import Lossless
+from fedstale.core.hooks import train
 from fedstale.core.parts import require, shown
-from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy, train
+from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy
 from fedstale.core.records import Checkpoint, Job, Reply, Snapshot
 from fedstale.core.rng import stream
 from fedstale.defence import Defence, Liars
