@@ -7,9 +7,8 @@ from fedstale import theory
 from fedstale.core import BadInput, Local
 from fedstale.core.rng import stream
 from fedstale.core.schedules import Cosine, InverseSteps, StepDecay, UniformSteps, Warmup
-from fedstale.engines import Serial
+from fedstale.engines import Serial, make
 from fedstale.engines.batched.engine import require_supported
-from fedstale.engines.quadratic import BatchedQuadratic
 from fedstale.participation import Bernoulli
 from fedstale.simulate import simulate
 from fedstale.strategies import FedAvg
@@ -50,7 +49,7 @@ def test_rates_by_local_step_are_those_of_theorem_531_and_train_so() -> None:
         for k in range(K):
             w = w - 2 / (μ * (γ + (s.t - 1) * K + k + 1)) * (w - [3.0, 4.0])
         np.testing.assert_allclose(s.params, w, rtol=1e-5)
-    *_, other = simulate(BatchedQuadratic(task, local), FedAvg(), Bernoulli(1.0), rounds=3)
+    *_, other = simulate(make("batched", task, local), FedAvg(), Bernoulli(1.0), rounds=3)
     np.testing.assert_array_equal(other.params, s.params)
     with pytest.raises(BadInput, match="got rates by local step"):
         require_supported(local)

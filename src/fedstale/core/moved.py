@@ -16,6 +16,7 @@ MOVED = {  # old name → new name, the longest first: a package is moved with a
     "fedstale.memory.codings": "fedstale.memory.rows",
     "fedstale.memory.update": "fedstale.memory.memory",
     "fedstale.memory.ram": "fedstale.memory.rows",
+    "fedstale.engines.quadratic": "fedstale.tasks.quadratic",
     "fedstale.core.ranges": "fedstale.core.parts",
     "fedstale.cli.progress": "fedstale.view.terminal.progress",
     "fedstale.cli.console": "fedstale.view.terminal.console",

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedstale.core import Engine, HasDevice, Local, Task, known, require
 from fedstale.core.moved import on_first_use
-from fedstale.engines.quadratic import BatchedQuadratic
 from fedstale.engines.serial import Serial
-from fedstale.tasks.quadratic import Quadratic
+from fedstale.tasks.quadratic import BatchedQuadratic, Quadratic
 
 ENGINES = {
     "serial": "one client after the other: the reference",
@@ -42,7 +41,7 @@ def make(name: str | dict[str, Any], task: Task, local: Local) -> Engine:
     require(isinstance(task, Task), f"an engine needs a task, got {type(task).__name__}")
     require(isinstance(local, Local), f"local must be Local(lr=…), got {local!r}")
     if chosen in ("batched", "auto") and type(task) is Quadratic:  # one derived from it may have other gradients
-        return BatchedQuadratic(task, local)
+        return BatchedQuadratic(task, local, Serial(task, local))
     place = task.device.type if isinstance(task, HasDevice) else "cpu"
     require(
         chosen != "pool" or place == "cpu", f"engine 'pool' trains on CPUs, got a task on {place}; use 'serial'"
