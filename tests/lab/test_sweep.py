@@ -13,7 +13,7 @@ from fedstale.lab.runs import query
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.store import open_store, write_json
 from fedstale.lab.schema import check
-from fedstale.view.terminal import results
+from fedstale.view.terminal import runs as results
 
 RAW: dict[str, Any] = {
     "name": "try", "rounds": 4, "algorithms": ["fedavg", {"kind": "fedstale", "beta": 0.3}],

@@ -16,7 +16,7 @@ from fedstale.lab.runs import named, store
 from fedstale.lab.schema import Experiment, find, packaged
 from fedstale.simulate import Diverged
 from fedstale.view.terminal import console
-from fedstale.view.terminal.progress import simulate_rest
+from fedstale.view.terminal.runs import simulate_rest
 
 SOURCES = "a trace, a run's folder or an experiment, or --probs"
 

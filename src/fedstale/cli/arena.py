@@ -28,7 +28,7 @@ from fedstale.lab.schema import check, find
 from fedstale.lab.spec import override
 from fedstale.registry import RECIPES
 from fedstale.view.terminal import console
-from fedstale.view.terminal.progress import Log, On, logging
+from fedstale.view.terminal.runs import Log, On, logging
 from fedstale.view.trackers.follow import Tracker
 
 app = typer.Typer(no_args_is_help=True, help="Compare rules on equal terms: run, add, report.")

@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from fedstale.lab.runs.pairing import Pair, matched, result, sides, texts
 from fedstale.lab.runs.query import flat
 from fedstale.lab.runs.store import RunFolder
-from fedstale.view.terminal.console import AsFormat, Format, print_json, screen
+from fedstale.view.terminal.console import AsFormat, Format, print_json, screen, table
 
 SIDE = "A run, a folder of runs, or FOLDER:NAME for one algorithm of it, by its label or kind."
 
@@ -64,10 +62,8 @@ def _print(found: dict[str, Any]) -> None:
         if not rows:
             print(f"\nthe {title} is the same")
             continue
-        table = Table("key", "A", "B", title=f"what differs in the {title}", title_justify="left", box=SIMPLE_HEAD)
-        for row in rows:
-            table.add_row(*(v if isinstance(v, str) else json.dumps(v, default=str) for v in row.values()))
-        screen().print("", table)
+        cells = [[v if isinstance(v, str) else json.dumps(v, default=str) for v in row.values()] for row in rows]
+        screen().print("", table(("key", "A", "B"), cells, f"what differs in the {title}", (0, 1, 2)))
     for pair in found["results"]:
         _print_pair(pair)
     print("\nB - A over the common seeds with its 90 % interval; a difference counts if a one-sided paired t-test "
@@ -78,11 +74,7 @@ def _print_pair(pair: dict[str, Any]) -> None:
     seeds = pair["common_seeds"]
     name = pair["a"] if pair["a"] == pair["b"] else f"A: {pair['a']}, B: {pair['b']}"
     told = f"{len(seeds)} seeds in common" if len(seeds) != 1 else "1 seed in common"
-    table = Table(title=f"{name} ({told})", title_justify="left", box=SIMPLE_HEAD)
-    for k, heading in enumerate(("", "A", "B", "B - A", "verdict")):
-        table.add_column(heading, justify="left" if k in (0, 4) else "right")
-    for row in pair["metrics"]:
-        table.add_row(*texts(row))
-    screen().print("", table)
+    head = ("", "A", "B", "B - A", "verdict")
+    screen().print("", table(head, map(texts, pair["metrics"]), f"{name} ({told})", (0, 4)))
     if pair["identical_seeds"] and pair["identical_seeds"] == seeds:
         print("the final parameters are the same to the last bit")

@@ -20,7 +20,7 @@ from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import as_toml
 from fedstale.registry import RECIPES
 from fedstale.view.terminal.console import AsFormat, Format, command_line, parse_seeds, print_json, say
-from fedstale.view.terminal.progress import simulate_rest
+from fedstale.view.terminal.runs import simulate_rest
 
 RULES = ("fedavg", "unbiased", "mifa", "auto")
 MOST = 400  # rounds that are simulated, unless --rounds says more

@@ -22,7 +22,7 @@ from fedstale.flower.federation.state.manifest import read_line, read_metrics
 from fedstale.lab.runs.query import SILENT, mute
 from fedstale.lab.runs.store import RunFolder
 from fedstale.view.terminal.console import AsFormat, Format, print_json, print_table, say
-from fedstale.view.terminal.progress import Log
+from fedstale.view.terminal.runs import Log
 from fedstale.view.trackers.follow import following
 
 TOO_FEW = 5  # exit status of `run`: trained, but too little of the objective was heard

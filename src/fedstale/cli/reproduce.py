@@ -16,8 +16,7 @@ from fedstale.lab.papers.figure import Scale, cells, figures, read
 from fedstale.lab.plan import cost, every_run, planned, reported
 from fedstale.lab.runs import store
 from fedstale.view.terminal import console
-from fedstale.view.terminal.progress import Log, On, logging
-from fedstale.view.terminal.results import how_chosen
+from fedstale.view.terminal.runs import Log, On, how_chosen, logging
 
 
 class Picture(StrEnum):

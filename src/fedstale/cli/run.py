@@ -12,9 +12,9 @@ from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumab
 from fedstale.lab.runs import store
 from fedstale.lab.schema import find
 from fedstale.simulate import Diverged
-from fedstale.view.terminal import console, results
+from fedstale.view.terminal import console
 from fedstale.view.terminal.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say
-from fedstale.view.terminal.progress import Log, follow, logging
+from fedstale.view.terminal.runs import Log, follow, logging, write_and_print, write_and_print_sweep
 
 
 def run(
@@ -61,9 +61,9 @@ def run(
     if reused:
         say(f"{reused} of {len(plan.every_run(cells))} runs were stored already (--again computes them again).")
     if plan.is_sweep(cells):
-        results.write_and_print_sweep(cells, overrides, out, format)
+        write_and_print_sweep(cells, overrides, out, format)
     else:
-        results.write_and_print(cells[0].experiment, planned, overrides, out, format)
+        write_and_print(cells[0].experiment, planned, overrides, out, format)
 
 
 def _forked(cell: plan.Cell, before: store.RunFolder, t: int) -> plan.Cell:

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 
 from fedstale.lab.runs.named import store_of
 from fedstale.lab.runs.status import duration
 from fedstale.view.live.index import Index, Row
-from fedstale.view.terminal.console import say
+from fedstale.view.terminal.console import say, table
 
 ROWS = 25  # of the table; the others are counted
 SECONDS, PLAIN_SECONDS = 1.0, 10.0  # from one look to the next, on a terminal and elsewhere
@@ -69,17 +67,8 @@ def picture(rows: Sequence[Row]) -> Group:
     going = [row for row in rows if row.state == "running"]
     latest = sorted(rows, key=lambda row: row.started, reverse=True)
     shown = sorted(going or latest, key=lambda row: -(row.left or 0.0))[:ROWS]
-    table = Table(box=SIMPLE_HEAD, show_edge=False)
-    for k, heading in enumerate(("algorithm", "seed", "state", "round", "rounds/s", "time left", "last 10 rounds")):
-        table.add_column(heading, justify="left" if k in (0, 2) else "right")
-    for r in shown:
-        label, *cells = r.texts()
-        table.add_row(_plain(label), *cells)
+    head = ("algorithm", "seed", "state", "round", "rounds/s", "time left", "last 10 rounds")
+    found = table(head, [r.texts() for r in shown], "", words=(0, 2))
     hidden = len(going or latest) - len(shown)
     more = f"and {hidden} more" if hidden else ""
-    return Group(summary(rows), table, more) if rows else Group(summary(rows))
-
-
-def _plain(text: str) -> str:
-    """A label that the terminal does not take for markup."""
-    return text.replace("[", "\\[")
+    return Group(summary(rows), found, more) if rows else Group(summary(rows))

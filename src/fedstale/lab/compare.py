@@ -22,8 +22,7 @@ from fedstale.registry import ENGINES, PARTICIPATION, STRATEGIES, Recipe
 from fedstale.simulate import Interrupted, Run, checked, require_kind
 from fedstale.tasks.checksum import Content, describe_task
 from fedstale.view.terminal.console import say, screen, talk
-from fedstale.view.terminal.progress import follow
-from fedstale.view.terminal.results import table, title, write_files
+from fedstale.view.terminal.runs import follow, table, title, write_files
 
 Entry = Spec | Strategy | Recipe  # an algorithm: a name, a table with `kind` and settings, or parts
 Start = str | Path | store.RunFolder | None  # the folder of a run, FOLDER@ROUND, or round 1

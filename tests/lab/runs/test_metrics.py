@@ -5,7 +5,7 @@ import pytest
 from fedstale.lab.recorder import summary
 from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import Metric, metric
-from fedstale.view.terminal import results
+from fedstale.view.terminal import runs as results
 
 
 def test_the_main_metric_of_a_result_is_the_first_that_is_shown() -> None:

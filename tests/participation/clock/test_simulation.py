@@ -20,7 +20,7 @@ from fedstale.view.live import axes
 from fedstale.view.page import markup, series, tables
 from fedstale.view.page.plots import curves
 from fedstale.view.plots.palette import looks
-from fedstale.view.terminal.progress import _Status
+from fedstale.view.terminal.runs import _Status
 
 N, D = 12, 4
 TASK = fs.Quadratic.random(n=N, d=D, noise=0.1)

@@ -18,7 +18,7 @@ from fedstale.view.live.axes import View
 from fedstale.view.live.experiment import Experiments
 from fedstale.view.live.index import Index
 from fedstale.view.page import page, series, tables
-from fedstale.view.terminal import results
+from fedstale.view.terminal import runs as results
 from tests.view.live.stores import computed, unfinish
 
 

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.view.terminal.console import in_words, print_json, print_table, seeds_override, text_of
+from fedstale.view.terminal.console import in_words, print_json, print_table, screen, seeds_override, table, text_of
 
 
 def test_settings_are_readable() -> None:
@@ -24,6 +24,10 @@ def test_a_table_has_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([{"name": "[a]", "final_value": 0.5}, {"name": "b", "final_value": None}], "things")
     text = capsys.readouterr().out
     assert [word for word in ("things", "final value", "[a]", "0.5", "b") if word not in text] == []
+    screen().print(table(["algorithm", "seed"], [["fedstale [red]", "1"]], "of [a]", [0]))
+    text = capsys.readouterr().out
+    assert "fedstale [red]" in text
+    assert "of [a]" in text
     print_table([])
     assert "nothing yet" in capsys.readouterr().out
 

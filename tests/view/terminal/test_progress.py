@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedstale.view.terminal.progress import PLAIN_SECONDS, follow
+from fedstale.view.terminal.runs import PLAIN_SECONDS, follow
 
 ROUNDS = 400
 

@@ -6,7 +6,7 @@ Results go to standard output, progress and complaints to standard error.
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedstale.core import require
 from fedstale.lab.runs.store import finite
@@ -92,6 +93,16 @@ def say(sentence: str, console: Console = talk, style: str | None = None) -> Non
 def print_json(value: Any) -> None:
     """Print a result on standard output as JSON; numbers that are not finite become null."""
     print(json.dumps(finite(value), indent=2, allow_nan=False, default=str))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, words: Collection[int]) -> Table:
+    """Texts as a table; the columns `words` are aligned to the left, the others, of numbers, to the right."""
+    out = Table(title=Text(title) if title else None, title_justify="left", box=SIMPLE_HEAD)
+    for k, heading in enumerate(head):
+        out.add_column(heading, justify="left" if k in words else "right")
+    for row in rows:
+        out.add_row(*map(Text, row))  # a label may have brackets, which are no markup
+    return out
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", empty: str = "nothing yet") -> None:

@@ -1,33 +1,155 @@
-"""The table, the picture and the CSV files of finished runs: of a comparison, or of a sweep over settings.
+"""Runs on the terminal: their progress, and the table, the picture and the CSV files of those that have finished.
 
-A sweep has a table of the best settings, all settings and runs as CSV files, and a picture of each cell.
+Progress is a bar on a terminal and plain lines elsewhere. A sweep has a table of the best settings, all settings
+and runs as CSV files, and a picture of each cell.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, SpinnerColumn, TextColumn
+from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
-from fedstale.lab import schema
-from fedstale.lab.plan import Cell, Choice, Planned, by_label, chosen, digest, every_run, place, scores
+from fedstale.lab.execute import Progress, Stop, execute
+from fedstale.lab.executors import Executor
+from fedstale.lab.plan import Cell, Choice, Planned, by_label, chosen, digest, every_run, place, scores, warmups
 from fedstale.lab.runs import metrics, query, verdict
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.statistics import spread
+from fedstale.lab.runs.status import duration
 from fedstale.lab.runs.store import write_csv
+from fedstale.lab.schema import Experiment
+from fedstale.simulate import Interrupted
 from fedstale.view.terminal import console
-from fedstale.view.terminal.console import Format
+from fedstale.view.terminal.console import Format, say, talk
+from fedstale.view.trackers.follow import Tracker, following
 
+PLAIN_SECONDS = 10.0  # from one plain line to the next
+WARM_UP_SECONDS = 1.0  # time left is not estimated before rounds have been timed for this long
+Clock = Callable[[], float]
 CHOSEN = "chosen on the seeds that are reported, which flatters them a little"
 PICTURES = 12  # cells that are drawn, at most: a picture takes a second
 Row = dict[str, Any]  # one algorithm, by column
+Log = Annotated[
+    list[Tracker] | None,
+    typer.Option(
+        "--log", metavar="TRACKER", help="Also log to tensorboard, wandb or mlflow, in OUT/logs; may be repeated."
+    ),
+]
+On = Annotated[
+    Executor, typer.Option("--executor", help="Where the runs are computed: processes here, or a Ray cluster.")
+]
+
+
+def logging(trackers: list[Tracker] | None, planned: Sequence[Planned], out: Path) -> AbstractContextManager[None]:
+    """Log these runs while they are computed."""
+    return following([p.folder for p in planned], trackers, out / "logs") if trackers else nullcontext()
+
+
+def follow(
+    rounds: Iterable[Progress], planned: Sequence[Planned], to: Console, clock: Clock = time.monotonic
+) -> int:
+    """Show rounds as they are computed; returns how many runs were found finished in the store."""
+    unfinished = [p for p in warmups(planned) if not p.folder.finished]
+    total = sum(p.config["rounds"] for p in (*planned, *unfinished))
+    status, reused, said = _Status(total, clock), 0, clock()
+    warned = set[tuple[str, str]]()
+    note = TextColumn("{task.description}", markup=False)
+    with Bars(SpinnerColumn(), BarColumn(24), note, console=to, disable=not to.is_terminal) as bars:
+        bar = bars.add_task("", total=total)
+        for p in rounds:
+            reused += p.reused
+            for kind, sentence in p.metrics.get("warnings", {}).items():
+                if (p.planned.algorithm.label, kind) not in warned:  # once, not for every seed
+                    warned.add((p.planned.algorithm.label, kind))
+                    say(f"warning: {_name(p)}: {sentence}", to)
+            line = status.line(p)
+            bars.update(bar, completed=total - status.left, description=line)
+            if p.result and not p.reused:
+                say(f"{_name(p)}: {_result(p.result)}", to)
+            elif not to.is_terminal and not p.reused and clock() - said >= PLAIN_SECONDS:
+                said = clock()
+                say(line, to)
+    return reused
+
+
+def simulate_rest(e: Experiment, planned: Sequence[Planned], command: str) -> None:
+    """Compute the runs of an experiment that are not stored yet; the same command goes on after a stop."""
+    try:
+        with Stop() as stop:
+            follow(execute(e, planned, resume=True, command=command, stop=stop, say=say), planned, talk)
+    except Interrupted:
+        say("fedstale: interrupted; the same command goes on from here")
+        raise typer.Exit(130) from None
+
+
+class _Status:
+    """What is known about the runs in progress: rounds left, main metric, and speed.
+
+    The first round is not timed, because it includes loading data and compiling.
+    """
+
+    def __init__(self, total: int, clock: Clock) -> None:
+        self.left, self.clock, self.timed, self.since = total, clock, -1, 0.0
+        self.begun: dict[str, tuple[int, float]] = {}  # run → the round and the time at which it was first seen
+        self.values: dict[str, str] = {}  # run → its main metric when it was last evaluated
+
+    def line(self, p: Progress) -> str:
+        """Count a round; where its run is, without what is not known yet."""
+        if p.reused:
+            self.left -= p.planned.config["rounds"]
+            return ""
+        if p.result:
+            self.left -= p.planned.config["rounds"] - p.t  # a run that stopped early
+        name, now = _name(p), self.clock()
+        self.left -= 1 if name in self.begun else p.t  # a resumed run begins after round 1
+        self.since, self.timed = self.since if self.begun else now, self.timed + 1
+        first, then = self.begun.setdefault(name, (p.t, now))
+        self.values[name] = _main(p) or self.values.get(name, "")
+        speed = f"{(p.t - first) / (now - then):.3g} rounds/s" if p.t > first and now > then else ""
+        clients = f"{p.metrics['participants']} clients" if "participants" in p.metrics else ""
+        parts = (
+            f"round {p.t}/{p.planned.config['rounds']}",
+            f"{p.metrics['seconds'] / 3600:.3g} h of the clock" if "seconds" in p.metrics else "",
+            self.values[name], clients, speed, self._time_left(now),
+        )  # fmt: skip
+        return f"{name}: {', '.join(filter(None, parts))}"
+
+    def _time_left(self, now: float) -> str:
+        if self.timed == 0 or now - self.since < WARM_UP_SECONDS:
+            return ""
+        seconds = self.left * (now - self.since) / self.timed
+        return f"{duration(seconds)} left"
+
+
+def _name(p: Progress) -> str:
+    return f"{p.planned.algorithm.label}, seed {p.planned.seed}"
+
+
+def _main(p: Progress) -> str:
+    """The main metric of an evaluated round; nothing for other rounds."""
+    found = metrics.shown(p.metrics, main=p.planned.config.get("main"))
+    return next((f"{m.name} {m.text(p.metrics[m.name])}" for m in found), "")
+
+
+def _result(result: Mapping[str, Any]) -> str:
+    values = [f"{m.name} {m.text(result[m.name]['final'])}" for m in metrics.shown(result)]
+    refused = [f"{result['refused']} updates refused"] if result["refused"] else []
+    stopped = [f"stopped: {result['stopped']}"] if "stopped" in result else []
+    return ", ".join([*values, f"{result['rounds_per_second']:.3g} rounds/s", *refused, *stopped])
 
 
 def write_and_print(
-    experiment: schema.Experiment, planned: list[Planned], overrides: list[str], out: Path, format: Format
+    experiment: Experiment, planned: list[Planned], overrides: list[str], out: Path, format: Format
 ) -> None:
     """Write the picture and the CSV file of a comparison and print its table."""
     rows, figure, numbers = write_files(experiment, planned, overrides, out)
@@ -41,7 +163,7 @@ def write_and_print(
 
 
 def write_files(
-    experiment: schema.Experiment, planned: list[Planned], overrides: list[str], out: Path
+    experiment: Experiment, planned: list[Planned], overrides: list[str], out: Path
 ) -> tuple[list[Row], Path, Path]:
     """Write the picture and the CSV file of a comparison; returns its rows and the two files."""
     groups = {label: [p.folder for p in runs] for label, runs in by_label(planned).items()}
@@ -57,7 +179,7 @@ def write_files(
     return rows, figure, numbers
 
 
-def stem(experiment: schema.Experiment, planned: Sequence[Planned], overrides: Sequence[str]) -> str:
+def stem(experiment: Experiment, planned: Sequence[Planned], overrides: Sequence[str]) -> str:
     """The name of the files of an experiment without their ending; a variant has files of its own."""
     return f"{experiment.name}-{digest(planned)}" if overrides else experiment.name
 
@@ -67,7 +189,7 @@ def changed(overrides: Sequence[str]) -> dict[str, str]:
     return dict(change.split("=", 1) for change in overrides)
 
 
-def title(e: schema.Experiment, cells: int = 1) -> str:
+def title(e: Experiment, cells: int = 1) -> str:
     """One line that says what is compared: the data, the participation and the number of seeds."""
     if cells > 1:
         return f"{e.name}: the best settings in each of {cells} cells"
@@ -92,9 +214,7 @@ def summary(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
     return rows
 
 
-def to_target(
-    rows: Sequence[Row], e: schema.Experiment, lines: Mapping[str, Sequence[Sequence[query.Line]]]
-) -> list[Row]:
+def to_target(rows: Sequence[Row], e: Experiment, lines: Mapping[str, Sequence[Sequence[query.Line]]]) -> list[Row]:
     """The rows with the rounds to the target, and the main metric where the experiment names it."""
     read = {label: found for label, seeds in lines.items() if (found := [of for of in seeds if of])}
     asked = {key: value for key in ("target", "monitor", "main") if (value := getattr(e, key)) is not None}
