@@ -12,6 +12,7 @@ import inspect
 import json
 import operator
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -50,6 +51,8 @@ MODULES = ("data", "models", "clock", "fed_cis", "theory", "testing")  # public 
 
 
 def setup(app: Any) -> dict[str, bool]:
+    rooms = {name: getattr(fedstale, name) for name in ROOMS}  # autodoc imports them by the names that users write
+    sys.modules.update({f"fedstale.{name}": room for name, room in rooms.items()})
     app.connect("source-read", fill)
     app.connect("autodoc-process-docstring", to_rst)
     app.connect("autodoc-skip-member", skip)
