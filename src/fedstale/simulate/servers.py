@@ -57,6 +57,18 @@ class Moments(NamedTuple):
     first: Array  # (d,)
     second: Array  # (d,)
 
+    @classmethod
+    def before(cls, d: int, tau: float) -> "Moments":
+        """Those before round 1."""
+        return cls(np.zeros(d, np.float32), np.full(d, tau**2, np.float32))
+
+    def after(self, step: Array, second: Array, rule: "Adam | Yogi") -> tuple[Array, "Moments"]:
+        """The change lr · m / (√v + τ) and the next moments: m ← β₁ m + (1-β₁) step, and v as the rule has it."""
+        b1 = np.float32(rule.beta1)
+        m: Array = b1 * self.first + (1 - b1) * step
+        scale: Array = np.sqrt(second) + np.float32(rule.tau)
+        return np.float32(rule.lr) * m / scale, Moments(m, second)
+
 
 @part
 class Adam:
@@ -68,14 +80,11 @@ class Adam:
     tau: Positive = 1e-3
 
     def init(self, d: int) -> Moments:
-        return Moments(np.zeros(d, np.float32), np.full(d, self.tau**2, np.float32))
+        return Moments.before(d, self.tau)
 
     def apply(self, state: Moments, params: Array, step: Array) -> tuple[Array, Moments]:
-        b1, b2 = np.float32(self.beta1), np.float32(self.beta2)
-        m: Array = b1 * state.first + (1 - b1) * step
-        v: Array = b2 * state.second + (1 - b2) * step * step
-        scale: Array = np.sqrt(v) + np.float32(self.tau)
-        return np.float32(self.lr) * m / scale, Moments(m, v)
+        b2 = np.float32(self.beta2)
+        return state.after(step, b2 * state.second + (1 - b2) * step * step, self)
 
 
 @part
@@ -88,14 +97,11 @@ class Yogi:
     tau: Positive = 1e-3
 
     def init(self, d: int) -> Moments:
-        return Moments(np.zeros(d, np.float32), np.full(d, self.tau**2, np.float32))
+        return Moments.before(d, self.tau)
 
     def apply(self, state: Moments, params: Array, step: Array) -> tuple[Array, Moments]:
-        b1, b2, square = np.float32(self.beta1), np.float32(self.beta2), step * step
-        m: Array = b1 * state.first + (1 - b1) * step
-        v: Array = state.second - (1 - b2) * np.sign(state.second - square) * square
-        scale: Array = np.sqrt(v) + np.float32(self.tau)
-        return np.float32(self.lr) * m / scale, Moments(m, v)
+        b2, square = np.float32(self.beta2), step * step
+        return state.after(step, state.second - (1 - b2) * np.sign(state.second - square) * square, self)
 
 
 @part
