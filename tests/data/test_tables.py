@@ -46,6 +46,12 @@ def test_classes_keep_their_names_which_are_no_part_of_a_run_s_key() -> None:
         assert describe_task(task) == describe_task(nameless)
 
 
+def test_clients_without_a_test_sample_are_told_by_their_names() -> None:
+    hospitals = ["Bonn", *["Aachen"] * (ROWS - 1)]
+    with pytest.warns(UserWarning, match=r"^1 of 2 clients have one sample, hence none for testing: Bonn$"):
+        from_frame(TABLE | {"hospital": hospitals}, client="hospital", label="disease")
+
+
 def test_test_rows_do_not_change_the_preparation() -> None:
     def train(ages: list[float]) -> np.ndarray:
         return from_frame(TABLE | {"age": ages}, client="hospital", label="disease").x

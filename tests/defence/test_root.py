@@ -150,3 +150,15 @@ def test_a_root_that_does_not_fit_is_refused():
                       defence=Defence(root=5))]  # fmt: skip
     with pytest.raises(BadInput, match=r"a stored run needs a defence.root that a file can name"):
         fs.compare(task(), ["fedavg"], fs.Bernoulli(1.0), rounds=1, local=fs.Local(lr=1), defence=Defence(root=abs))
+
+
+def test_a_root_with_one_sample_of_a_label_is_refused_where_the_model_needs_two():
+    def normed():
+        return torch.nn.Sequential(torch.nn.Linear(D, 4), torch.nn.BatchNorm1d(4))
+
+    with pytest.raises(
+        BadInput, match=r"^a root must have two samples of each label for this model, got one of \[3\]$"
+    ):
+        fs.tasks.Root(normed, X[:7], LABELS[:7])
+    assert fs.tasks.Root(normed, X[:8], LABELS[:8])
+    assert fs.tasks.Root(linear, X[:7], LABELS[:7])

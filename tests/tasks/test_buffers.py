@@ -152,6 +152,8 @@ def test_a_batch_of_one_sample_is_a_sentence() -> None:
     task = Supervised(network, pairs((8, 9)))
     with pytest.raises(BadInput, match=r"cannot train client 1 on one sample alone \(Expected .* use drop_last"):
         run_epochs(task, drop_last=False)
+    with pytest.raises(BadInput, match="cannot train client Kiel on one sample alone"):
+        run_epochs(Supervised(network, pairs((8, 9)), names=("Bonn", "Kiel")), drop_last=False)
     run_epochs(task, drop_last=True)
 
 

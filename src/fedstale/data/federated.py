@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import BadInput, Ids, Mask, known, part, require, shown
-from fedstale.core.abilities import listed
+from fedstale.core.abilities import listed, names_of
 from fedstale.core.rng import stream
 from fedstale.data.datasets import Dataset
 from fedstale.data.partition import NeedsWriters, Partition, check
@@ -119,7 +119,8 @@ def federate(
     pool = stream(seed, "data", "pool").permutation(len(dataset.y))[: round(fraction * len(dataset.y))]
     pool, central = _official(dataset, np.sort(pool)) if official else (np.sort(pool), pool[:0])
     clients = _divide(dataset, pool, partition, n, seed, drop_empty)
-    _warn(np.array([len(mine) == 1 and not official for mine in clients]), "one sample, hence none for testing")
+    single = np.array([len(mine) == 1 and not official for mine in clients])
+    _warn(single, "one sample, hence none for testing", () if drop_empty else names_of(partition))
     tests, trains = _cut(clients, 0.0 if official else test_share)
     y = dataset.y
     if swap is not None:
@@ -157,7 +158,7 @@ def _divide(dataset: Dataset, pool: Ids, partition: Partition, n: int, seed: int
     lists = partition.split(keys[pool], n, stream(seed, "data", "partition"))
     _check_lists(lists, n, len(pool))
     sizes = np.array([len(mine) for mine in lists])
-    _warn(sizes == 0, "no samples" + (" and are left out" if drop_empty else ""), stacklevel=4)
+    _warn(sizes == 0, "no samples" + (" and are left out" if drop_empty else ""), names_of(partition), stacklevel=4)
     ordered = [stream(seed, "data", "order", i).permutation(pool[mine]) for i, mine in enumerate(lists)]
     return [mine for mine in ordered if len(mine)] if drop_empty else ordered
 
@@ -204,10 +205,10 @@ def _check_lists(lists: Sequence[Ids], n: int, count: int) -> None:
     require(len(np.unique(used)) == len(used), "a partition must give a sample to one client, got several")
 
 
-def _warn(which: Mask, lack: str, stacklevel: int = 3) -> None:
+def _warn(which: Mask, lack: str, names: Sequence[str], stacklevel: int = 3) -> None:
     clients = np.flatnonzero(which).tolist()
     if clients:
-        few = listed([*map(str, clients)], 5)
+        few = listed([names[i] if names else str(i) for i in clients], 5)
         warnings.warn(f"{len(clients)} of {len(which)} clients have {lack}: {few}", stacklevel=stacklevel)
 
 

@@ -42,6 +42,7 @@ class Frame(Protocol):
 class ByClient:
     """The samples of client i are those whose number is i."""
 
+    names: tuple[str, ...]
     needs_writers: ClassVar[bool] = True
 
     def split(self, labels: Ids, n: int, rng: np.random.Generator) -> list[Ids]:
@@ -78,7 +79,7 @@ def from_frame(
     x = np.stack([*kinds.values()], axis=1)[there]
     whole = Dataset(name, x, y[there], int(there.sum()), len(classes) or 1, writers=owners[there])
     shared = {"test_share": test_share, "validation": validation, "held_out": held_out, "fraction": fraction}
-    made = federate(whole, ByClient(), len(names), seed=seed, **shared)  # type: ignore[arg-type]
+    made = federate(whole, ByClient((*names,)), len(names), seed=seed, **shared)  # type: ignore[arg-type]
     out = absent(held_out, len(names), seed)
     prepared = Preparation(made.x, [*kinds], {k: _texts(columns[k]) for k in kinds if columns[k].dtype.kind != "f"})
     rows = f"{name}: {len(x)} rows of {len(names)} clients ({client}); {label} {told}"

@@ -103,7 +103,7 @@ def warn_of_softmax(outputs: Tensor) -> None:
         warnings.warn(f"{what}: leave it out of the model, else it learns slowly", stacklevel=5)
 
 
-def training_answer(module: nn.Module, x: Any, size: int, client: int) -> Any:
+def training_answer(module: nn.Module, x: Any, size: int, client: str) -> Any:
     """What the model says of a batch of this size; refuses one sample where BatchNorm needs more."""
     try:
         return losses.answer(module, x)

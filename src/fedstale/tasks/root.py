@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedstale.core import Array, require
+from fedstale.core import Array, BadInput, require
 from fedstale.core.rng import stream
 from fedstale.tasks.losses import Loss, cross_entropy
 from fedstale.tasks.split import Data, InputData, Split
@@ -28,6 +28,14 @@ class Root:
         whole = Split.joined([(x, y)])
         parts = [whole.take(rows) for rows in _by_label(whole.y)]
         self.task = Supervised(model, Split.joined(parts), loss=loss, device=device)
+        try:
+            if (self.task.samples == 1).any():
+                self(self.task.init(0))
+        except BadInput as error:  # of BatchNorm, say
+            single = [y[0].tolist() for _, y in parts if len(y) == 1]
+            raise BadInput(
+                f"a root must have two samples of each label for this model, got one of {single}"
+            ) from error
 
     def __call__(self, params: Array) -> Array:
         """(labels, d)"""

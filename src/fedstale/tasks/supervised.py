@@ -254,7 +254,8 @@ class Supervised:
             x, y = self._samples(batch)
             x = x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
             with self.autocast():
-                loss = self.batch_loss(checks.training_answer(working.module, x, len(y), client), y)
+                who = self.names[client] if self.names else str(client)
+                loss = self.batch_loss(checks.training_answer(working.module, x, len(y), who), y)
             loss.backward()  # type: ignore[no-untyped-call]
         if self.ridge:
             working.grad.add_(working.params, alpha=self.ridge)
