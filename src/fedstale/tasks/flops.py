@@ -33,5 +33,5 @@ def sample_flops(task: Task) -> Flops | None:
     with FlopCounterMode(display=False) as both:
         task.gradient(task.init(0), client, batch)
     with FlopCounterMode(display=False) as forward:
-        training_answer(task.module(), x, len(y), client)
+        training_answer(task.module(), x, len(y), str(client))
     return Flops(both.get_total_flops() / len(y), forward.get_total_flops() / len(y))
