@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.data.download import Remote
-from fedstale.data.download import download as impatient
+from fedstale.data.files import Remote
+from fedstale.data.files import download as impatient
 
 download = partial(impatient, timeout=600.0)  # the mirror is a thread of this process, which may be busy
 BODY = bytes(range(256)) * 4000  # several chunks
@@ -95,7 +95,7 @@ def test_the_next_mirror_is_tried_and_every_fault_is_told(mirror, tmp_path):
 def test_the_wait_doubles(mirror, tmp_path, monkeypatch):
     url, _ = mirror(BUSY)
     waits: list[float] = []
-    monkeypatch.setattr("fedstale.data.download.time.sleep", waits.append)
+    monkeypatch.setattr("fedstale.data.files.time.sleep", waits.append)
     with pytest.raises(BadInput):
         download(remote(url), tmp_path, tries=4, wait=0.5)
     assert waits == [0.5, 1.0, 2.0]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.data.download import Remote
-from fedstale.data.files import Official, read, roots
+from fedstale.data.files import Official, Remote, read, roots
 
 CONTENT = {"one.bin": b"first " * 1000, "two.bin": b"second " * 1000}
 

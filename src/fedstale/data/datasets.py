@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, Ids, known, require
-from fedstale.data.download import Progress, quiet
-from fedstale.data.files import official, read
+from fedstale.data.files import Progress, official, quiet, read
 
 IDX_TYPES: dict[int, np.dtype[Any]] = {8: np.dtype(np.uint8), 12: np.dtype(">i4")}
 
@@ -226,5 +225,6 @@ DATASETS = {
 def load(name: str, progress: Progress = quiet) -> Dataset:
     """The dataset of that name; a download reports to `progress(file, bytes so far, bytes in all)`."""
     entry = DATASETS[known(name, DATASETS, "dataset")]
-    x, y, n_train, writers = entry.decode(read(official(*entry.files), progress))
+    contents = read(official(*entry.files), progress) if entry.files else []  # embedded: no data folder is asked
+    x, y, n_train, writers = entry.decode(contents)
     return Dataset(name, x, y, n_train, entry.classes, entry.mean, entry.std, entry.scale, writers)

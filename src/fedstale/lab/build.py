@@ -115,7 +115,7 @@ def _network(spec: Table) -> Any:
 
 def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
     """The participation that `spec` asks for; one tied to labels gets those of the data, if it has none."""
-    part: Participation = build(_with_labels(located(spec, roots()), data), PARTICIPATION, "participation")
+    part: Participation = build(_with_labels(located(spec), data), PARTICIPATION, "participation")
     return part
 
 
@@ -158,14 +158,13 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
     return table
 
 
-def located(table: Any, folders: Sequence[Path]) -> Any:
-    """A table whose files, and those of its inner tables, are also looked for in these folders."""
+def located(table: Any, *folders: Path) -> Any:
+    """A table whose files, and those of inner tables, are also looked for in these folders, or in those of data."""
     if not isinstance(table, Mapping):
         return table
-    return {
-        key: found_in(value, folders) if key in FILES and isinstance(value, str) else located(value, folders)
-        for key, value in table.items()
-    }
+    named = {key: value for key, value in table.items() if key in FILES and isinstance(value, str)}
+    inner = {key: located(value, *folders) for key, value in table.items()}
+    return inner | {key: found_in(value, folders or roots()) for key, value in named.items()}
 
 
 def found_in(name: str, folders: Sequence[Path]) -> str:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from fedstale.core import Participation, known, require, shown
 from fedstale.core.rng import stream
-from fedstale.data.files import roots
 from fedstale.lab.build import division, located, make_participation
 from fedstale.lab.runs import query, store
 from fedstale.lab.runs.metrics import OBJECTIVE
@@ -219,7 +218,7 @@ def plan(experiment: Experiment, folder: Path, loaded: dict[str, dict[str, str]]
     if name not in loaded:
         loaded[name] = dataset_source(name)
     more = {"model": model} | ({"sources": loaded[name]} if loaded[name] else {})
-    clock = make_section("clock", located(experiment.clock, roots()))
+    clock = make_section("clock", located(experiment.clock))
     return plan_parts(experiment, participation, algorithms, more, folder, clock=clock)
 
 

@@ -19,7 +19,6 @@ from pydantic import (
 
 from fedstale.core import BadInput, Local, arguments_checked, known, require, shown
 from fedstale.core.own_modules import import_from
-from fedstale.data.files import roots
 from fedstale.lab.build import counted, located
 from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_section, override
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
@@ -257,7 +256,7 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
     raw.setdefault("name", path.stem)
     for change in overrides:
         override(raw, change)
-    named = {key: located(raw[key], [path.parent]) for key in ("participation", "data", "clock") if key in raw}
+    named = {key: located(raw[key], path.parent) for key in ("participation", "data", "clock") if key in raw}
     return raw | named
 
 
@@ -292,7 +291,7 @@ def check(raw: Table) -> Experiment:
         build(getattr(experiment, key), names, key)  # also where every algorithm has its own
     for key in ("defence", "liars", "privacy"):
         make_section(key, getattr(experiment, key))
-    make_section("clock", located(experiment.clock, roots()))
+    make_section("clock", located(experiment.clock))
     seeds = experiment.seeds
     require(len(set(seeds)) == len(seeds), f"seeds must differ from each other, got {seeds}")
     section = validated(kind, data, "data")

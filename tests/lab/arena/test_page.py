@@ -9,7 +9,7 @@ import pytest
 
 from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import standings
-from fedstale.lab.arena.table import HEAD, TIE, markdown, percent, rows
+from fedstale.lab.arena.table import HEAD, TIE, markdown, rows, signed
 from fedstale.view.page.arena import page
 from tests.lab.arena.small_suite import finished, hold
 
@@ -64,4 +64,4 @@ def test_the_markdown_table_has_the_rows_of_the_page(held: Contest) -> None:
 
 
 def test_a_small_negative_number_is_no_negative_zero() -> None:
-    assert percent(-0.0001) == "+0.0 %"
+    assert signed(-0.0001) == "+0.0 %"

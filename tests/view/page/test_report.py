@@ -235,7 +235,7 @@ def test_realised_weights_are_of_the_rarest_client_first() -> None:
     lines.seeds[0][-1]["weights"] = [0.5, 0.3, 0.2]
     plot = clients.realised([lines], looks(["one"]))
     assert plot is not None
-    assert plot.table.rows == [["2", "33.3%", "0.6"], ["1", "50.0%", "0.9"], ["0", "100.0%", "1.5"]]
+    assert plot.table.rows == [["2", "33.3 %", "0.6"], ["1", "50.0 %", "0.9"], ["0", "100.0 %", "1.5"]]
     np.testing.assert_allclose(plot.data[0]["y"], [0.6, 0.9, 1.5])
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from fedstale.core import require
 from fedstale.lab.arena.cell_record import cell_record
-from fedstale.lab.arena.records import learned
+from fedstale.lab.arena.records import RECORD, learned
 from fedstale.lab.arena.suite import Place, Suite, checked, first_settings, labelled, places, planned, rules_of
 from fedstale.lab.arena.tuning import Setting, choice, next_setting, survivors, with_servers
 from fedstale.lab.execute import ended
@@ -28,7 +28,7 @@ from fedstale.lab.plan import Cell, by_label
 from fedstale.lab.runs import query, store
 from fedstale.lab.spec import Table
 
-RECORD, SUITE, TIMES = "arena.json", "suite.json", "server-ms.csv"
+SUITE, TIMES = "suite.json", "server-ms.csv"
 Settings = Mapping[Place, Mapping[str, Sequence[Setting]]]  # by cell and rule
 Found = dict[Place, dict[str, dict[Setting, float]]]  # by cell, rule and setting: the training objective
 GROW = ("cells", "task", "participation")  # a suite may get more of them

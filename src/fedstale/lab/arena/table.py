@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedstale.lab.arena.records import RECORD, Cell, Contest, Entry
 from fedstale.lab.arena.scores import CHANCE, PLAIN, Interval, Standing, pairs, standings
+from fedstale.lab.runs.metrics import percent
 from fedstale.lab.runs.store import RunFolder, read_json
 
 HEAD = (
@@ -67,11 +68,11 @@ def _row(s: Standing, mark: str) -> list[str]:
     notes = [f"diverged in {s.diverged} runs"] if s.diverged else []
     notes += [f"rate at the end of its list in {s.edges} cells"] if s.edges else []
     costs = [_number(s.costs[name]) for name in COSTS]
-    reached = f"{share(s.reached)} ({s.reaches} cells)" if s.reaches else "–"
+    reached = f"{percent(s.reached)} ({s.reaches} cells)" if s.reaches else "–"
     return [
-        s.rule + mark, _interval(s.missing, share), s.worst_cell, share(s.worst_missing), f"{100 * s.near:.0f} %",
-        _interval(s.rank, "{:.1f}".format), _interval(s.behind, points), reached, share(s.behind_full),
-        share(s.accuracy), share(s.accuracy_over_time), share(s.worst_decile), *costs, "; ".join(notes),
+        s.rule + mark, _interval(s.missing, percent), s.worst_cell, percent(s.worst_missing), percent(s.near, 0),
+        _interval(s.rank, "{:.1f}".format), _interval(s.behind, points), reached, percent(s.behind_full),
+        percent(s.accuracy), percent(s.accuracy_over_time), percent(s.worst_decile), *costs, "; ".join(notes),
     ]  # fmt: skip
 
 
@@ -99,10 +100,10 @@ def pair_rows(cells: Sequence[Cell]) -> tuple[list[list[str]], set[tuple[int, in
         above[a, b], above[b, a] = p.more, -p.more
         strong |= {(a, b + 1), (b, a + 1)} if p.p < CHANCE else set()
     each = range(len(rules))
-    return [[rules[a], *(percent(above.get((a, b), math.nan)) for b in each)] for a in each], strong
+    return [[rules[a], *(signed(above.get((a, b), math.nan)) for b in each)] for a in each], strong
 
 
-def percent(value: float) -> str:
+def signed(value: float) -> str:
     """`+12.3 %`."""
     return f"{round(100 * value, 1) + 0.0:+.1f} %" if math.isfinite(value) else "–"
 
@@ -110,11 +111,6 @@ def percent(value: float) -> str:
 def points(value: float) -> str:
     """`1.2`."""
     return f"{round(100 * value, 1) + 0.0:.1f}" if math.isfinite(value) else "–"
-
-
-def share(value: float) -> str:
-    """`93.4 %`."""
-    return f"{round(100 * value, 1) + 0.0:.1f} %" if math.isfinite(value) else "–"
 
 
 def _number(value: float) -> str:
@@ -152,18 +148,18 @@ def verdict(contest: Contest) -> str:
 
 
 def _miss(s: Standing) -> str:
-    mean, low, high = map(share, s.missing)
+    mean, low, high = map(percent, s.missing)
     return (
         f"it missed on average {mean} of the progress that the best rule made there (90 % interval {low} to "
-        f"{high}), {share(s.worst_missing)} in its worst one (*{s.worst_cell}*), and at most 2 % in "
-        f"{100 * s.near:.0f} % of them"
+        f"{high}), {percent(s.worst_missing)} in its worst one (*{s.worst_cell}*), and at most 2 % in "
+        f"{percent(s.near, 0)} of them"
     )
 
 
 def _speed(s: Standing, unit: str) -> str:
     if not s.reaches:
         return "It never was where FedAvg ends."
-    median = f" after {share(s.reached)} of the {unit}s (median)" if s.reached == s.reached else ""
+    median = f" after {percent(s.reached)} of the {unit}s (median)" if s.reached == s.reached else ""
     return f"It was where FedAvg ends{median} in {s.reaches} of them."
 
 

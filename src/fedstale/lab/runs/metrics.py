@@ -67,8 +67,9 @@ class Metric(NamedTuple):
 
 
 def percent(share: SupportsFloat, digits: int = 1) -> str:
-    """`5.0 %`."""
-    return f"{100 * float(share):.{digits}f} %"
+    """`5.0 %`, `–` of what is not finite."""
+    value = round(100 * float(share), digits) + 0.0  # no -0.0
+    return f"{value:.{digits}f} %" if math.isfinite(value) else "–"
 
 
 def plain(value: float, digits: int) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from fedstale.lab.arena import table
 from fedstale.lab.arena.records import ACCURACY, WORST, Cell, Contest, Entry
 from fedstale.lab.arena.scores import Standing, missing, standings, subsets
-from fedstale.lab.runs.metrics import OBJECTIVE, metric
+from fedstale.lab.runs.metrics import OBJECTIVE, metric, percent
 from fedstale.lab.runs.statistics import Spread
 from fedstale.view.page import markup
 from fedstale.view.page.page import Part, document
@@ -76,7 +76,7 @@ def _missing(found: Sequence[Standing]) -> Plot:
     rules, mark = [wrapped(s.rule) for s in back], {"color": look(0).colour, "size": 9}
     hover, bars = "%{y}: misses %{x:.2f} %", interval(mean, low, high)
     trace = scatter("markers", plain(mean), rules, hover, error_x=bars, marker=mark)
-    told = ", ".join(f"{s.rule} {100 * s.missing.mean:.1f} %" for s in found)
+    told = ", ".join(f"{s.rule} {percent(s.missing.mean)}" for s in found)
     said = f"Missing progress of {len(found)} rules, from the best: {told}."
     rows = [[s.rule, *(f"{100 * x:.2f}" for x in s.missing)] for s in found]
     axes = layout("missing progress (%)", "", yaxis={"type": "category", "ticks": ""})
@@ -129,8 +129,8 @@ def _entry(label: str, e: Entry, full: Entry | None, lost: float) -> list[str]:
     above = mean / float(full.scores[OBJECTIVE].mean()) - 1 if full else math.nan
     return [
         label, f"{e.rate:.3g}" + (f" × {e.server:g}" if e.server != 1 else ""), _digits(mean), _digits(deviation),
-        table.share(lost), _digits(over), table.percent(above),
-        table.share(accuracy), table.share(worst), _digits(own), str(e.tuning_runs), "; ".join(notes),
+        percent(lost), _digits(over), table.signed(above),
+        percent(accuracy), percent(worst), _digits(own), str(e.tuning_runs), "; ".join(notes),
     ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from fedstale.lab.runs.metrics import WINDOWS, Metric
+from fedstale.lab.runs.metrics import WINDOWS, Metric, percent
 from fedstale.lab.runs.query import Group, Setting, flat, grouped, varying
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import Target, compared, leading, reached, target, took
@@ -63,7 +63,7 @@ def _time(g: Group, asked: bool) -> list[str]:
     """Hours and megabytes of the runs of an algorithm, idle places, lost work, and how many were never heard."""
     w = took([r.result or {} for r in g.runs])
     ends = [f"{'>' * (asked and w['stopped'] < len(g.runs))}{w[key]:.3g}" for key in ("hours", "megabytes")]
-    return [*ends, f"{100 * w['idle']:.0f} %", f"{w['lost_work']:.0f}", str(w["never_heard"])]
+    return [*ends, percent(w["idle"], 0), f"{w['lost_work']:.0f}", str(w["never_heard"])]
 
 
 def _best(done: Sequence[Group], m: Metric) -> int:
