@@ -49,20 +49,35 @@ def check_strategy(strategy: Strategy, *, n: int = 5, d: int = 6, rounds: int = 
             _hold(ok, who, "the order of the coordinates must not matter", f"{step[order]} and {turned}")
         if isinstance(strategy, core.Splits):
             _check_split(strategy, n, d, rounds)
+        if core.hooks_of(strategy).sensitivity:
+            _check_sensitivity(strategy, n, d, rounds)
 
 
 def _check_split(strategy: Strategy, n: int, d: int, rounds: int) -> None:
     """Hold `close` of the sum of the clients' messages against `aggregate`, in rounds of whole updates."""
-    who, script = (
-        type(strategy).__name__,
-        [r._replace(arrived=np.ones((n, 1), np.bool_)) for r in _script(n, d, rounds=rounds, hole=0.0)],
-    )
+    who, script = type(strategy).__name__, _whole(n, d, rounds)
     with _works(who, "opened, orders, message and close"):
         split = _steps(Summed(strategy), script, _itself)
     for t, (step, summed) in enumerate(zip(_steps(strategy, script, _itself), split, strict=True), 1):
         ok = bool(np.abs(step - summed).max() <= 1e-4 * max(1.0, float(np.abs(step).max())))
         promise = f"close of the sum of the messages must be aggregate (round {t})"
         _hold(ok, who, promise, f"{summed} and {step}")
+
+
+def _check_sensitivity(strategy: Strategy, n: int, d: int, rounds: int) -> None:
+    """Give one client after the other updates of another length and sign, and hold the steps against the bound."""
+    who, stated = type(strategy).__name__, core.hooks_of(strategy).sensitivity
+    assert stated is not None
+    for i in range(n):
+        state, moved = strategy.init(n, d), strategy.init(n, d)
+        longer = np.where(np.arange(n) == i, np.float32(-100), np.float32(1))[:, None]
+        for r in _whole(n, d, rounds):
+            most = 2 * float(stated(state, r.clients, r.weights, r.probs)[i])
+            step, state = _turn(strategy, state, r)
+            other, moved = _turn(strategy, moved, r._replace(updates=longer * r.updates))
+            far = float(np.linalg.norm(step - other))
+            promise = f"other updates of a client may move a step by at most twice its sensitivity, {most:g}"
+            _hold(far <= 1.0001 * most + 1e-6, who, promise, f"{far:g} for client {i} in round {r.t}")
 
 
 def check_participation(participation: Participation, *, n: int = 6, rounds: int = 2000) -> None:
@@ -237,6 +252,11 @@ def _script(n: int, d: int, *, rounds: int, seed: int = 0, hole: float = np.nan,
         work = core.Work(np.full(n, 5), np.full(n, 160), np.full(n, 0.5))
         script.append(Round(t, numbers[0], available, updates, arrived, losses, weights, probs, work, -updates))
     return script
+
+
+def _whole(n: int, d: int, rounds: int) -> list[Round]:
+    """Random rounds in which whole updates arrive."""
+    return [r._replace(arrived=np.ones((n, 1), np.bool_)) for r in _script(n, d, rounds=rounds, hole=0.0)]
 
 
 def _steps(strategy: Strategy, script: list[Round], again: Copy, beside: Sequence[Round] = ()) -> list[Array]:

@@ -1,10 +1,13 @@
 """The ledger, and the rules whose steps no client can move by more than they say."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedstale as fs
 from fedstale.core import Array, BadInput, Floats, Mask, Round
 from fedstale.privacy.gaussian import epsilon_of, mu_of
 from fedstale.privacy.ledger import Privacy, costs, sensitivity_of
@@ -251,3 +254,28 @@ def test_a_rule_that_bounds_nobody_is_refused(rule) -> None:
     presence, _, weights, probs = drawn(1)
     with pytest.raises(BadInput, match="bounds no client's influence on a step"):
         costs(rule, presence, weights, probs)
+
+
+def test_a_rule_around_a_private_one_must_bound_its_steps_anew() -> None:
+    """A longer step is moved further by one client than the bound of the rule inside says."""
+    private = fs.strategies.PrivateFedAvg(clip=1.0)
+    said = "Extrapolated may change the steps of PrivateFedAvg, whose bound privacy needs; take PrivateFedAvg alone"
+    engine = fs.Serial(fs.Quadratic.random(n=6, d=4, noise=0.1), fs.Local(lr=0.02, steps=3))
+    here, privacy = (engine, fs.TwoGroups(0.5)), Privacy(noise=1.0)
+    with pytest.raises(BadInput, match=said):
+        fs.simulate(here[0], fs.strategies.Extrapolated(private), here[1], rounds=2, privacy=privacy)
+    shorter = fs.strategies.Clipped(private, 0.01)  # the bound holds for all updates, shorter ones too
+    assert len(list(fs.simulate(here[0], shorter, here[1], rounds=2, privacy=privacy))) == 2
+
+
+@fs.part
+class Boasts(PrivateFedStale):
+    """States less than half of what a client can move."""
+
+    def sensitivity(self, *given: Any) -> Floats:
+        return 0.4 * super().sensitivity(*given)
+
+
+def test_check_strategy_finds_a_sensitivity_that_is_too_small() -> None:
+    with pytest.raises(AssertionError, match="may move a step by at most twice its sensitivity"):
+        fs.testing.check_strategy(Boasts(clip=1.0))

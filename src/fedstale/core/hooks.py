@@ -8,6 +8,7 @@ passes all hooks on with one method, and a method of its own overrides one of th
         return hooks_of(self.strategy).lifted()  # if the state is Wrapped(inner, own)
 
 Two hooks change what clients do, and no engine has to know them: `train` makes plain jobs of theirs.
+Only `sensitivity` is not passed on so: it bounds the steps of the strategy inside, and a wrapper may change them.
 """
 
 import copy
@@ -30,6 +31,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+Sensitivity = Callable[[State, Ids, Array, Array], Floats]  # (n,) of a round with these clients, weights, probs
+
+
 class Wrapped(NamedTuple):
     """The state of a wrapper that has something of its own to remember."""
 
@@ -47,7 +51,7 @@ class Hooks(NamedTuple):
     unheard: Callable[[State, Ids, Array, Array], State] | None = None  # all train; after (m, d) unheard updates
     forget: Callable[[State, Ids], State] | None = None  # the state without what these clients, who lied, have left
     point: Callable[[State, Array], Array] | None = None  # (d,) where the model is evaluated too, as `own_` metrics
-    sensitivity: Callable[[State, Ids, Array, Array], Floats] | None = None  # (n,) how far each can move a step
+    sensitivity: Sensitivity | None = None  # (n,) how far each can move a step
     inverse_weighting: bool = False  # divides by p_i: clients with p_i = 0 are refused before any work
     needs_last_gradient: bool = False  # of each client's last local step, in Round.gradients
     least: int = 0  # a round with fewer clients than this closes as one without any
@@ -115,7 +119,7 @@ class BindsTask(Protocol):
 
 def hooks_of(strategy: Strategy) -> Hooks:
     """Everything that a strategy does besides `init` and `aggregate`: what it passes on, and its own methods."""
-    passed = strategy.hooks() if able(strategy, PassesOn) else Hooks()
+    passed = strategy.hooks()._replace(sensitivity=None) if able(strategy, PassesOn) else Hooks()
     own: dict[str, Any] = {name: getattr(strategy, name, hook) for name, hook in passed._asdict().items()}
     return Hooks(**own)
 
@@ -156,7 +160,7 @@ def forgotten(strategy: Strategy) -> str:
     """What a wrapper does not pass on of a strategy inside it, in a sentence; "" if nothing is lost."""
     for outer in layers(strategy):
         for inner in inside(outer).values():
-            if lost := sorted(hooks_of(inner).used() - hooks_of(outer).used()):
+            if lost := sorted(hooks_of(inner).used() - hooks_of(outer).used() - {"sensitivity"}):
                 who, what = type(outer).__name__, type(inner).__name__
                 way = "return fs.core.hooks_of(self.strategy)"
                 every = f"{who} must pass on every hook of {what} inside it, as `def hooks(self): {way}` does"

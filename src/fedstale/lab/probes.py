@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedstale.core import Engine, Hooks, Strategy, WithTruth, hooks_of, part, weighted_sum
+from fedstale.core.hooks import Sensitivity
 from fedstale.core.records import Array, Ids, Job, Reply, Round, Snapshot, State
 from fedstale.simulate import Play, Run
 
@@ -52,6 +53,11 @@ class Tracer:
     def hooks(self) -> Hooks:
         """Those of the strategy inside; what changes its state changes that of its shadow as well."""
         return hooks_of(self.strategy).lifted("inner", "shadow")
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """That of the strategy inside, whose steps are not changed."""
+        return self.hooks().sensitivity
 
     def init(self, n: int, d: int) -> Traced:
         return Traced(self.strategy.init(n, d), self.strategy.init(n, n), np.zeros(n, np.float32))

@@ -9,13 +9,14 @@ Individual Privacy Accounting with Gaussian Differential Privacy, ICLR 2023; Fel
 client whose budget its next round would pass is not asked any more and is forgotten: it costs nothing then.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from fedstale.core import LATER, Array, BadInput, Floats, Ids, Mask, Round, State, Strategy, hooks_of, part, require
+from fedstale.core.hooks import Sensitivity, inside
 from fedstale.core.parts import PositiveFinite, Range
 from fedstale.privacy.gaussian import epsilon_of, mu_of
 from fedstale.privacy.ring import Ring
@@ -122,9 +123,14 @@ def sensitivity_of(strategy: Strategy, state: State, clients: Ids, weights: Arra
         return np.nan_to_num(sensitivity(state, clients, weights, probs), posinf=0.0)
 
 
-def bounded(strategy: Strategy) -> Callable[[State, Ids, Array, Array], Floats]:
+def bounded(strategy: Strategy) -> Sensitivity:
     """How a strategy says how far a client can move a step; one that does not say so is refused."""
     if (sensitivity := hooks_of(strategy).sensitivity) is None:
+        for inner in inside(strategy).values():
+            bounded(inner)  # whose sentence is the right one if it bounds nothing either
+            who, what = type(strategy).__name__, type(inner).__name__
+            way = f"take {what} alone, or give {who} a `sensitivity` of its own"
+            raise BadInput(f"{who} may change the steps of {what}, whose bound privacy needs; {way}")
         way = 'take PrivateFedStale (kind "private-fedstale") or PrivateFedAvg (kind "private-fedavg")'
         raise BadInput(f"{strategy} bounds no client's influence on a step, which privacy needs; {way}")
     return sensitivity

@@ -21,7 +21,7 @@ from fedstale.defence import Defence, Liars
 from fedstale.memory.memory import at_clients
 from fedstale.participation.clock import Clock, Load, Pace, Row
 from fedstale.participation.estimators import Known
-from fedstale.privacy.ledger import Privacy, costs
+from fedstale.privacy.ledger import Privacy, bounded, costs
 from fedstale.privacy.noise import Noised
 from fedstale.privacy.ring import Ring
 from fedstale.privacy.sums import placed
@@ -178,6 +178,7 @@ def _private(run: Run) -> Run:
     """The run with noise on its steps, if nothing else of it tells about clients what no noise covers."""
     task, privacy, rule = run.engine.task, run.privacy, run.strategy
     assert privacy is not None
+    bounded(rule)
     require(run.defence is None, "privacy and a defence do not go together: what is refused tells about a client")
     whole = bool((run.channel.share(task.n, task.d) >= 1).all())
     require(whole, f"privacy needs whole updates, got a channel that delivers parts of them: {run.channel}")

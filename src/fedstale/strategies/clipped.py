@@ -6,6 +6,7 @@ Geyer, Klein and Nabi, Differentially Private Federated Learning: A Client Level
 import numpy as np
 
 from fedstale.core import Array, Hooks, Positive, Round, State, Strategy, hooks_of, part
+from fedstale.core.hooks import Sensitivity
 
 
 @part
@@ -21,6 +22,11 @@ class Clipped:
 
     def hooks(self) -> Hooks:
         return hooks_of(self.strategy)
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """That of the rule inside, which holds for any updates, shorter ones too."""
+        return hooks_of(self.strategy).sensitivity
 
     def init(self, n: int, d: int) -> State:
         return self.strategy.init(n, d)
