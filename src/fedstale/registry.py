@@ -302,11 +302,12 @@ def sources(config: object) -> dict[str, str]:
     """
     if isinstance(config, Mapping):
         found = sources([value for key, value in config.items() if key != "label"])
-        kind, texts = config.get("kind"), [value for value in config.values() if isinstance(value, str)]
-        files = [Path(text) for text in texts if names_file(text) and Path(text).is_file()]
-        if isinstance(kind, str) and kind in found and files:
-            told = [found[kind], *(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)]
-            found[kind] = hashlib.sha256("".join(told).encode()).hexdigest()[:16]
+        kind = config.get("kind")
+        if isinstance(kind, str) and kind in found:
+            files = [Path(text) for text in config.values() if isinstance(text, str) and names_file(text)]
+            told = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()]
+            if told:
+                found[kind] = hashlib.sha256("".join([found[kind], *told]).encode()).hexdigest()[:16]
         return found
     if isinstance(config, list | tuple):
         return {name: digest for value in config for name, digest in sources(value).items()}
