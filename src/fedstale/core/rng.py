@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random.bit_generator import ISeedSequence
 
+__all__ = ["stream"]
+
 
 class _Key(ISeedSequence):
     """Hands 16 bytes to Philox as they are; given as a number, numpy would also draw a seed that is never used."""

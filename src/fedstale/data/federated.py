@@ -7,9 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Ids, Mask, known, part, require, shown
+from fedstale.core import BadInput, Ids, Mask, known, part, require, shown, stream
 from fedstale.core.abilities import listed, names_of
-from fedstale.core.rng import stream
 from fedstale.data.datasets import Dataset
 from fedstale.data.partition import NeedsWriters, Partition, check
 from fedstale.data.swap import Swap

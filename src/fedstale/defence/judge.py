@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import LATER, Array, Floats, Ids, Round, part, require
-from fedstale.core.rng import stream
+from fedstale.core import LATER, Array, Floats, Ids, Round, part, require, stream
 from fedstale.defence.root import agreement, gradients_at, gradients_of
 
 SKETCH = 512  # numbers that are kept of an update: cosines are right within about 1 / √SKETCH

@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Floats, require, shown
-from fedstale.core.parts import imported
+from fedstale.core import Array, BadInput, Floats, imported, require, shown
 
 SWEEPS = 60  # over the labels: the mixture need not be exact
 EXACT = 1e-6  # of a squared norm that is explained

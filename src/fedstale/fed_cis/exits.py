@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedstale.core import Array, Floats, Ids, Local, require
-from fedstale.core.rng import stream
+from fedstale.core import Array, Floats, Ids, Local, require, stream
 from fedstale.fed_cis.networks import Network
 from fedstale.tasks.flat import Slot, draw
 from fedstale.tasks.local import minibatches

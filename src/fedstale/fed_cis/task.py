@@ -13,8 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedstale.core import Array, BadInput, Floats, Ids, Local, normalised, require
-from fedstale.core.rng import stream
+from fedstale.core import Array, BadInput, Floats, Ids, Local, normalised, require, stream
 from fedstale.data.federated import Federated
 from fedstale.fed_cis.exits import Exit, exit_of, flops, gradient_variances
 from fedstale.fed_cis.inference import Requests, normalised_entropy, own, serve, served_mean

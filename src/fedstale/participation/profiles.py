@@ -10,8 +10,7 @@ from typing import Annotated, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Mask, PositiveShare, Range, Share, keep, part, require
-from fedstale.core.rng import stream
+from fedstale.core import Array, Floats, Mask, PositiveShare, Range, Share, keep, part, require, stream
 from fedstale.participation.bernoulli import checked_labels
 from fedstale.participation.groups import Kind
 

@@ -7,8 +7,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Count, Ids, Mask, Participation, part
-from fedstale.core.rng import stream
+from fedstale.core import Array, Count, Ids, Mask, Participation, part, stream
 from fedstale.participation.bernoulli import Bernoulli, TwoGroups
 from fedstale.participation.groups import Kind, ListsKinds, independent
 from fedstale.participation.marginals import uniform

@@ -9,8 +9,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Count, Mask, Natural, keep_numbers, part, per_client
-from fedstale.core.rng import stream
+from fedstale.core import Array, Count, Mask, Natural, keep_numbers, part, per_client, stream
 
 
 @part

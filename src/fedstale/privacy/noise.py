@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Floats, Hooks, Ids, Round, State, Strategy, hooks_of, part, require
-from fedstale.core.rng import stream
+from fedstale.core import Array, Floats, Hooks, Ids, Round, State, Strategy, hooks_of, part, require, stream
 from fedstale.privacy.ledger import Ledger, Privacy, bounded, sensitivity_of
 
 

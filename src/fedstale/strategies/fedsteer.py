@@ -7,8 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, Count, Floats, Ids, Positive, Round, part, weighted_sum
-from fedstale.core.rng import stream
+from fedstale.core import Array, Count, Floats, Ids, Positive, Round, part, stream, weighted_sum
 
 
 class Steering(NamedTuple):

@@ -5,8 +5,7 @@ Cho et al., Towards Understanding Biased Client Selection in Federated Learning,
 
 import numpy as np
 
-from fedstale.core import Array, Availability, Count, Ids, Natural, Round, part, require
-from fedstale.core.rng import stream
+from fedstale.core import Array, Availability, Count, Ids, Natural, Round, part, require, stream
 
 
 @part

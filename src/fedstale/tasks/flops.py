@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Local, Task
-from fedstale.core.rng import stream
+from fedstale.core import Local, Task, stream
 from fedstale.tasks.checks import training_answer
 from fedstale.tasks.supervised import Supervised
 

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from fedstale.core import Array, BadInput, Job, Local, require, shown
-from fedstale.core.rng import stream
+from fedstale.core import Array, BadInput, Job, Local, require, shown, stream
 from fedstale.tasks.flat import Slot, draw
 from fedstale.tasks.split import Lazy, Split, mapped
 

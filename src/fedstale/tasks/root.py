@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedstale.core import Array, BadInput, require
-from fedstale.core.rng import stream
+from fedstale.core import Array, BadInput, require, stream
 from fedstale.tasks.losses import Loss, cross_entropy
 from fedstale.tasks.split import Data, InputData, Split
 from fedstale.tasks.supervised import Batch, Supervised

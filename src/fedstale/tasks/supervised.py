@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown
-from fedstale.core.rng import stream
+from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown, stream
 from fedstale.engines.kernels.gates import Gates
 from fedstale.tasks import checks, evaluation, flat, split, unread
 from fedstale.tasks.layers import dense_sizes, gates, stages

@@ -11,8 +11,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Count, Ids, NotNegative, Range, part, require
-from fedstale.core.rng import stream
+from fedstale.core import Array, Count, Ids, NotNegative, Range, part, require, stream
 from fedstale.tasks.evaluation import Metric
 from fedstale.tasks.losses import Loss, cross_entropy
 from fedstale.tasks.models import Linear, Model

@@ -9,8 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, arguments_checked, normalised, require
-from fedstale.core.parts import NotNegative, Range
+from fedstale.core import Floats, NotNegative, Range, arguments_checked, normalised, require
 from fedstale.theory.checks import matrix_of, over, probabilities
 
 __all__ = ["BiasBound", "bias_bound", "biased_weights", "chi_square", "plain_weights", "total_variation"]

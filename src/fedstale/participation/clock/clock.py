@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import LATER, BadInput, Floats, Participation, PositiveFinite, keep, part, require
-from fedstale.core.rng import stream
+from fedstale.core import LATER, BadInput, Floats, Participation, PositiveFinite, keep, part, require, stream
 from fedstale.core.text_files import open_text
 from fedstale.participation.clock.latency import Latency, Load, Lognormal
 from fedstale.participation.clock.pace import Pace, Rounds

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import BadInput, Ids
-from fedstale.core.rng import stream
+from fedstale.core import BadInput, Ids, stream
 from fedstale.participation.clock.latency import Latency, Load
 from fedstale.participation.clock.pace import Pace, Rule
 from fedstale.participation.clock.presence import Change
