@@ -100,6 +100,13 @@ def test_below_a_threshold_a_request_is_answered_where_it_is():
     assert served.tolist() == [[1, 0, 0, 0], [0, 0.25, 0, 0.25], [0, 0.75, 0, 0.75], [0, 0, 1, 0]]
 
 
+@pytest.mark.parametrize("wrong", [[0.3, 0.5, 0.5], 1.5, [-0.1, 0.5], [float("nan")]])
+def test_thresholds_are_checked_before_anything_is_trained(wrong):
+    build = partial(SlicedCNN((4, 6), (0.5, 1.0)).build, (1, 8, 8), 3)
+    with pytest.raises(BadInput, match=r"^thresholds must be one, or one for each of 2 exits, in \[0, 1\], got"):
+        EarlyExitTask(build, samples((5, 7), (1, 8, 8)), tree=TREE, pairs=PAIRS, thresholds=wrong)
+
+
 def samples(sizes, shape, seed=0):
     rng = np.random.default_rng(seed)
     return [(rng.standard_normal((k, *shape)).astype(np.float32), rng.integers(0, 3, k)) for k in sizes]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -50,7 +50,12 @@ def simplex(rng: np.random.Generator, n: int) -> Any:
 @of("spread", "limits", "best_beta", "bound", "lower_bound", "least_rounds")
 def fedstale(rng: np.random.Generator) -> Pairs:
     N, T, β = int(rng.integers(2, 9)), int(rng.integers(2, 500)), rng.uniform(0.05, 0.95)
-    p, η_s, F, H = rng.uniform(0.05, 1, N), rng.uniform(0.01, 1), rng.uniform(0.5, 5), rng.uniform(0, 4)
+    p, η_s, F, H = (
+        1 - rng.uniform(0, rng.choice([0.02, 0.95]), N),
+        rng.uniform(0.01, 1),
+        rng.uniform(0.5, 5),
+        rng.uniform(0, 4),
+    )
     problem = record(th.Problem, rng)
     L, σ2, σg2, K, η_c = asdict(problem).values()
     V, avg, low = sum((1 - x) / x for x in p) / N, sum(p) / N, min(p)  # V = 1 / p_var
@@ -163,6 +168,7 @@ def amplified(rng: np.random.Generator) -> Pairs:
     wide = record(th.Amplify, rng, rounds=10**9, excess=1e-12, steps=1, concentration=ρ)
     pairs: Pairs = [
         (th.amplified_bound(problem, th.Amplification(γ, η, P), **terms), eight),
+        (th.amplified_rates(replace(problem, noise=1e-9), P).factor, min(η2 / math.sqrt(1e-9), 12 * math.sqrt(T))),
         (th.amplified_rates(problem, P), (γ2, min(η2 / math.sqrt(σ2), 12 * math.sqrt(T)), P)),
         (
             th.corollary_bound(problem, P, **terms),
@@ -284,8 +290,9 @@ def heterogeneity(rng: np.random.Generator) -> Pairs:
     n, w = int(rng.integers(2, 6)), rng.standard_normal(3)
     c, A, raw = rng.standard_normal((n, 3)), rng.uniform(0.5, 2, (n, 3)), rng.uniform(0.1, 1, n)
     F, g, a = [0.5 * sum(A[i] * (w - c[i]) ** 2) for i in range(n)], A * (w - c), raw / sum(raw)
-    found, mean = th.heterogeneity(Quadratic(c, A, weights=raw), w, optima=0.0), a @ g
-    due = (sum(a * F), max(F), sum(a * np.sum((g - mean) ** 2, axis=1)), np.linalg.norm(mean))
+    best, mean = rng.uniform(-1, 0, n), a @ g  # F_i*, as if they were known
+    found = th.heterogeneity(Quadratic(c, A, weights=raw), w, optima=best)
+    due = (sum(a * (F - best)), max(F - best), sum(a * np.sum((g - mean) ** 2, axis=1)), np.linalg.norm(mean))
     return [(found[:4], due), (found.losses, F)]
 
 
@@ -327,6 +334,10 @@ def lossy(rng: np.random.Generator) -> Pairs:
         (
             th.dma_bound(problem, q, t, zeta1=ζ1, zeta2=ζ2, excess=excess, weights=raw[:n]),
             (A**t * excess, left * sum(A**k for k in range(t)), A, left / (1 - A) if A < 1 else math.inf),
+        ),
+        (
+            th.dma_bound(problem, q, t, zeta1=ζ1, zeta2=ζ2, excess=excess, weights=raw[:n]).total(),
+            A**t * excess + left * sum(A**k for k in range(t)),
         ),
         (th.loss_variance(x, q, raw[:n]), sum(α**2 * q / (1 - q) * np.sum(x**2, axis=1))),
         (np.ravel(found), again),

@@ -54,6 +54,9 @@ class EarlyExitTask:
         self.d = self.slots[-1].where.stop
         place = partial(exit_of, model, self.slots, ridge=ridge, device=device)
         first, E = place(1, train, test), network.exits
+        limits = np.asarray(0.0 if thresholds is None else thresholds, np.float64)
+        ok = limits.size in (1, E) and bool(((limits >= 0) & (limits <= 1)).all())
+        require(ok, f"thresholds must be one, or one for each of {E} exits, in [0, 1], got {thresholds!r}")
         self.train, self.test = (Split(s.x, s.y, s.offsets) for s in (first.task.train, first.task.test))
         self.device = first.task.device
         nodes = first.task.n
