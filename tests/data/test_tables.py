@@ -8,6 +8,7 @@ import pytest
 
 import fedstale as fs
 from fedstale.data import from_frame
+from fedstale.data.tables import Preparation
 from fedstale.tasks.checksum import describe_task
 
 ROWS = 40
@@ -33,6 +34,10 @@ def test_columns_are_prepared_with_the_numbers_of_the_training_rows(monkeypatch:
     assert "left out as names or dates, with a value of its own in most rows: note, patient_id" in made.note
     assert "scaled to mean 0 and deviation 1: age" in made.note
     assert "each category: ward (3)" in made.note
+
+
+def test_a_column_with_one_value_in_the_training_rows_keeps_its_unit() -> None:
+    assert Preparation(np.full((3, 1), 3.0), ["dose"], {})(np.array([[3.0], [5.0]])).tolist() == [[0.0], [2.0]]
 
 
 def test_classes_keep_their_names_which_are_no_part_of_a_run_s_key() -> None:

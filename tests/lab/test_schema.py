@@ -107,6 +107,10 @@ REFUSED = [
     ({"local": {"lr": 0.1, "rounds": 3}}, "local setting 'rounds' is unknown"),
     ({"warmup": {"lr": 0.1, "rounds": 3, "stepps": 3}}, "warmup setting 'stepps' is unknown; did you mean 'steps'"),
     ({"data": {}}, "data.dataset is missing"),
+    (
+        {"data": {"dataset": "digits", "fractoin": 0.5}},
+        "the key in data 'fractoin' is unknown; did you mean 'fraction'",
+    ),
     ({"data": {"dataset": "digits", "partition": {"kind": "dirichlet", "alpha": -1.0}}}, "alpha"),
     ({"name": "../up"}, "name"),
     ({"estimator": {"kind": "known", "bogus": 1}, "algorithms": ["fedau"]}, "estimator setting 'bogus' is unknown"),

@@ -19,7 +19,7 @@ from fedstale.lab.runs import metrics, named, query, store
 from fedstale.lab.runs.metrics import WINDOWS
 from fedstale.lab.runs.statistics import spread
 from fedstale.lab.runs.verdict import verdict
-from fedstale.view.page import clients, page, plots, series, served, sweeps, tables
+from fedstale.view.page import clients, diagnosis, page, plots, series, served, sweeps, tables
 from fedstale.view.page.markup import data
 from fedstale.view.plots.palette import looks
 from tests.cli.commands import fedstale
@@ -237,6 +237,16 @@ def test_realised_weights_are_of_the_rarest_client_first() -> None:
     assert plot is not None
     assert plot.table.rows == [["2", "33.3 %", "0.6"], ["1", "50.0 %", "0.9"], ["0", "100.0 %", "1.5"]]
     np.testing.assert_allclose(plot.data[0]["y"], [0.6, 0.9, 1.5])
+
+
+def test_a_client_is_left_behind_if_it_loses_more_than_five_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by exactly five, whatever floats make of that."""
+    scores = np.array([0.5, 0.9, 0.3]), np.array([0.55, 0.95, 0.36])
+    found = metrics.metric("accuracy"), [*zip("ab", scores, strict=True)]
+    monkeypatch.setattr(diagnosis, "scored", lambda lines: found)
+    _, many, said = diagnosis._left_behind(fake(12, 3), fake(12, 3))
+    assert many == 1
+    assert said.startswith("1 of 3 clients lose more than 5 points of test accuracy: client 2 (6).")
 
 
 def test_a_large_raster_is_thinned_and_says_so() -> None:

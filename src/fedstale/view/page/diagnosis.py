@@ -87,7 +87,7 @@ def _left_behind(plain: Lines, other: Lines) -> tuple[Table, int, str]:
         return Table(["client"], []), 0, "The clients were not tested one by one, so that cannot be told."
     ours, theirs = (values for _, values in found)
     loss = np.nan_to_num(theirs - ours if m.higher_is_better else ours - theirs)
-    loss = loss if m.percent else loss / np.maximum(np.abs(np.nan_to_num(theirs)), 1e-12)
+    loss = (loss if m.percent else loss / np.maximum(np.abs(np.nan_to_num(theirs)), 1e-12)).round(9)  # 5 is 5
     called, order, unit = names(plain, len(ours)), np.argsort(-loss, kind="stable"), "points" if m.percent else "%"
     lost = [i for i in order if loss[i] > MUCH]
     head = ["client", "heard from", f"{m.label}, fedavg", f"{m.label}, {other.group.label}", f"lost, {unit}"]
