@@ -154,7 +154,7 @@ def test_the_first_is_bold_and_those_that_chance_may_explain_are_marked() -> Non
 def test_costs_that_are_not_known_are_dashes() -> None:
     costs = dict.fromkeys(COSTS, 0.0) | dict(zip(COSTS, (1234.5, math.nan), strict=False))
     (row,) = rows(standings([A._replace(entries={"r0": entry([1.0] * 3)._replace(costs=costs)})], FULL))
-    assert row[-1 - len(COSTS) : -1] == ["1.23e+03", "–"] + ["0"] * (len(COSTS) - 2)
+    assert row[-1 - len(COSTS) : -1] == ["1230", "–"] + ["0"] * (len(COSTS) - 2)
 
 
 def test_results_have_a_row_for_every_run() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedstale.lab.arena.records import RECORD, Cell, Contest, Entry
 from fedstale.lab.arena.scores import CHANCE, PLAIN, Interval, Standing, pairs, standings
+from fedstale.lab.runs import metrics
 from fedstale.lab.runs.metrics import percent
 from fedstale.lab.runs.store import RunFolder, read_json
 
@@ -114,7 +115,7 @@ def points(value: float) -> str:
 
 
 def _number(value: float) -> str:
-    return "–" if not math.isfinite(value) else "0" if value == 0 else f"{value:.3g}"
+    return metrics.plain(value, 3) if math.isfinite(value) else "–"
 
 
 def _interval(of: Interval, text: Callable[[float], str]) -> str:
