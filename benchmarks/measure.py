@@ -31,7 +31,9 @@ PEERS = {
 }
 ENVIRONMENTS = {name: "jax" if name == "fedjax" else name for name in PEERS}
 SEVERAL = {"jax"}  # peers that play several runs at once
-LEFT_OUT = {("jax", "cnn-15"), *((c, w) for c in ("jax", "fedjax") for w in ("mnist-cnn", "resnet18"))}
+LEFT_OUT = {("jax", "cnn-15"), *((c, w) for c in ("jax", "fedjax") for w in ("mnist-cnn", "resnet18"))} | {
+    (c, w) for c in ("jax", "fedjax", "pfl") for w in ("resnet18-augmented", "transformer-loop")
+}
 # XLA's convolutions are slow inside loops: a round of the ResNet takes FedJAX ten seconds
 CONTENDERS = {"naive": "a copy of the model and an optimiser per client, plain loop", **PEERS}
 SIDE = 1024  # of the matrices whose product is the machine's peak

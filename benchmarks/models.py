@@ -1,7 +1,7 @@
 """Models of the workloads that the package has none of, as people write them."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +9,27 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+
+def mirrored(x: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Images (b, channels, height, width), half of them mirrored and all of them moved by up to four pixels."""
+    half = torch.rand(len(x), 1, 1, 1, generator=generator) < 0.5
+    down, right = torch.randint(9, (2,), generator=generator).tolist()
+    x = F.pad(torch.where(half, x.flip(3), x), (4, 4, 4, 4))
+    return x[:, :, down : down + x.shape[2] - 8, right : right + x.shape[3] - 8]
+
+
+def clipped(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], lr: float) -> float:
+    """A training loop as people write it: momentum and clipped gradients; returns the loss of the first batch."""
+    optimiser, first = torch.optim.SGD(model.parameters(), lr, momentum=0.9), None
+    for x, y in batches:
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        first = loss.item() if first is None else first
+    return first or 0.0
 
 
 class Resnet(NamedTuple):

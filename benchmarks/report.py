@@ -55,18 +55,19 @@ def tables(found: Mapping[str, Any]) -> str:
         c for c in measure.CONTENDERS if any(c == row["contender"] for w in found.values() for row in w["rows"])
     ]
     lines = [
-        f"| workload | ms | CPU ms | % of peak | {' | '.join(names)} | besides training, ms | others |",
-        "|---" * (6 + len(names)) + "|",
+        f"| workload | ms | CPU ms | % of peak | at peak | {' | '.join(names)} | besides training, ms | others |",
+        "|---" * (7 + len(names)) + "|",
     ]
     for name, of in ((name, found[name]) for name in workloads.WORKLOADS if name in found):
         rows = {row["contender"]: row for row in of["rows"]}
         ours, loop = rows[measure.OURS], rows[measure.LOOP]
         cells = [f"{rows[c]['slower']:.2f} ({rows[c]['costlier']:.2f})" if c in rows else "" for c in names]
-        share = round(100 * ours["peak"]) or ""  # torch does not count the products of all layers
+        share = round(100 * ours["peak"])
+        most = f"{rows['naive']['slower'] / ours['peak']:.3g}" if ours["peak"] and "naive" in rows else ""
         others = max(row["others"] for row in of["rows"])
         lines.append(
             f"| `{name}`: {workloads.WORKLOADS[name].about} | {1000 * ours['seconds']:.4g} "
-            f"| {1000 * ours['cpu']:.4g} | {share} | {' | '.join(cells)} "
+            f"| {1000 * ours['cpu']:.4g} | {share or ''} | {most} | {' | '.join(cells)} "
             f"| {1000 * loop['seconds']:.2g} | {others:.2f} |"
         )
     told = sorted({(of["date"], of["machine"], of["source"]) for of in found.values()})

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from functools import cache, partial
 from itertools import count, pairwise
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from models import Recurrent, Resnet, Transformer
+from models import Recurrent, Resnet, Transformer, clipped, mirrored
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -40,14 +40,21 @@ class Workload(NamedTuple):
     betas: int = 1  # runs of one seed: they see the same samples
     classes: int = 10
     symbols: int = 0  # inputs are numbers below it; 0: they are real
+    augmented: bool = False  # images are mirrored and moved
+    loop: bool = False  # of the user's own: momentum, clipped gradients
 
     @property
     def local(self) -> Local:
-        return Local(LR, self.steps, self.batch)
+        return Local(LR, self.steps, self.batch, train=own if self.loop else None)
 
     @property
     def runs(self) -> int:
         return self.seeds * self.betas
+
+
+def own(model: nn.Module, data: Any, context: Any) -> float:
+    """A training loop of the user's own, as our engines call it."""
+    return clipped(model, data.batches(), context.rate)
 
 
 LINEAR = Workload("linear 784 → 10", Linear(), "batched")
@@ -88,6 +95,8 @@ WORKLOADS: Mapping[str, Workload] = {
     "lstm": CELLS,
     "transformer": TEXT,
     "lora": ADAPTERS,
+    "resnet18-augmented": RESNET._replace(about=f"{RESNET.about}, images mirrored and moved", augmented=True),
+    "transformer-loop": TEXT._replace(about=f"{TEXT.about}, own loop with momentum and clipping", loop=True),
 }
 
 Client = tuple[torch.Tensor, torch.Tensor]  # inputs, targets
@@ -122,15 +131,16 @@ def plain(w: Workload) -> nn.Module:
 def flops(w: Workload) -> int:
     """Multiplications and additions of the products of a round."""
     with FlopCounterMode(display=False) as counter:
-        x = torch.zeros(w.batch, *w.shape)
-        plain(w)(x.long() if w.symbols else x).sum().backward()
+        x = torch.zeros(w.batch, *w.shape, dtype=torch.float64)  # oneDNN's LSTM, for float32, is not counted
+        plain(w).double()(x.long() if w.symbols else x).sum().backward()
     return int(counter.get_total_flops()) * w.steps * w.clients * w.runs
 
 
 @contextmanager
 def ours(w: Workload, engine: str = "") -> Iterator[Round]:
     """A round in an engine of ours, another one every time it is played."""
-    task = Supervised(partial(w.model.build, w.shape, w.classes), samples(w))
+    changed = mirrored if w.augmented else None
+    task = Supervised(partial(w.model.build, w.shape, w.classes), samples(w), transform=changed)
     local = w.local  # made and checked once, as in a simulation
     made, numbers, params = make(engine or w.engine, task, local), count(1), task.init(0)
     apart = [params + np.float32(1e-3 * k) for k in range(w.betas)]
@@ -174,10 +184,15 @@ def update(start: nn.Module, x: torch.Tensor, y: torch.Tensor, w: Workload) -> t
 
 def trained(model: nn.Module, x: torch.Tensor, y: torch.Tensor, w: Workload) -> nn.Module:
     """The model after the local steps of one client."""
-    optimiser, loss = torch.optim.SGD(model.parameters(), LR), nn.CrossEntropyLoss()
     order = torch.cat([torch.randperm(len(y)) for _ in range(-(-w.steps * w.batch // len(y)))])
-    for batch in order[: w.steps * w.batch].view(w.steps, w.batch):
+    rows = order[: w.steps * w.batch].view(w.steps, w.batch)
+    batches = ((mirrored(x[batch], None) if w.augmented else x[batch], y[batch]) for batch in rows)
+    if w.loop:
+        clipped(model, batches, LR)
+        return model
+    optimiser, loss = torch.optim.SGD(model.parameters(), LR), nn.CrossEntropyLoss()
+    for inputs, targets in batches:
         optimiser.zero_grad()
-        loss(model(x[batch]), y[batch]).backward()
+        loss(model(inputs), targets).backward()
         optimiser.step()
     return model

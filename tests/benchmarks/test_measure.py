@@ -9,12 +9,14 @@ from typing import Any
 
 import curves
 import overhead
+import pool
 import pytest
 import report
 import torch
 import typer
 import workloads
 from measure import PROC, processor_seconds
+from models import mirrored
 from torch.nn.utils import vector_to_parameters
 from typer.testing import CliRunner
 from workloads import WORKLOADS, Workload, flops, ours, plain, samples, update
@@ -86,6 +88,11 @@ def test_work_is_counted() -> None:
     # forward and backward by the weights: 2 · 2 · 4 · 2 per sample, the inputs have no gradient
     assert flops(TINY) == 32 * TINY.batch * TINY.steps * TINY.clients
     assert flops(TINY._replace(seeds=2, betas=3)) == 6 * flops(TINY)
+    lstm = WORKLOADS["lstm"]._replace(
+        shape=(3,), batch=2, steps=1, clients=1
+    )  # four gates, two layers, three steps
+    forward = 2 * 2 * 3 * 4 * 128 * (8 + 128 + 128 + 128) + 2 * 2 * 128 * 80
+    assert flops(lstm) == pytest.approx(3 * forward, rel=0.1)
 
 
 @pytest.mark.parametrize("name", [name for name in WORKLOADS if not name.endswith("-15")])
@@ -108,6 +115,9 @@ WHOLE = {  # a batch is all that a client has, so that the order of its samples 
     "mnist-cnn": CNN._replace(clients=2, samples=4, batch=4, steps=2, engine="serial"),
     "lstm": WORKLOADS["lstm"]._replace(shape=(6,), clients=1, samples=4, batch=4, steps=2, engine="serial"),
     "resnet18": WORKLOADS["resnet18"]._replace(clients=1, samples=4, batch=4, steps=1, engine="serial"),
+    "transformer-loop": WORKLOADS["transformer-loop"]._replace(
+        shape=(6,), clients=2, samples=4, batch=4, steps=2, engine="serial"
+    ),
 }
 
 
@@ -136,6 +146,21 @@ def test_what_a_round_costs_besides_training_is_measured(tmp_path: Path, monkeyp
     assert {file.name for file in tmp_path.iterdir()} == {"benchmark-curves.csv", "benchmark-curves.png"}
 
 
+@pytest.mark.slow
+def test_training_in_a_pool_is_told_from_the_rest_of_a_run(one_core: None) -> None:
+    training, whole = pool.seconds(WORKLOADS["linear"]._replace(clients=2, samples=8, batch=8), rounds=2)
+    assert training > 0
+    assert whole >= 0  # in ticks
+
+
+def test_images_are_mirrored_and_moved() -> None:
+    x, draws = torch.arange(2.0 * 3 * 8 * 8).view(2, 3, 8, 8) + 1, torch.Generator().manual_seed(0)
+    changed = mirrored(x, draws)
+    assert changed.shape == x.shape
+    assert not torch.equal(changed, x)
+    assert set(changed.unique().tolist()) <= {0.0, *x.unique().tolist()}
+
+
 def test_the_page_of_benchmarks_is_written_row_by_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "benchmarks.md"
     page.write_text(f"# Above\n{report.BEGIN}old\n{report.END}below\n")
@@ -151,6 +176,9 @@ def test_the_page_of_benchmarks_is_written_row_by_row(tmp_path: Path, capsys: py
     assert text.endswith(f"{report.END}below\n")
     assert text.count("| `tiny`: tiny |") == text.count("| `several`: tiny |") == 1
     assert "old" not in text
+    (tiny,) = (line.split(" | ") for line in text.splitlines() if line.startswith("| `tiny`"))
+    ours, naive = rows["tiny"]["rows"][:2]
+    assert float(tiny[4]) == pytest.approx(naive["slower"] / ours["peak"], rel=0.01)
 
 
 @pytest.mark.skipif(not PROC.exists(), reason="the system has no /proc")

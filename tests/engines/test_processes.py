@@ -150,14 +150,30 @@ def test_close_ends_the_processes_and_frees_the_memory() -> None:
         pool.train([everybody(task)])
 
 
-def test_largest_clients_go_first() -> None:
+def clients_of(task: Task, jobs: list[Job]) -> list[list[int]]:
+    made = units(task, jobs, workers=2, training=True)
+    rows = sum(len(job.clients) for job in jobs)
+    assert sorted(row for unit in made for row in unit.rows.tolist()) == list(range(rows))
+    return [unit.job.clients.tolist() for unit in made]
+
+
+def test_largest_clients_go_first_and_the_last_ones_alone() -> None:
     task = vectors()  # 3, 5, 20, 20, 21, 40 samples
     jobs = [Job(task.init(0), np.arange(6), 0, 1, Local(0.1, steps, batch=30)) for steps in (1, 2)]
-    made = units(task, jobs, workers=2, training=True)
-    done = [(unit.job.local.steps, unit.job.clients.tolist()) for unit in made]
-    assert done[:4] == [(2, [5]), (2, [4]), (2, [2]), (2, [3])]
-    assert done[-1] == (1, [0])
-    assert sorted(row for unit in made for row in unit.rows.tolist()) == list(range(12))
+    assert clients_of(task, jobs[1:]) == [
+        [5],
+        [4],
+        [2],
+        [3],
+        [1],
+        [0],
+    ]  # none has more than a third of what is left
+    assert clients_of(task, jobs) == [[5, 4, 2], [5], [4], [2], [3], [3, 1, 0], [1], [0]]
+    alike = Quadratic.random(10, 2)
+    job = Job(alike.init(0), np.arange(10), 0, 1, LOCAL)
+    assert [*map(len, clients_of(alike, [job]))] == [3, 2, 1, 1, 1, 1, 1]
+    many = Quadratic.random(200, 2)
+    assert {*map(len, clients_of(many, [job._replace(clients=np.arange(200))]))} == {6, 2}
 
 
 class Heard:

@@ -150,6 +150,13 @@ def test_change_in_place_behind_the_back_of_a_layer_is_an_error() -> None:
         then.sum()
 
 
+def test_function_that_does_not_see_its_inputs_is_an_error_and_not_a_lost_gradient() -> None:
+    model = nn.Sequential(nn.Linear(C, C))
+    unread.wait(model, ["0"])
+    with pytest.raises(RuntimeError, match=r"torch\.autograd\.Function"):
+        Twice.apply(model(torch.randn(B, T, C))).sum().backward()  # type: ignore[no-untyped-call]
+
+
 def test_long_chain_of_residuals_computes_every_layer_once(monkeypatch: pytest.MonkeyPatch) -> None:
     layers, calls, linear = nn.Sequential(*(nn.Linear(C, C) for _ in range(150))), 0, F.linear
 
@@ -180,3 +187,32 @@ def test_auto_leaves_out_what_is_not_read_and_equals_the_reference(monkeypatch: 
     got = engine.train([job])[0]
     np.testing.assert_allclose(got.updates, due.updates, rtol=0, atol=1e-6)
     np.testing.assert_allclose(got.losses, due.losses, rtol=1e-6)
+
+
+def own(model: nn.Module, data: Any, context: Any) -> float:
+    """Plain SGD, as a user writes it."""
+    optimizer, losses = torch.optim.SGD(model.parameters(), context.rate), list[float]()
+    for x, y in data.batches():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    return losses[0]
+
+
+def test_own_training_loop_leaves_out_what_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread, "WORTH", 1)
+    local, one = Local(0.1, steps=3, batch=4, train=own), task()
+    job, waited = Job(one.init(0), np.arange(one.n), 0, 1, local), list[bool]()
+    due = make("serial", one, local).train([job])[0]
+    found, forward = one.laid_out(), unread._forward
+
+    def noted(layer: nn.Linear, x: Tensor) -> Tensor:
+        waited.append(True)
+        return forward(layer, x)
+
+    monkeypatch.setattr(unread, "_forward", noted)
+    got = make("serial", found, local).train([job])[0]
+    assert waited
+    np.testing.assert_allclose(got.updates, due.updates, rtol=0, atol=1e-6)

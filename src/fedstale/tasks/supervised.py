@@ -283,6 +283,7 @@ class Supervised:
                 yield self._samples(batch)
 
         module = self._filled(params, self.read_buffers(), self.working.own.read()).to(self.device)
+        unread.wait(module, self.waiting)
         with flat.seeded(flat.draw(context.rng), self.device), self.autocast():
             loss = local.loop()(module, ClientData(self.train, client, batches), context)
         self.load_buffers(flat.Buffers(module, self.averaged).read())

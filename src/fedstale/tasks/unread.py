@@ -21,6 +21,10 @@ CHANGED = (
     "a tensor that an earlier layer has yet to read must not be changed in place, got a change of its input: "
     "use engine 'serial' or 'pool', which wait for nothing"
 )
+UNSEEN = (
+    "a function that torch does not show to its inputs, such as a torch.autograd.Function, must be given tensors "
+    "that are computed, got those of a linear layer that waits: use engine 'serial' or 'pool'"
+)
 POINTWISE = {
     F.gelu, F.relu, F.silu, F.sigmoid, F.tanh, torch.relu, torch.sigmoid, torch.tanh, Tensor.relu, Tensor.sigmoid,
     Tensor.tanh,
@@ -48,8 +52,9 @@ class Rows(Tensor):
         """The function's result with rows of this width."""
         known = tuple(_known(arg) for arg in args)
         first, waits = known[0], [arg for arg in known if isinstance(arg, Rows)]
-        kind = {"dtype": first.dtype, "device": first.device}
+        kind = {"dtype": first.dtype, "device": first.device, "requires_grad": True}
         made: Rows = Tensor._make_wrapper_subclass(cls, (*first.shape[:-1], width), **kind)
+        made.register_hook(_unseen)  # type: ignore[no-untyped-call]
         made.call, made.deep = (function, known, kwargs), 1 + max((arg.deep for arg in waits), default=0)
         read = (arg for arg in (*known, *kwargs.values()) if isinstance(arg, Tensor) and not isinstance(arg, Rows))
         made.versions = [(tensor, tensor._version) for tensor in read]
@@ -100,7 +105,12 @@ class Rows(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        raise RuntimeError(f"{function} must be called by way of torch's functions, got rows that are not computed")
+        raise RuntimeError(UNSEEN)
+
+
+def _unseen(gradient: Tensor) -> None:
+    """Nobody may ask for the gradient of what is not computed: it would not reach the layers before it."""
+    raise RuntimeError(UNSEEN)
 
 
 def _width(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:

@@ -23,7 +23,8 @@ IMPORTABLE = (
     "`if __name__ == '__main__':`, or use engine 'serial'"
 )
 NOTHING: Array = np.zeros(0, np.float32)
-SHARES = 16  # units of a round for each process, at least: none waits longer than for one unit
+SHARES = 16  # units of a round for each process, at least, where there are many: none waits longer than for one
+FEW = 3  # clients that one unit may have in any case, while that is less than its share of what is left
 
 
 class Board(NamedTuple):
@@ -86,18 +87,20 @@ class Brought:
 
 
 def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> deque[Unit]:
-    """The clients of all jobs, some at a time, the largest first."""
+    """The clients of all jobs, some at a time, the largest first; the last ones alone, so that nobody waits."""
     sizes = task.samples if isinstance(task, CountsSamples) else np.ones(task.n, np.int64)
     board, first = Board.of(jobs), np.cumsum([0, *(len(job.clients) for job in jobs)])
-    together = max(1, board.rows // (workers * SHARES))
-    found: list[tuple[int, Unit]] = []
-    for k, job in enumerate(jobs):
-        work, plain = work_of(task, job), job._replace(params=NOTHING, drift=None)
-        effort = work.samples if work else sizes[job.clients]
-        order = np.argsort(-effort, kind="stable")
-        for some in (order[i : i + together] for i in range(0, len(order), together)):
+    many = board.rows // (workers * SHARES)
+    efforts = [work.samples if work else sizes[job.clients] for job in jobs for work in [work_of(task, job)]]
+    left, found = sum(int(effort.sum()) for effort in efforts), list[tuple[int, Unit]]()
+    for k, (job, effort) in enumerate(zip(jobs, efforts, strict=True)):
+        plain, order, begin = job._replace(params=NOTHING, drift=None), np.argsort(-effort, kind="stable"), 0
+        while begin < len(order):
+            share = effort[order[begin : begin + FEW]].cumsum() <= left / (1.5 * workers)
+            some = order[begin : begin + max(1, many, int(share.sum()))]
             unit = Unit(len(found), board, k, first[k] + some, plain.of(some), training)
             found.append((int(effort[some].sum()), unit))
+            left, begin = left - found[-1][0], begin + len(some)
     return deque(unit for _, unit in sorted(found, key=lambda pair: -pair[0]))
 
 
