@@ -97,7 +97,7 @@ class Split(NamedTuple):
             values, counts = np.unique(self.y[start:stop].cpu().numpy(), return_counts=True)
             order = np.argsort(-counts, kind="stable")
             told = [names[v] for v in values] if names else values
-            shares = [f"{told[k]} ({counts[k] / (stop - start):.0%})" for k in order[:most]]
+            shares = [f"{told[k]} ({100 * counts[k] / (stop - start):.0f} %)" for k in order[:most]]
             found.append(", ".join(shares) + ", …" * (len(order) > most))
         return found
 

@@ -97,7 +97,7 @@ def print_json(value: Any) -> None:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, words: Collection[int]) -> Table:
     """Texts as a table; the columns `words` are aligned to the left, the others, of numbers, to the right."""
-    out = Table(title=Text(title) if title else None, title_justify="left", box=SIMPLE_HEAD)
+    out = Table(title=Text(title) if title else None, title_justify="left", box=SIMPLE_HEAD, show_edge=False)
     for k, heading in enumerate(head):
         out.add_column(heading, justify="left" if k in words else "right")
     for row in rows:
