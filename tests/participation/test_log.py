@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import fedstale as fs
-from fedstale.core.abilities import matched
 from fedstale.participation.log import is_log
+from fedstale.participation.trace import matched
 
 
 def written(folder: Path, text: str) -> Path:

@@ -3,9 +3,6 @@
 Those of a strategy are its hooks (`core.hooks`).
 """
 
-import dataclasses
-import difflib
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +11,7 @@ import numpy.typing as npt
 
 from fedstale.core.local import Local
 from fedstale.core.parts import BadInput, able, shown
-from fedstale.core.protocols import Estimator, Participation, Task
+from fedstale.core.protocols import Estimator, Task
 from fedstale.core.records import Array, Belief, Checkpoint, Clients, Floats, Ids, Mask, Snapshot, State
 
 __all__ = [
@@ -348,21 +345,6 @@ class HasNote(Protocol):
     def note(self) -> str: ...
 
 
-@runtime_checkable
-class OrdersClients(NamesClients, Protocol):
-    """A recorded participation that can be put into another order of clients; those it does not name never come."""
-
-    def ordered(self, names: Sequence[str]) -> Participation: ...
-
-
-@runtime_checkable
-class HasBase(Protocol):
-    """A participation that chooses among the clients of another one."""
-
-    @property
-    def base(self) -> Participation: ...
-
-
 def names_of(part: object) -> tuple[str, ...]:
     """The names of the clients; empty where they have none."""
     return part.names if able(part, NamesClients) else ()
@@ -386,29 +368,3 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     """`Berlin, Bonn and 4 more`."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def matched(process: Participation, names: Sequence[str]) -> Participation:
-    """The participation with its clients in the order of the task's, matched by name where both have names."""
-    if not names:
-        return process
-    if dataclasses.is_dataclass(process) and isinstance(process, HasBase):
-        found: Any = dataclasses.replace(process, base=matched(process.base, names))
-        return process if found.base is process.base else found
-    if not isinstance(process, OrdersClients) or process.names in ((), (*names,)):
-        return process
-    if len(process.names) != len(names) and not {*names} & {*process.names}:
-        return process  # its header names rounds, or anything else
-    missing, others = [x for x in names if x not in process.names], [x for x in process.names if x not in names]
-    fold, other = {x.casefold() for x in process.names}, [x.casefold() for x in others]
-    alike = any(x in fold or difflib.get_close_matches(x, other, cutoff=0.6) for x in map(str.casefold, missing))
-    if missing and (alike or 2 * len(missing) >= len(names)):
-        what = f"{len(missing)} of {len(names)} clients of the data are not in the recorded participation"
-        there = f"it has {listed(others)} instead" if others else f"it has {listed(process.names)}"
-        raise BadInput(f"{what}: {listed(missing)}; {there}; leave them out of the data, or name them alike")
-    if missing:
-        told = f"clients of the data that were never recorded never come: {listed(missing)}"
-        warnings.warn(f"{told}; name them alike if one is {listed(others)}" if others else told, stacklevel=3)
-    if others:
-        warnings.warn(f"recorded clients without data are left out: {listed(others)}", stacklevel=3)
-    return process.ordered(names)

@@ -1,17 +1,20 @@
 """Replay of who was there, from a table that was measured or made elsewhere."""
 
+import dataclasses
+import difflib
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, BadInput, Mask, keep, part, require
+from fedstale.core import Array, BadInput, Mask, Participation, keep, part, require
+from fedstale.core.abilities import NamesClients, listed
 from fedstale.participation.files import read_names, read_table
 from fedstale.participation.groups import Kind
 
@@ -21,6 +24,21 @@ class Recorded(Protocol):
     """A participation that replays a table, (rounds, n)."""
 
     def recording(self, n: int | None = None) -> Mask: ...
+
+
+@runtime_checkable
+class OrdersClients(NamesClients, Protocol):
+    """A recorded participation that can be put into another order of clients; those it does not name never come."""
+
+    def ordered(self, names: Sequence[str]) -> Participation: ...
+
+
+@runtime_checkable
+class HasBase(Protocol):
+    """A participation that chooses among the clients of another one."""
+
+    @property
+    def base(self) -> Participation: ...
 
 
 def shares(part: Recorded, n: int) -> Array:
@@ -38,6 +56,32 @@ def columns(table: Mask, names: Sequence[str], wanted: Sequence[str]) -> Mask:
     """(rounds, wanted) the columns of these clients; one that has none never comes."""
     place = {name: k for k, name in enumerate(names)}
     return np.pad(table, ((0, 0), (0, 1)))[:, [place.get(name, -1) for name in wanted]]
+
+
+def matched(process: Participation, names: Sequence[str]) -> Participation:
+    """The participation with its clients in the order of the task's, matched by name where both have names."""
+    if not names:
+        return process
+    if dataclasses.is_dataclass(process) and isinstance(process, HasBase):
+        found: Any = dataclasses.replace(process, base=matched(process.base, names))
+        return process if found.base is process.base else found
+    if not isinstance(process, OrdersClients) or process.names in ((), (*names,)):
+        return process
+    if len(process.names) != len(names) and not {*names} & {*process.names}:
+        return process  # its header names rounds, or anything else
+    missing, others = [x for x in names if x not in process.names], [x for x in process.names if x not in names]
+    fold, other = {x.casefold() for x in process.names}, [x.casefold() for x in others]
+    alike = any(x in fold or difflib.get_close_matches(x, other, cutoff=0.6) for x in map(str.casefold, missing))
+    if missing and (alike or 2 * len(missing) >= len(names)):
+        what = f"{len(missing)} of {len(names)} clients of the data are not in the recorded participation"
+        there = f"it has {listed(others)} instead" if others else f"it has {listed(process.names)}"
+        raise BadInput(f"{what}: {listed(missing)}; {there}; leave them out of the data, or name them alike")
+    if missing:
+        told = f"clients of the data that were never recorded never come: {listed(missing)}"
+        warnings.warn(f"{told}; name them alike if one is {listed(others)}" if others else told, stacklevel=3)
+    if others:
+        warnings.warn(f"recorded clients without data are left out: {listed(others)}", stacklevel=3)
+    return process.ordered(names)
 
 
 @part

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedstale.channels import Lossless
 from fedstale.core import CountsSamples, EstimatesMixing, Mixes, WarmsUp, WithTruth, require_last_gradient
-from fedstale.core.abilities import GivesRoot, buffered, keeps_own, matched, names_of, runs_loops
+from fedstale.core.abilities import GivesRoot, buffered, keeps_own, names_of, runs_loops
 from fedstale.core.hooks import Hooks, bound, check_hooks, hooks_of, layers
 from fedstale.core.local import Local
 from fedstale.core.parts import BadInput, require
@@ -21,6 +21,7 @@ from fedstale.defence import Defence, Liars
 from fedstale.memory.memory import at_clients
 from fedstale.participation.clock import Clock, Load, Pace, Row
 from fedstale.participation.estimators import Known
+from fedstale.participation.trace import matched
 from fedstale.privacy.ledger import Privacy, bounded, costs
 from fedstale.privacy.noise import Noised
 from fedstale.privacy.ring import Ring
@@ -124,7 +125,8 @@ def timeline_of(run: Run) -> Iterator[Row]:
 def checked(run: Run) -> Run:
     """The run, if it can be played, with its strategy bound to the task and its estimator ready for round 1."""
     _check_kinds(run)
-    run = run._replace(participation=matched(run.participation, names_of(run.engine.task)))
+    if names := names_of(run.engine.task):
+        run = run._replace(participation=matched(run.participation, names))
     n, d, estimator, process = run.engine.task.n, run.engine.task.d, run.estimator, run.participation
     arrival, rule = run.channel.probs(n, d), bound(run.strategy, run.engine.task)
     if (run.local or run.engine.local).train is not None:
@@ -150,7 +152,7 @@ def checked(run: Run) -> Run:
     _check_attack(run)
     if hooks_of(rule).inverse_weighting and run.clock is None and isinstance(estimator, WithTruth):
         zero = (estimator.probs(estimator.init(n)) <= 0) & (marginals > 0) if explicit else ~(marginals > 0)
-        _refuse_zero(rule, zero, names_of(run.engine.task))  # who never comes needs no p_i if all are given
+        _refuse_zero(rule, zero, names)  # who never comes needs no p_i if all are given
     run = run._replace(estimator=warmed_up(estimator, process, n, run.seed))
     if run.privacy is not None:
         require_kind("privacy", run.privacy)

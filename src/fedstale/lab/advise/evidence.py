@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstale.core import Array, BadInput, Floats, Mask, Mixes, Task, WarmsUp, WithTruth, keep, normalised, require
-from fedstale.core.abilities import matched, names_of
+from fedstale.core.abilities import names_of
 from fedstale.core.rng import stream
 from fedstale.core.text_files import csv_lines, open_text
 from fedstale.lab import build as catalogue
@@ -22,7 +22,7 @@ from fedstale.lab.spec import Spec, Table, build, override
 from fedstale.participation import Bernoulli, LabelTied, Markov, MarkovClasses, Trace, TwoGroups
 from fedstale.participation.files import BROKEN, read_arrays
 from fedstale.participation.log import is_log
-from fedstale.participation.trace import Recorded
+from fedstale.participation.trace import Recorded, matched
 from fedstale.registry import CHANNELS, ESTIMATORS, PARTICIPATION
 
 INDEPENDENT = (Bernoulli, TwoGroups, LabelTied, Markov, MarkovClasses)  # clients come independently of each other
