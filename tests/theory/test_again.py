@@ -285,6 +285,32 @@ def weights(rng: np.random.Generator) -> Pairs:
     return [((0.5 * sum(best**2 * A) + B) / sum(π * best), least[0]), (best, least[1:])]
 
 
+@of("least_error_weights")
+def weights_with_bias(rng: np.random.Generator) -> Pairs:
+    """Two clients: (2.10) with (2.11) and (2.13) over the share of the first, by ternary search."""
+    π, α, Q, κ, Γ = (
+        rng.uniform(0.1, 0.9, 2),
+        simplex(rng, 2),
+        rng.uniform(0.5, 3),
+        rng.uniform(1, 4),
+        rng.uniform(0.01, 9),
+    )
+    Σ, v, S = rng.uniform(1, 90, 2), rng.uniform(0.1, 9), rng.uniform(0.1, 9)
+
+    def error(x: float) -> float:
+        q = Q * np.array([x, 1 - x])
+        p = π * q / sum(π * q)
+        return float(2 * κ**2 * ((0.5 * sum(Σ * q * q) + v) / sum(π * q) / S + κ**2 * sum((α - p) ** 2 / p) * Γ))
+
+    low, high = 1e-9, 1 - 1e-9
+    for _ in range(120):
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, b) if error(a) < error(b) else (a, high)
+    found = th.Availability(Σ, v, 0.0, 0.0, 0.0, 0.0, 0.0, S)
+    q = th.least_error_weights(found, π, Q, target=α, condition=κ, gap=Γ)
+    return [(sum(q), Q), (error(q[0] / Q), error(low)), (np.round(q / Q, 6), np.round([low, 1 - low], 6))]
+
+
 @of("heterogeneity")
 def heterogeneity(rng: np.random.Generator) -> Pairs:
     n, w = int(rng.integers(2, 6)), rng.standard_normal(3)

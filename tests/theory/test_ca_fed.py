@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from fedstale.core import BadInput
 from fedstale.theory import (
+    Availability,
     Correlated,
     best_weights,
     correlated_bound,
+    least_error_weights,
     mixing,
     mixing_lag,
     rate_limit,
@@ -107,6 +109,28 @@ def test_best_weights_leave_out_who_is_seldom_there() -> None:
     assert best[0] > best[1] > 0
 
 
+@pytest.mark.parametrize(("n", "gap"), [(3, 0.3), (12, 5.0), (80, 1e-3)])
+def test_no_other_weights_have_a_smaller_total_error(n: int, gap: float) -> None:
+    rng = np.random.default_rng(n)
+    p, a = rng.uniform(0.05, 0.95, n), rng.dirichlet(np.ones(n)) * 0.9 + 0.1 / n
+    found = Availability(rng.uniform(1, 50, n), 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0)
+
+    def error(x: Any) -> float:
+        opt = (0.5 * float(found.sigma @ x**2) + found.v) / float(p @ x) / found.progress
+        return total_error(opt, x, p, target=a, condition=2.0, gap=gap)
+
+    best = least_error_weights(found, p, 2.0, target=a, condition=2.0, gap=gap)
+    assert best.sum() == pytest.approx(2.0)
+    for size in (1e-3, 1e-2, 0.1, 1.0):
+        for _ in range(15):
+            other = best * np.exp(size * rng.standard_normal(n))
+            assert error(best) <= error(2 * other / other.sum()) * (1 + 1e-12)
+    unbiased, fastest = a / p / (a / p).sum(), best_weights(found.sigma, found.v, p, 2.0)
+    far, near = (least_error_weights(found, p, 2.0, target=a, condition=2.0, gap=g) for g in (1e9, 1e-6))
+    np.testing.assert_allclose(far, 2 * unbiased, rtol=1e-6)
+    np.testing.assert_allclose(near, fastest, atol=2e-2)
+
+
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
@@ -116,6 +140,12 @@ def test_best_weights_leave_out_who_is_seldom_there() -> None:
         (lambda: correlated_bound(problem, q, π, chain, rates=rates, rounds=401), "to the 400 rates .*got 401"),
         (lambda: correlated_bound(problem, q, π, chain, rates=rates, rounds=0), "rounds must be from 1 to"),
         (lambda: total_error(1.0, q, π, target=q, condition=0.5, gap=1.0), "condition must be at least 1"),
+        (
+            lambda: least_error_weights(
+                correlated_bound(problem, q, π, chain, rates=rates), π, 1.0, target=[1, 1, 1], condition=2, gap=1
+            ),
+            "target sum to 1",
+        ),
         (lambda: correlated_bound(problem, [0.0] * 3, π, chain, rates=rates), "above 0"),
         (lambda: Correlated(L, -1.0, Γ, DIAM, D, G, H, K), "noise must be at least 0"),
         (lambda: mixing_lag(0, chain, H), "t must be at least 1"),

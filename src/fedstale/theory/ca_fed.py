@@ -17,7 +17,8 @@ from fedstale.theory.checks import probabilities
 from fedstale.theory.markov import Mixing
 
 __all__ = [
-    "Availability", "Correlated", "best_weights", "correlated_bound", "mixing_lag", "rate_limit", "total_error",
+    "Availability", "Correlated", "best_weights", "correlated_bound", "least_error_weights", "mixing_lag",
+    "rate_limit", "total_error",
 ]  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def best_weights(sigma: npt.ArrayLike, v: float, availability: npt.ArrayLike, to
 
     q_i* = max{0, (ι* π_i - θ*) / Σ_ii} (A.204), with ι* and θ* of (A.206) and (A.207), where the clients left out
     and s* = 1 / πᵀq* are unknown. ι* is the least value itself: repeating ι ← value (Dinkelbach) finds all three.
-    Problem (2.19) adds the bias to this; the thesis has a closed form for this part only.
+    Problem (2.19) adds the bias: `least_error_weights`. The thesis has a closed form for this part only.
     """
     π, A = probabilities(availability), np.asarray(sigma, np.float64)
     ok = A.shape == π.shape and bool((A > 0).all()) and bool((π > 0).all()) and v > 0 and total > 0
@@ -139,6 +140,50 @@ def best_weights(sigma: npt.ArrayLike, v: float, availability: npt.ArrayLike, to
     while (found := (0.5 * float(A @ q**2) + v) / float(π @ q)) < value * (1 - 1e-15):
         value, q = found, _filled(A, found * π, total)
     return q
+
+
+@arguments_checked
+def least_error_weights(found: Availability, availability: npt.ArrayLike, total: Positive, *, target: npt.ArrayLike,
+                        condition: Condition, gap: Positive) -> Floats:  # fmt: skip
+    """(n,) q* > 0 with Σ q_i = Q that makes `total_error` least: problem (2.19) of [T], which it proves convex.
+
+    Solved by Newton steps in y = q / πᵀq, the variable of (A.194), where πᵀy = 1 and χ² + 1 = Σ α_i² / (π_i y_i).
+    `found` is the bound with any weights of the same sum: its Σ, v and Σ η_t do not depend on them. Where the bias
+    is less than 1e-8 of the error, rounding shows: `best_weights` is the limit.
+    """
+    π, α, A = probabilities(availability), np.asarray(target, np.float64), found.sigma / found.progress
+    ok = A.shape == π.shape == α.shape and bool((π > 0).all() and (α > 0).all()) and abs(α.sum() - 1) < 1e-6
+    require(ok, f"availability and target must be above 0, one per client, and target sum to 1, got {target!r}")
+    c, y, v = condition**2 * gap * α**2 / π, α / π, found.v / found.progress / total
+    for more in 10.0 ** np.arange(
+        16, -1, -1
+    ):  # y = α / π where the bias alone counts; then it counts less and less
+        y = _descended(A * total, v, more * c, y, π)
+    return np.asarray(total * y / y.sum())
+
+
+def _descended(A: Floats, v: float, c: Floats, y: Floats, π: Floats) -> Floats:
+    """(n,) y > 0 with πᵀy as before that makes Σ A_i y_i² / (2 Σ y_i) + v Σ y_i + Σ c_i / y_i least: Newton."""
+
+    def value(y: Floats) -> float:
+        return float((A @ y**2) / (2 * y.sum()) + v * y.sum() + (c / y).sum())
+
+    for _ in range(100):
+        e, Ay, R = y.sum(), A * y, A @ y**2
+        slope = Ay / e - R / (2 * e**2) + v - c / y**2
+        D, U = (A / e + 2 * c / y**3)[:, None], np.stack([Ay, np.ones(len(y))], axis=1)
+        B = np.stack([-slope, π], axis=1) / D  # the Hessian is diag(D) + U [[0, -1/e²], [-1/e², R/e³]] Uᵀ: O(n)
+        down, along = (B - U / D @ np.linalg.solve(U.T @ (U / D) - [[R * e, e**2], [e**2, 0]], U.T @ B)).T
+        step = down - (π @ down) / (π @ along) * along
+        now, long = value(y), 1.0
+        while (y + long * step).min() <= 0 or value(y + long * step) > now + long * (slope @ step) / 4:
+            long /= 2
+            if long < 1e-9:
+                return y  # to rounding
+        y = y + long * step
+        if -(slope @ step) <= 1e-15 * now:
+            break
+    return y
 
 
 def _filled(A: Floats, wish: Floats, total: float) -> Floats:
