@@ -24,7 +24,7 @@ IMPORTABLE = (
 )
 NOTHING: Array = np.zeros(0, np.float32)
 SHARES = 16  # units of a round for each process, at least, where there are many: none waits longer than for one
-FEW = 3  # clients that one unit may have in any case, while that is less than its share of what is left
+FEW = 4  # clients that one unit may have in any case, while that is less than its share of what is left
 
 
 class Board(NamedTuple):
@@ -96,7 +96,7 @@ def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> dequ
     for k, (job, effort) in enumerate(zip(jobs, efforts, strict=True)):
         plain, order, begin = job._replace(params=NOTHING, drift=None), np.argsort(-effort, kind="stable"), 0
         while begin < len(order):
-            share = effort[order[begin : begin + FEW]].cumsum() <= left / (1.5 * workers)
+            share = effort[order[begin : begin + FEW]].cumsum() <= left / (1.25 * workers)
             some = order[begin : begin + max(1, many, int(share.sum()))]
             unit = Unit(len(found), board, k, first[k] + some, plain.of(some), training)
             found.append((int(effort[some].sum()), unit))
