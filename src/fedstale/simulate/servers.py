@@ -57,18 +57,6 @@ class Moments(NamedTuple):
     first: Array  # (d,)
     second: Array  # (d,)
 
-    @classmethod
-    def before(cls, d: int, tau: float) -> "Moments":
-        """Those before round 1."""
-        return cls(np.zeros(d, np.float32), np.full(d, tau**2, np.float32))
-
-    def after(self, step: Array, second: Array, rule: "Adam | Yogi") -> tuple[Array, "Moments"]:
-        """The change lr · m / (√v + τ) and the next moments: m ← β₁ m + (1-β₁) step, and v as the rule has it."""
-        b1 = np.float32(rule.beta1)
-        m: Array = b1 * self.first + (1 - b1) * step
-        scale: Array = np.sqrt(second) + np.float32(rule.tau)
-        return np.float32(rule.lr) * m / scale, Moments(m, second)
-
 
 @part
 class Adam:
@@ -80,28 +68,26 @@ class Adam:
     tau: Positive = 1e-3
 
     def init(self, d: int) -> Moments:
-        return Moments.before(d, self.tau)
+        return Moments(np.zeros(d, np.float32), np.full(d, self.tau**2, np.float32))
 
     def apply(self, state: Moments, params: Array, step: Array) -> tuple[Array, Moments]:
+        b1, v = np.float32(self.beta1), self._second(state.second, step)
+        m: Array = b1 * state.first + (1 - b1) * step
+        scale: Array = np.sqrt(v) + np.float32(self.tau)
+        return np.float32(self.lr) * m / scale, Moments(m, v)
+
+    def _second(self, v: Array, step: Array) -> Array:
         b2 = np.float32(self.beta2)
-        return state.after(step, b2 * state.second + (1 - b2) * step * step, self)
+        return b2 * v + (1 - b2) * step * step
 
 
 @part
-class Yogi:
+class Yogi(Adam):
     """FedYogi: FedAdam with v ← v - (1-β₂) sign(v - step²) step², which forgets large steps slowly."""
 
-    lr: PositiveFinite = 0.01
-    beta1: Averaged = 0.9
-    beta2: Averaged = 0.99
-    tau: Positive = 1e-3
-
-    def init(self, d: int) -> Moments:
-        return Moments.before(d, self.tau)
-
-    def apply(self, state: Moments, params: Array, step: Array) -> tuple[Array, Moments]:
-        b2, square = np.float32(self.beta2), step * step
-        return state.after(step, state.second - (1 - b2) * np.sign(state.second - square) * square, self)
+    def _second(self, v: Array, step: Array) -> Array:
+        square = step * step
+        return v - (1 - np.float32(self.beta2)) * np.sign(v - square) * square
 
 
 @part
