@@ -11,20 +11,8 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import (
-    LATER,
-    Array,
-    Availability,
-    Floats,
-    HasOptima,
-    Ids,
-    Mask,
-    Round,
-    part,
-    require,
-    weighted_sum,
-)
-from fedstale.core.parts import NotNegative, PositiveShare
+from fedstale.core import Array, Availability, Floats, HasOptima, Ids, Mask, Round, weighted_sum
+from fedstale.core.parts import LATER, NotNegative, PositiveShare, part, require
 
 
 class Reported(NamedTuple):
