@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.lab.schema import find
+from fedstale.lab.build import find
 
 
 def test_a_mistyped_file_is_answered_with_the_one_beside_it(

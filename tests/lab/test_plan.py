@@ -8,9 +8,8 @@ import pytest
 import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.lab import schema
-from fedstale.lab.build import make_task
+from fedstale.lab.build import find, make_task, packaged
 from fedstale.lab.plan import by_label, digest, plan
-from fedstale.lab.schema import find, packaged
 
 RAW: dict[str, Any] = {
     "name": "try",

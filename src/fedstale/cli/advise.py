@@ -11,9 +11,10 @@ from fedstale.lab.advise import evidence, lessons, text, trial
 from fedstale.lab.advise.evidence import Evidence, read_numbers, with_task
 from fedstale.lab.advise.measures import measure, plain
 from fedstale.lab.advise.rules import advise as decide
+from fedstale.lab.build import find, packaged
 from fedstale.lab.plan import plan
 from fedstale.lab.runs import named, store
-from fedstale.lab.schema import Experiment, find, packaged
+from fedstale.lab.schema import Experiment
 from fedstale.simulate import Diverged
 from fedstale.view.terminal import console
 from fedstale.view.terminal.runs import simulate_rest

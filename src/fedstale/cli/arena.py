@@ -21,10 +21,11 @@ from fedstale.lab.arena import contest, suite, table
 from fedstale.lab.arena.records import Contest, read
 from fedstale.lab.arena.scores import missing, standings
 from fedstale.lab.arena.table import boards, verdict
+from fedstale.lab.build import find
 from fedstale.lab.executors import Executor, compute, in_worker, waiting
 from fedstale.lab.plan import Cell
 from fedstale.lab.runs.store import write, write_csv
-from fedstale.lab.schema import check, find
+from fedstale.lab.schema import check
 from fedstale.lab.spec import override
 from fedstale.registry import RECIPES
 from fedstale.view.terminal import console

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from fedstale.core import known
+from fedstale.lab.build import packaged
 from fedstale.lab.runs import store
 from fedstale.lab.runs.query import run_row
 from fedstale.registry import TABLES
@@ -44,8 +45,6 @@ def list_names(
 def name_rows(what: str) -> list[dict[str, Any]]:
     """The rows of one list: name, settings with their defaults, one line of description."""
     if what == "experiments":  # that come with the package; the first line of a file says what it is
-        from fedstale.lab.schema import packaged  # pydantic is slow to load
-
         lines = {name: path.read_text().partition("\n")[0].lstrip("# ") for name, path in packaged().items()}
         return [{"name": name, "what": line} for name, line in lines.items()]
     return [{"name": name, "settings": settings, "what": about} for name, settings, about in TABLES[what].rows()]

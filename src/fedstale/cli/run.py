@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from fedstale.lab import lineage, plan, schema
+from fedstale.lab.build import find
 from fedstale.lab.execute import Progress, Stop, ended, execute, require_resumable
 from fedstale.lab.runs import store
-from fedstale.lab.schema import find
 from fedstale.simulate import Diverged
 from fedstale.view.terminal import console
 from fedstale.view.terminal.console import Again, AsFormat, Config, Format, Resume, Seeds, Store, say

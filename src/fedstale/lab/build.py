@@ -1,6 +1,7 @@
-"""The task and the participation that an experiment describes."""
+"""The task and the participation that an experiment describes, and the files that users name."""
 
 import dataclasses
+import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstale.core import BadInput, Participation, Task, require, shown
+from fedstale.core import BadInput, Participation, Task, known, require, shown
 from fedstale.data import Dataset, Federated, federate, from_frame
 from fedstale.data.federated import absent
 from fedstale.data.files import roots
@@ -29,6 +30,8 @@ from fedstale.registry import (
     own_object,
 )
 from fedstale.tasks.quadratic import Quadratic
+
+PACKAGED = Path(__file__).parent / "experiments"
 
 
 def make_task(data: Mapping[str, Any], model: Mapping[str, Any], device: str = "cpu") -> Task:
@@ -156,6 +159,21 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
         require(bool(data.get("cis")), "participation 'exits' needs data.cis, or exits of its own, got neither")
         table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": data["cis"]["p"]}
     return table
+
+
+def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
+    """The TOML file that a user names: by its path, or by the bare name of one that comes with the package."""
+    if name.endswith(".toml") or Path(name).is_file() or "/" in name:
+        return Path(name)
+    files = packaged(folder)
+    if near := difflib.get_close_matches(name, [path.name for path in Path().glob("*.toml")], n=1, cutoff=0.6):
+        raise BadInput(f"there is no file {name}; did you mean {near[0]}?")
+    return files[known(name, files, what)]
+
+
+def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
+    """The TOML files of a folder by their bare names."""
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def located(table: Any, *folders: Path) -> Any:

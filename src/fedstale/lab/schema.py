@@ -1,6 +1,5 @@
 """The sections of an experiment: every key is checked, and an unknown one is answered with the nearest known."""
 
-import difflib
 import errno
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,6 @@ from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_section, ove
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
 
 S = TypeVar("S", bound="Section")
-PACKAGED = Path(__file__).parent / "experiments"
 MOST = 10**7  # clients, or parameters of a quadratic, so that a wrong number does not fill the memory
 LARGEST = 1e38  # that float32 holds
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -227,21 +225,6 @@ class Experiment(Section):
     grid: Table = {}  # key of the file → list of values: every combination is an experiment of its own
     tune: Table = {}  # key of an algorithm → list of values, of which the best is chosen
     tune_by: str = "objective"  # the metric by which it is chosen: the mean of the last 10 rounds and all seeds
-
-
-def find(name: str, folder: Path = PACKAGED, what: str = "experiment") -> Path:
-    """The TOML file that a user names: by its path, or by the bare name of one that comes with the package."""
-    if name.endswith(".toml") or Path(name).is_file() or "/" in name:
-        return Path(name)
-    files = packaged(folder)
-    if near := difflib.get_close_matches(name, [path.name for path in Path().glob("*.toml")], n=1, cutoff=0.6):
-        raise BadInput(f"there is no file {name}; did you mean {near[0]}?")
-    return files[known(name, files, what)]
-
-
-def packaged(folder: Path = PACKAGED) -> dict[str, Path]:
-    """The TOML files of a folder by their bare names."""
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 @arguments_checked

@@ -10,7 +10,7 @@ from fedstale.core import BadInput
 from fedstale.lab.arena import suite
 from fedstale.lab.arena.suite import Place
 from fedstale.lab.arena.tuning import Setting
-from fedstale.lab.schema import packaged
+from fedstale.lab.build import packaged
 from tests.lab.arena.small_suite import RAW, TOML, raw
 
 

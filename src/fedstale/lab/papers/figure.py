@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedstale.core import BadInput, known, require
-from fedstale.lab.build import make_participation
+from fedstale.lab.build import find, make_participation, packaged
 from fedstale.lab.plan import Cell, apart, at, combinations, entries, tuned_on
-from fedstale.lab.schema import check, find, load, packaged
+from fedstale.lab.schema import check, load
 from fedstale.lab.spec import LOCAL_KEYS, Spec, Table, as_table, override, put
 
 PAPERS = Path(__file__).parent  # the figures that come with the package
