@@ -9,17 +9,18 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from fedstale.core.device_array import DeviceArray
 from fedstale.core.local import Local
 from fedstale.core.parts import BadInput, able, shown
 from fedstale.core.protocols import Estimator, Task
 from fedstale.core.records import Array, Belief, Checkpoint, Clients, Floats, Ids, Mask, Snapshot, State
 
 __all__ = [
-    "Closes", "CountsSamples", "DescribesModel", "DrawsByRound", "EstimatesMixing", "ExplainsItself",
-    "FetchesSamples", "GivesRoot", "HasBeta", "HasBuffers", "HasClusters", "HasDevice", "HasExcluded", "HasInner",
-    "HasOptima", "HasSlots", "KeepsOwn", "ListsPresent", "Mixes", "NarrowsEvaluation", "RunsLoops", "SavesItself",
-    "ScoresClients", "StepsTogether", "WarmsUp", "WithTruth", "buffered", "evaluate", "keeps_own", "runs_loops",
-    "scores_of_clients",
+    "AggregatesOnDevice", "Closes", "CountsSamples", "DescribesModel", "DrawsByRound", "EstimatesMixing",
+    "ExplainsItself", "FetchesSamples", "GivesRoot", "HasBeta", "HasBuffers", "HasClusters", "HasDevice",
+    "HasExcluded", "HasInner", "HasOptima", "HasSlots", "KeepsOwn", "ListsPresent", "Mixes", "NarrowsEvaluation",
+    "RunsLoops", "SavesItself", "ScoresClients", "StepsTogether", "WarmsUp", "WithTruth", "buffered", "evaluate",
+    "keeps_own", "place_of", "runs_loops", "scores_of_clients",
 ]  # fmt: skip
 
 
@@ -112,6 +113,20 @@ class HasDevice(Protocol):
 
     @property
     def device(self) -> Any: ...
+
+
+@runtime_checkable
+class AggregatesOnDevice(Protocol):
+    """A task whose updates may stay on its device, to be summed and remembered there."""
+
+    @property
+    def aggregates_at(self) -> DeviceArray | None:
+        """An array of that device; None if updates are arrays of numpy."""
+
+
+def place_of(task: Task) -> DeviceArray | None:
+    """Where the updates of a task stay; None if they are arrays of numpy."""
+    return task.aggregates_at if able(task, AggregatesOnDevice) else None
 
 
 @runtime_checkable

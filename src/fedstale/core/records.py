@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedstale.core.device_array import DeviceArray
 from fedstale.core.local import Floats, Ids, Local, Work
 from fedstale.core.parts import BadInput
 
@@ -53,7 +54,12 @@ class Clients(dict[int, State]):
 
 
 def weighted_sum(weights: npt.NDArray[Any], rows: Array | Floats) -> npt.NDArray[np.float64]:
-    """Σ_k weights[k] · rows[k] in float64, row after row: the same bits whatever BLAS or threads do."""
+    """Σ_k weights[k] · rows[k] in float64, row after row: the same bits whatever BLAS or threads do.
+
+    A DeviceArray is summed on its device, in float32.
+    """
+    if isinstance(rows, DeviceArray):
+        return rows.weighted_sum(weights)
     if rows.size <= FEW and rows.shape[1] > 1:  # numpy adds row after row where it does not add along the rows
         every: npt.NDArray[Any] = weights.astype(rows.dtype)[:, None] * np.asarray(rows)
         return np.asarray(np.add.reduce(every.astype(np.float64, order="C"), axis=0, initial=0.0))

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Closes, Engine, Job, Local, Reply, StepsTogether, Task
+from fedstale.core import Array, BadInput, Closes, Engine, Job, Local, Reply, StepsTogether, Task, place_of
 from fedstale.core.system import cores
 from fedstale.engines.batched.engine import Batched, require_supported
 from fedstale.engines.kernels import load
@@ -159,7 +159,7 @@ def _batched(task: Task, local: Local) -> Chosen | None:
 
 def _reference(task: Task, local: Local) -> Chosen:
     """Serial, or Pool where a round is long, there are cores for it and the task can be pickled."""
-    if cores() > 1 and not _on_gpu(task):
+    if cores() > 1 and not _on_gpu(task) and place_of(task) is None:
         clients, seconds = min(task.n, CLIENTS), calibrate(task, local)
         pool = seconds * -(-clients // cores()) / clients + MESSAGE
         note = f"a client takes serial {1000 * seconds:.3g} ms, pool {1000 * pool:.3g} ms, with {cores()} cores"

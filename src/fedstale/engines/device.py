@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import MethodType
+from typing import Any, cast
 
 import torch
 
-from fedstale.core import Array, Job, Task
+from fedstale.core import Array, DeviceArray, Job, Task
 from fedstale.engines.optimizers import Optimizer
 from fedstale.tasks.supervised import Batch, Supervised
 
@@ -21,10 +22,11 @@ def steps_of(task: Task) -> Callable[..., tuple[Array, float]] | None:
     return partial(steps, task) if ours else None
 
 
-def steps(task: Supervised, job: Job, k: int, w: Array, batches: Iterable[Batch]) -> tuple[Array, float]:
+def steps(task: Supervised, job: Job, k: int, w: Array, batches: Iterable[Batch]) -> tuple[Array, Any]:
     """Parameters after the last batch, and loss of the first, of the k-th client of a job, from `w` (d,).
 
     The bits are those of Serial's loop over `task.gradient`, which copies parameters and gradient in every step.
+    Where `w` is on the device, both stay there.
     """
     flat, local, client, said = task.working.flat, job.local, int(job.clients[k]), list[torch.Tensor]()
     flat.load(w)
@@ -44,6 +46,8 @@ def steps(task: Supervised, job: Job, k: int, w: Array, batches: Iterable[Batch]
             optimizer.step(flat.grad)
         else:
             flat.params.sub_(flat.grad.mul_(lr))
+    if isinstance(w, DeviceArray):
+        return cast(Array, DeviceArray(flat.params)), DeviceArray(said[0] + task.ridge / 2 * sum(said[1:]))
     d = len(flat.params)
     back = torch.cat([flat.params, *said]).cpu().numpy()
     loss, *squares = back[d:].tolist()

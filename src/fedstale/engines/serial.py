@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedstale.core import CountsSamples
+from fedstale.core import CountsSamples, on_host, place_of
 from fedstale.core.abilities import HasBuffers, HasDevice, HasSlots, KeepsOwn, buffered, keeps_own, runs_loops
 from fedstale.core.local import Local, Work
 from fedstale.core.parts import able, part, require
@@ -124,8 +124,13 @@ class Serial:
         return device.steps_of(self.task)
 
     def _train(self, job: Job) -> Reply:
-        m, keeper = len(job.clients), self._buffered
+        m, keeper, place = len(job.clients), self._buffered, place_of(self.task)
         updates, losses = np.empty((m, self.task.d), np.float32), np.empty(m, np.float32)
+        if place is not None:  # all stay there, but the losses, which come back together
+            ok = self._on_device is not None and job.local.train is None
+            require(ok, f'aggregate = "device" needs steps of ours, got a gradient or a loop of {self.task}')
+            job = job._replace(params=place.restored(job.params))
+            updates, losses = place.zeros(m, self.task.d), place.zeros(m)
         buffers = np.empty((m, len(keeper.initial_buffers))) if keeper else None
         own, states, before = self._keeps_own, dict[int, State](), job.states or {}
         lr, prox = np.float32(job.local.rate(job.t)), np.float32(job.local.prox)
@@ -143,6 +148,7 @@ class Serial:
             if kept or client in before:
                 states[client] = kept
             losses[k] = self._loss(job, client) if loss is None else loss
+        losses = losses if place is None else on_host(losses)
         return Reply(updates, losses, work_of(self.task, job), buffers, states or None)
 
     def _begin(self, job: Job, client: int) -> Array:

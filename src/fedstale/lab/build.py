@@ -242,8 +242,8 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
 TABULAR = (
     "client", "label", "leave_out", "seed", "fraction", "test_share", "validation", "held_out",
 )  # of from_frame  # fmt: skip
-# settings of a model about what is averaged, what stays with the client, and how training computes
-STAYING = ("buffers", "personal", "precision")
+# settings of a model about what is averaged, what stays with the client, how training computes, and where sums do
+STAYING = ("buffers", "personal", "precision", "aggregate")
 SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
 RECORDINGS = {  # the setting that names a file
     "trace": "matrix", "log": "log", "events": "events", "grid": "grid", "budget": "prices",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import Engine, Hooks, Strategy, WithTruth, hooks_of, part, weighted_sum
+from fedstale.core import Engine, Hooks, Strategy, WithTruth, hooks_of, on_host, part, weighted_sum
 from fedstale.core.hooks import Sensitivity
 from fedstale.core.records import Array, Ids, Job, Reply, Round, Snapshot, State
 from fedstale.simulate import Play, Run
@@ -72,7 +72,7 @@ class Tracer:
         if r.gradients is not None and r.work:  # whose step makes a one-hot update
             plain = plain._replace(gradients=-ones * (r.work.steps / r.work.rates)[:, None].astype(np.float32))
         weights, shadow = self.strategy.aggregate(state.shadow, plain)
-        return step, Traced(inner, shadow, weights)
+        return step, Traced(inner, shadow, on_host(weights))
 
 
 def traceable(strategy: Strategy) -> bool:
@@ -109,7 +109,7 @@ class Concerns:
         if len(rows) == 0:
             return
         a = self.engine.task.weights[job.clients[rows]].astype(np.float64)
-        plain = weighted_sum(a / max(float(a.sum()), 1e-300), reply.updates[rows])  # FedAvg's step
+        plain = on_host(weighted_sum(a / max(float(a.sum()), 1e-300), reply.updates[rows]))  # FedAvg's step
         self.ratio = float(np.linalg.norm(s.step.astype(np.float64)) / max(float(np.linalg.norm(plain)), 1e-300))
         if risen := _risen(self.engine, job, reply, rows[:FEW]):
             self.found["rate"] = risen
@@ -139,7 +139,9 @@ def _risen(engine: Engine, job: Job, reply: Reply, rows: Ids) -> str:
         if done - worse >= len(rows) / 2:  # most are not, whatever comes
             return ""
         start = job.params if job.starts is None else job.starts[k]
-        one = job._replace(params=start + reply.updates[k], clients=job.clients[k : k + 1], drift=None, starts=None)
+        one = job._replace(
+            params=start + on_host(reply.updates[k]), clients=job.clients[k : k + 1], drift=None, starts=None
+        )
         with np.errstate(over="ignore", invalid="ignore"):
             worse += not float(engine.losses(one)[0]) <= RISEN * reply.losses[k]
     if worse <= len(rows) / 2:

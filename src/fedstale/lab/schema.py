@@ -157,7 +157,7 @@ class Model(Section):
     """The model, its loss and its metrics."""
 
     model_config = ConfigDict(extra="allow", strict=True)  # the rest are the model's own settings
-    later = ("loss", "metrics", "buffers", "personal", "precision")
+    later = ("loss", "metrics", "buffers", "personal", "precision", "aggregate")
     kind: str = "linear"  # name of a model; its settings stand beside it
     ridge: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0  # adds ridge · ‖w‖² / 2 to the loss
     loss: Spec | None = None  # a loss such as "torch.nn:MSELoss", or of your own; cross entropy if left out
@@ -165,6 +165,7 @@ class Model(Section):
     buffers: Literal["average", "local", "frozen"] = "average"  # of BatchNorm: what becomes of running statistics
     personal: list[str] = []  # layers or parameters that stay with each client, such as "head"
     precision: Literal["float32", "bfloat16"] = "float32"  # of the products in training; parameters are float32
+    aggregate: Literal["cpu", "device"] = "cpu"  # device: updates are summed and remembered where they are trained
 
     @model_validator(mode="before")
     @classmethod

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Floats, Ids, Mask, Round, Strategy, layers
+from fedstale.core import Array, Floats, Ids, Mask, Round, Strategy, layers, on_host
 from fedstale.core.system import cores
 from fedstale.engines.kernels import load
+from fedstale.memory.device import Device
 from fedstale.memory.file import File
-from fedstale.memory.rows import AtClients, Codes, Coding, Float16, Float32, Int8, Keys, Ram, keys
+from fedstale.memory.rows import AtClients, Codes, Coding, Float16, Float32, Int8, Keys, OnDevice, Ram, keys
 
 COMPILED = (Float32, Float16, Int8)  # codings that the compiled loop knows
 BLOCK = 16384  # numbers at a time: an array of them fits the second-level cache several times
@@ -78,7 +79,7 @@ class Memory:
     """
 
     coding: Coding
-    kept: Ram | File  # the coded rows
+    kept: Ram | File | Device  # the coded rows
     scales: Array  # (n,) of the rows
     written: Ids  # (n,) round of the last write, 0 before the first: staleness is t - written
     weights: Array  # (n,) the a_i that `total` was summed with
@@ -88,9 +89,19 @@ class Memory:
     @classmethod
     def zeros(cls, n: int, d: int, coding: Coding = Float32()) -> "Memory":
         """A memory in which every row is zero."""
-        kept = Ram(n, d, coding.dtype) if coding.folder is None else File(coding.folder, n, d, coding.dtype)
+        kept: Ram | File | Device
+        if isinstance(coding, OnDevice):
+            kept = Device(coding.place, d)
+        else:
+            kept = Ram(n, d, coding.dtype) if coding.folder is None else File(coding.folder, n, d, coding.dtype)
         scales, weights = np.zeros((2, n), np.float32)
-        return cls(coding, kept, scales, np.zeros(n, np.int64), weights, np.zeros(d))
+        memory = cls(coding, kept, scales, np.zeros(n, np.int64), weights, np.zeros(d))
+        memory.total = memory.nothing()
+        return memory
+
+    def nothing(self) -> Floats:
+        """(d,) zeros that rows can be added to."""
+        return self.kept.zeros.copy() if isinstance(self.kept, Device) else np.zeros(len(self.total))
 
     def row(self, i: int) -> Array:
         """(d,) h_i, a copy."""
@@ -99,12 +110,13 @@ class Memory:
     @property
     def rows(self) -> Array:
         """(n, d) all h_i, a copy: for memories that fit."""
-        return np.stack([self.row(i) for i in range(len(self.written))])
+        return np.stack([on_host(self.row(i)) for i in range(len(self.written))])
 
     def weighted_sum(self, weights: Array) -> Floats:
         """Σ a_i h_i; summed anew only if the weights are not those of the last call."""
-        if weights is not self.weights and not np.array_equal(weights, self.weights):
-            self.total[:] = 0
+        anew = isinstance(self.kept, Device) and self.kept.due()
+        if anew or (weights is not self.weights and not np.array_equal(weights, self.weights)):
+            self.total = self.nothing()
             for i in np.flatnonzero(self.written).tolist():
                 self.total += float(weights[i]) * self.row(i).astype(np.float64)
             self.known = None
@@ -159,9 +171,10 @@ class Memory:
             return
         codes, places = self.kept.take(clients)
         c, β, g = (np.full(len(heard), x, np.float32)[keep] for x in (fresh, stale, gain))
+        rows = r.updates[keep]
+        rows = rows if isinstance(self.kept, Device) else np.ascontiguousarray(rows, np.float32)
         passing = Passing(
-            codes, places, np.ascontiguousarray(r.updates[keep], np.float32),
-            arrived, np.asarray(arrived.all(axis=1)), c, β, g,
+            codes, places, rows, arrived, np.asarray(arrived.all(axis=1)), c, β, g,
             self.weights[clients].astype(np.float64), keys(clients, r.t),
         )  # fmt: skip
         scales, part = self.scales[clients], measured if measured is None or all_heard else measured.of(keep)
@@ -175,7 +188,7 @@ class Memory:
 
     def remember(self, r: Round, *, gain: npt.ArrayLike = 1) -> None:
         """h_i ← h_i + gain_i (Δ_i - h_i) for i in S, on the coordinates that arrived."""
-        self.correct(np.zeros(len(self.total)), r, fresh=0, stale=0, gain=gain)
+        self.correct(self.nothing(), r, fresh=0, stale=0, gain=gain)
 
     def write(self, i: int, value: Array, arrived: Mask, t: int) -> None:
         """h_i ← value, on the coordinates that arrived."""
@@ -215,6 +228,8 @@ def update(
 
     All on the coordinates that arrived. `scales` (m,) are those of the old rows, and then of the new.
     """
+    if isinstance(coding, OnDevice):
+        return _update_on_device(coding.place, p, step, total, measured)
     worthwhile = p.updates.size >= WORTHWHILE or LOADED in sys.modules
     compiled = load("rows", coding.dtype.__name__) if worthwhile and isinstance(coding, COMPILED) else None
     before, inverse = scales.copy(), np.ones_like(scales)
@@ -275,6 +290,23 @@ def _update(
             step[columns] += correction[k]
             total[columns] += change[k]
     return dots
+
+
+def _update_on_device(place: Any, p: Passing, step: Any, total: Any, measured: Measured | None) -> None:
+    """The same in float32, row after row, where the rows are."""
+    updates, centre = place.there(p.updates), place.there(measured.centre) if measured else 0
+    pair, dots = updates.new_empty(2, updates.shape[1]), updates.new_empty(len(updates), 2)
+    numbers = zip(*(x.tolist() for x in (p.fresh, p.stale, p.gain, p.weights)), strict=True)
+    for k, (Δ, h, (fresh, stale, gain, weight)) in enumerate(zip(updates, p.codes, numbers, strict=True)):
+        if measured:  # both sums at once: the bits of a single one would depend on the number of threads
+            pair[0], pair[1] = Δ - centre, h - centre
+            dots[k] = (pair * pair[1]).sum(dim=1)
+        step.tensor.add_(Δ.sub(h, alpha=stale), alpha=fresh)
+        new = Δ if gain == 1 else (Δ - h) * gain + h
+        total.tensor.add_(new - h, alpha=weight)
+        h.copy_(new)
+    if measured:
+        measured.dots[:], measured.squares[:] = dots.cpu().numpy().T
 
 
 def _values(coding: Coding, p: Passing, before: Array, rows: slice, columns: slice) -> tuple[Array, Array, Array]:

@@ -52,7 +52,7 @@ class Float32:
         return np.ones_like(largest), np.ones_like(largest)
 
     def decode(self, codes: Codes, scale: Array) -> Array:
-        return np.asarray(codes, np.float32)
+        return codes
 
     def encode(self, values: Array, inverse: Array, keys: Keys, first: int) -> Codes:
         return values
@@ -64,6 +64,13 @@ class AtClients(Float32):
 
     For rules that are split (`core.Splits`). With a folder, a simulation has the clients' rows in a file there.
     """
+
+
+@part
+class OnDevice(Float32):
+    """Rows as they are, where updates stay: a simulation takes it for a task with `aggregate="device"`."""
+
+    place: Any = None  # a DeviceArray there
 
 
 @part

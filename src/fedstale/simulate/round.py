@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from fedstale.core import Job, Reply, Round, Snapshot, weighted_sum
+from fedstale.core import DeviceArray, Job, Reply, Round, Snapshot, on_host, weighted_sum
 from fedstale.core.abilities import ListsPresent
 from fedstale.core.hooks import Hooks, hooks_of
 from fedstale.core.local import Floats
@@ -220,6 +220,7 @@ def close_round(rules: Rules, now: Checkpoint, r: Round) -> tuple[Array, Checkpo
     """
     strategy = rules.strategy
     step, state = pair(strategy, "aggregate", strategy.aggregate(now.state, r))
+    step = on_host(step) if isinstance(step, DeviceArray) else step
     ok, got = np.shape(step) == now.params.shape, np.shape(step)
     require(ok, f"the step of {type(strategy).__name__} must be {now.params.shape}, as the parameters, got {got}")
     if not np.isfinite(step).all():
@@ -272,6 +273,8 @@ def _finite(reply: Reply, m: int, d: int, sent: Floats | None) -> Mask:
 
 def finite_rows(rows: Array) -> Mask:
     """(m,) which rows (m, d) are finite, in this thread alone: a product with zeros wakes all threads of BLAS."""
+    if isinstance(rows, DeviceArray):
+        return np.asarray(rows.tensor.isfinite().all(dim=1).cpu().numpy())
     if rows.size <= SMALL:
         return np.asarray(np.isfinite(rows).all(axis=1))
     return np.array([np.isfinite(row).all() for row in rows], np.bool_)

@@ -10,14 +10,17 @@ import numpy as np
 
 from fedstale.channels import Lossless
 from fedstale.core import CountsSamples, EstimatesMixing, Mixes, WarmsUp, WithTruth, require_last_gradient
-from fedstale.core.abilities import GivesRoot, buffered, keeps_own, names_of, runs_loops
-from fedstale.core.hooks import Hooks, bound, check_hooks, hooks_of, layers
+from fedstale.core.abilities import GivesRoot, buffered, keeps_own, names_of, place_of, runs_loops
+from fedstale.core.device_array import DeviceArray
+from fedstale.core.hooks import Hooks, bound, check_hooks, hooks_of, layers, rebuilt
 from fedstale.core.local import Local
 from fedstale.core.parts import BadInput, require
 from fedstale.core.protocols import Channel, Engine, Estimator, Participation, Server, Strategy, Task
 from fedstale.core.records import NEW, Array, Belief, Checkpoint, Clients, Mask
 from fedstale.core.rng import stream
+from fedstale.core.split import Observes, Splits
 from fedstale.defence import Defence, Liars
+from fedstale.memory import Float32, KeepsMemory, OnDevice
 from fedstale.memory.memory import at_clients
 from fedstale.participation.clock import Clock, Load, Pace, Row
 from fedstale.participation.estimators import Known
@@ -143,6 +146,9 @@ def checked(run: Run) -> Run:
     if run.clock is not None:
         _check_clock(run, run.clock)
         run = _limited(run, run.clock)
+    if (place := place_of(run.engine.task)) is not None:
+        run = _on_device(run, place)
+        rule = run.strategy
     explicit = isinstance(estimator, WithTruth) and not estimator.needs_truth
     timed = isinstance(estimator, WithTruth) and run.clock is not None and not explicit  # p_i are its shares
     marginals = (_arrival_shares(run) if timed else process.probs(n)) * arrival
@@ -162,6 +168,28 @@ def checked(run: Run) -> Run:
     _check_sums(run)
     ring = Ring(run.privacy.range) if secure and run.privacy else None
     return run._replace(strategy=placed(rule, ring), privacy=None if secure else run.privacy)
+
+
+def _on_device(run: Run, place: DeviceArray) -> Run:
+    """The run with its memory where its updates stay, if nothing needs them elsewhere."""
+    task, local, rule, clock = run.engine.task, run.local or run.engine.local, run.strategy, run.clock
+    codings = [layer.memory for layer in layers(rule) if isinstance(layer, KeepsMemory)]
+    refused = {
+        str(rule): not all(isinstance(layer, Splits | Observes) for layer in layers(rule)),
+        f"memory {codings}": not all(type(c) in (Float32, OnDevice) and c.folder is None for c in codings),
+        f"parts of updates ({run.channel})": (run.channel.share(task.n, task.d) < 1).any(),
+        "a defence": run.defence, "liars": run.liars, "privacy": run.privacy, "local.train": local.train,
+        "a clock that does not wait": clock and not clock.waits(task.n), "personal parts": keeps_own(task),
+    }  # fmt: skip
+    asked = " and ".join(what for what, wanted in refused.items() if wanted)
+    rules = "fedavg, unbiased, fedstale, fedvarp, mifa and auto sum whole updates where they were trained"
+    require(not asked, f'aggregate = "device": {rules}, with float32 rows in memory, got {asked}')
+
+    def moved(x: Any) -> Any:
+        keeps = isinstance(x, KeepsMemory)
+        return dataclasses.replace(x, memory=OnDevice(place=place)) if keeps else x
+
+    return run._replace(strategy=rebuilt(rule, moved))
 
 
 def _check_sums(run: Run) -> None:

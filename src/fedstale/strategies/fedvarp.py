@@ -25,7 +25,7 @@ class FedVARP:
     def aggregate(self, memory: Memory, r: Round) -> tuple[Array, Memory]:
         n, ones = len(r.weights), np.ones(len(r.clients))
         r = r._replace(weights=np.full(n, 1 / n, np.float32))
-        mean_h, change = memory.weighted_sum(r.weights).copy(), np.zeros(len(r.params))  # (d,) mean over all n
+        mean_h, change = memory.weighted_sum(r.weights).copy(), memory.nothing()  # (d,) mean over all n
         memory.correct(change, r, fresh=1, stale=1)  # Σ_S (Δ_i - h_i); then h_i ← Δ_i
         count = weighted_sum(ones, r.arrived.astype(np.float32))  # (d,) or (1,): who of S got through
         return (change / np.maximum(count, 1) + mean_h).astype(np.float32), memory

@@ -61,7 +61,8 @@ class SelfTuning:
     inverse_weighting: ClassVar[bool] = True
 
     def init(self, n: int, d: int) -> Tuned:
-        return self.opened(n, d)._replace(memory=Memory.zeros(n, d, self.memory))
+        memory = Memory.zeros(n, d, self.memory)
+        return self.opened(n, d)._replace(memory=memory, centre=memory.nothing().astype(np.float32))
 
     def opened(self, n: int, d: int) -> Tuned:
         start = Tuned(None, np.zeros(n, np.int64), np.zeros(d, np.float32))
@@ -130,6 +131,8 @@ class SelfTuning:
             return out, state
         if heard.all():
             return out, state._replace(centre=out)
+        if not heard.any():
+            return np.zeros_like(r.params), state
         return np.where(heard, out, np.float32(0)), state._replace(centre=np.where(heard, out, state.centre))
 
     def forget(self, state: Tuned, clients: Ids) -> Tuned:

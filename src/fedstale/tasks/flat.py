@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # of BatchNorm and InstanceNorm
 
-from fedstale.core import Array, Floats, State, require, shown
+from fedstale.core import Array, DeviceArray, Floats, State, require, shown
 
 CPU = torch.device("cpu")
 
@@ -69,6 +69,9 @@ class Flat:
 
     def load(self, params: Array) -> None:
         """Set all trained parameters."""
+        if isinstance(params, DeviceArray):
+            self.params.copy_(params.tensor)
+            return
         np.copyto(self._host, params)
         if not self.on_cpu:
             self.params.copy_(torch.from_numpy(self._host))

@@ -14,7 +14,7 @@ from fedstale.tasks.evaluation import Metric
 from fedstale.tasks.losses import Loss, cross_entropy
 from fedstale.tasks.models import Model
 from fedstale.tasks.split import Split, Weighting, even
-from fedstale.tasks.supervised import Precision, Supervised, Transform, Treatment
+from fedstale.tasks.supervised import Aggregate, Precision, Supervised, Transform, Treatment
 
 
 def image_task(
@@ -30,6 +30,7 @@ def image_task(
     ridge: float = 0.0,
     device: str = "cpu",
     precision: Precision = "float32",
+    aggregate: Aggregate = "cpu",
 ) -> Supervised:
     """The model trained on these clients' images, scaled to mean 0 and deviation 1 per channel, or on other inputs.
 
@@ -61,6 +62,7 @@ def image_task(
         ridge=ridge,
         device=device,
         precision=precision,
+        aggregate=aggregate,
         names=federated.names,
         note=federated.note,
     )

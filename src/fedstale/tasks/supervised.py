@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedstale.core import NEW, Array, Clients, Floats, Ids, Local, State, normalised, require, shown, stream
+from fedstale.core import NEW, Array, Clients, DeviceArray, Floats, Ids, Local, State, normalised, require, shown
+from fedstale.core.rng import stream
 from fedstale.engines.kernels.gates import Gates
 from fedstale.tasks import checks, evaluation, flat, split, unread
 from fedstale.tasks.layers import dense_sizes, gates, stages
@@ -24,6 +25,7 @@ from fedstale.tasks.split import Data, InputData, Lazy, MapStyle, Samples, Split
 Transform = Callable[[Any, torch.Generator], Any]  # the inputs of a batch -> others in their place
 Treatment = Literal["average", "local", "frozen"]  # of the buffers that training changes
 Precision = Literal["float32", "bfloat16"]  # of the products in training
+Aggregate = Literal["cpu", "device"]  # where the server sums and remembers updates
 NO_STRANGERS = (
     "personal parts are scored on the samples of their own clients: give test, got central_test or held_out"
 )
@@ -76,6 +78,7 @@ class Supervised:
 
     On a `device` such as "cuda" samples and model stay there. With `precision="bfloat16"` torch's autocast computes
     the products of training in that type, which is faster on most GPUs; parameters and scores are float32.
+    With `aggregate="device"` updates stay there too, and the server sums and remembers them there, in float32.
     """
 
     scores_training = True  # whether an evaluation has the objective; set only in a copy that is narrowed
@@ -88,6 +91,7 @@ class Supervised:
     names: tuple[str, ...] = ()  # of the clients; like those above, set only where there are any
     note = ""  # how the samples were prepared, in words
     precision: Precision = "float32"
+    aggregate: Aggregate = "cpu"
 
     def __init__(
         self,
@@ -107,14 +111,18 @@ class Supervised:
         ridge: float = 0.0,
         device: str = "cpu",
         precision: Precision = "float32",
+        aggregate: Aggregate = "cpu",
         names: Sequence[str] = (),
         note: str = "",
     ) -> None:
-        for what, asked, allowed in (("buffers", buffers, Treatment), ("precision", precision, Precision)):
+        words = (("buffers", buffers, Treatment), ("precision", precision, Precision))
+        for what, asked, allowed in (*words, ("aggregate", aggregate, Aggregate)):
             choices = " or ".join(map(repr, get_args(allowed)))
             require(asked in get_args(allowed), f"{what} must be {choices}, got {asked!r}")
         if precision != "float32":
             self.precision = precision
+        if aggregate != "cpu":
+            self.aggregate = aggregate
         ok = isinstance(ridge, int | float) and ridge >= 0
         require(ok, f"ridge must be at least 0, got {shown(ridge)}")
         metrics, weights = metrics or {}, split.weighting(weights)
@@ -199,6 +207,11 @@ class Supervised:
     def _drawn(self, seed: int) -> Array:
         with flat.seeded(flat.draw(stream(seed, "init"))):
             return flat.vector(self._make(), self.slots)
+
+    @property
+    def aggregates_at(self) -> DeviceArray | None:
+        """An array of the device, if updates stay there."""
+        return DeviceArray(torch.empty(0, device=self.device)) if self.aggregate == "device" else None
 
     @property
     def keeps_own(self) -> bool:
