@@ -182,10 +182,11 @@ def amplified(rng: np.random.Generator) -> Pairs:
         (th.stochastic_period(wide, N, υ2), max(1, math.floor(υ2 * N**2.5 * math.sqrt(1e9)))),
         (th.amplification(problem, matrix, divergence=d2).period, best),
     ]
-    if math.sqrt(F) / (ρ * math.sqrt(L * I * T)) <= 1 / (L * I * P):
-        pairs.append((th.stochastic_rates(problem, P), (γ2, η2, P)))
-        ten = (1 + σ2) * sgd + ν2 / (P**2 * T) + β2 / T + δ2 + rest
-        pairs.append((th.corollary_bound(problem, P, stochastic=True, **terms).total(), ten))
+    F2 = rng.uniform(0.1, 1) * ρ**2 * T / (L * I * P**2)  # √F/(ρ√(LIT)) ≤ 1/(LIP), as Corollary 3.3 asks
+    few, sgd2 = replace(problem, excess=F2), ρ * math.sqrt(L * F2) / math.sqrt(I * T)
+    ten = (1 + σ2) * sgd2 + ν2 / (P**2 * T) + β2 / T + δ2 + rest
+    pairs.append((th.stochastic_rates(few, P), (γ2, 12 * P * math.sqrt(L * I * F2) / ρ, P)))
+    pairs.append((th.corollary_bound(few, P, stochastic=True, **terms).total(), ten))
     return pairs
 
 
