@@ -86,14 +86,15 @@ def test_a_warm_up_has_a_seed_of_its_own_and_is_shared_by_the_algorithms(tmp_pat
 
 
 def test_a_table_is_known_by_its_name_and_content_wherever_it_is(tmp_path: Path) -> None:
-    def names(folder: str, last: int) -> list[str]:
+    def names(folder: str, last: int, **more: object) -> list[str]:
         path = tmp_path / folder / "patients.csv"
         path.parent.mkdir()
         rows = [f"{site},{age},{age % 2}" for site in ("a", "b") for age in (40, 51, 62, 73, last)]
         path.write_text("\n".join(["site,age,ill", *rows]) + "\n")
-        data = {"csv": str(path), "client": "site", "label": "ill"}
+        data = {"csv": str(path), "client": "site", "label": "ill", **more}
         return [p.folder.path.name for p in plan(schema.check(RAW | {"data": data}), tmp_path / "runs")]
 
     here = names("here", 80)
     assert here == names("there", 80)
+    assert here == names("explicit", 80, held_out=0.0, validation=0.0, leave_out=[])  # which are the defaults
     assert not {*here} & {*names("other", 81)}

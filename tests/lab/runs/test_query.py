@@ -89,6 +89,14 @@ def test_of_two_engines_the_finished_run_of_a_seed_counts(tmp_path: Path) -> Non
         assert "engine" not in setting.config
 
 
+def test_algorithms_of_one_name_are_told_apart_by_their_settings_or_a_number(tmp_path: Path) -> None:
+    settings = ({"lr": 0.1}, {"lr": 0.1, "steps": 2}, {"lr": 0.2})
+    runs = [made(tmp_path / f"{k}", config=CONFIG | {"local": of}, result=RESULT) for k, of in enumerate(settings)]
+    (found,) = query.settings(runs)
+    labels = ["FedAvg (local.lr 0.1, no. 1)", "FedAvg (local.lr 0.1, no. 2)", "FedAvg (local.lr 0.2)"]
+    assert [g.label for g in found.groups] == labels
+
+
 def test_the_training_objective_of_a_group_without_a_result_is_infinite() -> None:
     results = [{"objective": {"last10": 1.0}}, {"objective": {"last10": 3.0}}]
     assert query.tuning_score(results) == 2.0
