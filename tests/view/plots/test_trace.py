@@ -14,7 +14,8 @@ def drawn(here: np.ndarray) -> list:
 
 
 def test_the_rows_are_drawn_the_rarest_first() -> None:
-    marginals, mixing, stretches, staleness, raster = drawn(HERE)
+    marginals, mixing, stretches, staleness, raster = every = drawn(HERE)
+    assert [axes.get_subplotspec().num1 for axes in every] == [0, 1, 2, 3, 4]  # none is drawn over another
     assert marginals.lines[0].get_ydata().tolist() == [0, 0.25, 0.5, 1]
     assert marginals.lines[1].get_ydata() == [0.4375] * 2  # the mean
     image = raster.images[0].get_array()
