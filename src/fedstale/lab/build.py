@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedstale import registry
 from fedstale.core import BadInput, Participation, Task, known, require, shown
 from fedstale.data import Dataset, Federated, federate, from_frame
 from fedstale.data.federated import absent
@@ -18,17 +19,7 @@ from fedstale.data.tables import client_names, is_number
 from fedstale.fed_cis import REQUESTS, Tree, layered
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.lab.spec import Spec, Table, as_table, build
-from fedstale.registry import (
-    EXIT_MODELS,
-    MODELS,
-    OWN,
-    PARTICIPATION,
-    PARTITIONS,
-    SWAPS,
-    WEIGHTINGS,
-    dataset,
-    own_object,
-)
+from fedstale.registry import OWN, own_object
 from fedstale.tasks.quadratic import Quadratic
 
 PACKAGED = Path(__file__).parent / "experiments"
@@ -112,13 +103,13 @@ def _network(spec: Table) -> Any:
 
     own = own_object(spec["kind"], "model.kind") if OWN.fullmatch(spec["kind"]) else None
     if own is None or dataclasses.is_dataclass(own):
-        return build(spec, MODELS, "model")
+        return build(spec, registry.MODELS, "model")
     return Made(spec["kind"], own, {key: value for key, value in spec.items() if key != "kind"})
 
 
 def make_participation(spec: Spec, data: Mapping[str, Any]) -> Participation:
     """The participation that `spec` asks for; one tied to labels gets those of the data, if it has none."""
-    part: Participation = build(_with_labels(located(spec), data), PARTICIPATION, "participation")
+    part: Participation = build(_with_labels(located(spec), data), registry.PARTICIPATION, "participation")
     return part
 
 
@@ -129,10 +120,11 @@ def _cis_task(data: Mapping[str, Any], model: Table, ridge: float, device: str) 
     require(not other, f"data.cis tests every node on samples of its own: leave out data.{', data.'.join(other)}")
     tree = _tree(cis)
     return early_exit_task(
-        divide(data), build(model, EXIT_MODELS, "model"),
+        divide(data), build(model, registry.EXIT_MODELS, "model"),
         tree=tree, pairs=ExitSampling(tree.exits, cis["p"]).pairs(),
-        weighting=build(cis["weighting"], WEIGHTINGS, "data.cis.weighting"), requests=REQUESTS[cis["requests"]],
-        watch_variances=cis["variances"], ridge=ridge, device=device, thresholds=cis.get("thresholds"),
+        weighting=build(cis["weighting"], registry.WEIGHTINGS, "data.cis.weighting"),
+        requests=REQUESTS[cis["requests"]], watch_variances=cis["variances"], ridge=ridge, device=device,
+        thresholds=cis.get("thresholds"),
     )  # fmt: skip
 
 
@@ -212,7 +204,7 @@ def divide(data: Mapping[str, Any]) -> Federated:
         return from_frame(data["csv"], **given)
     rule, swap = division(data)
     divided = federate(
-        _normalised(dataset(data["dataset"]), data), rule, data["clients"],
+        _normalised(registry.dataset(data["dataset"]), data), rule, data["clients"],
         seed=data["seed"], fraction=data["fraction"], test_share=data["test_share"], swap=swap,
         **{key: data[key] for key in SETS if key in data},
     )  # fmt: skip
@@ -235,8 +227,8 @@ def _normalised(images: Dataset, data: Mapping[str, Any]) -> Dataset:
 
 def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
     """The partition rule and the label swap, if any, of a section `data` about images."""
-    swap = build(data["swap"], SWAPS, "data.swap") if data["swap"] else None
-    return build(data["partition"], PARTITIONS, "data.partition"), swap
+    swap = build(data["swap"], registry.SWAPS, "data.swap") if data["swap"] else None
+    return build(data["partition"], registry.PARTITIONS, "data.partition"), swap
 
 
 TABULAR = (
