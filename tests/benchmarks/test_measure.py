@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 import report
 import torch
 import typer
+import versions
 import workloads
 from measure import PROC, processor_seconds
 from models import mirrored
@@ -151,6 +153,14 @@ def test_training_in_a_pool_is_told_from_the_rest_of_a_run(one_core: None) -> No
     training, whole = pool.seconds(WORKLOADS["linear"]._replace(clients=2, samples=8, batch=8), rounds=2)
     assert training > 0
     assert whole >= 0  # in ticks
+
+
+@pytest.mark.slow
+def test_versions_of_the_source_take_turns(capsys: pytest.CaptureFixture[str]) -> None:
+    versions.main([str(Path(versions.__file__).parents[1]), "--workloads", "leaf", "--repeat", "1"])
+    said = re.fullmatch(r"leaf: (\S+) by the clock, \S+ in processor time\n", capsys.readouterr().out)
+    assert said
+    assert float(said[1]) > 0
 
 
 def test_images_are_mirrored_and_moved() -> None:
