@@ -109,9 +109,15 @@ def test_interrupted_runs_are_not_silently_started_anew(file: Path, tmp_path: Pa
     words = ["run", file, "-c", "rounds=20000", "--seeds", "1", "--out", tmp_path / "runs", "--engine", "serial"]
     stopped = forked(doomed(tmp_path), signal.SIGINT.value, 1, 0, *words)
     assert "--resume goes on" in stopped.stderr
-    refused = fedstale(*words)
-    assert refused.returncode == 2
-    assert "add --resume" in refused.stderr
+    begun = {*(tmp_path / "runs").iterdir()}
+    for more in (
+        [],
+        ["-c", 'grid={"local.lr"=[0.01, 0.05]}'],
+    ):  # nor is another rate computed before they are found
+        refused = fedstale(*words, *more)
+        assert refused.returncode == 2
+        assert "add --resume" in refused.stderr
+        assert {*(tmp_path / "runs").iterdir()} == begun
 
 
 NONSENSE = [
