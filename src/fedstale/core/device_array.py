@@ -52,12 +52,11 @@ class DeviceArray(NDArrayOperatorsMixin):
         """Zeros on this device."""
         return DeviceArray(self.tensor.new_zeros(shape))
 
-    def copy(self) -> "DeviceArray":
+    def astype(self, kind: npt.DTypeLike = np.float32) -> "DeviceArray":
+        """A copy, in float32 whatever is asked for: every device has it."""
         return DeviceArray(self.tensor.clone())
 
-    def astype(self, kind: npt.DTypeLike) -> "DeviceArray":
-        """A copy, in float32 whatever is asked for: every device has it."""
-        return self.copy()
+    copy = astype
 
     def weighted_sum(self, weights: npt.NDArray[Any]) -> Any:
         """(d,) Σ_k weights[k] · row k, row after row: the same bits however many threads there are."""

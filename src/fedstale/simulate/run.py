@@ -147,8 +147,8 @@ def checked(run: Run) -> Run:
         _check_clock(run, run.clock)
         run = _limited(run, run.clock)
     if (place := place_of(run.engine.task)) is not None:
-        run = _on_device(run, place)
-        rule = run.strategy
+        rule = _on_device(run, place)
+        run = run._replace(strategy=rule)
     explicit = isinstance(estimator, WithTruth) and not estimator.needs_truth
     timed = isinstance(estimator, WithTruth) and run.clock is not None and not explicit  # p_i are its shares
     marginals = (_arrival_shares(run) if timed else process.probs(n)) * arrival
@@ -170,8 +170,8 @@ def checked(run: Run) -> Run:
     return run._replace(strategy=placed(rule, ring), privacy=None if secure else run.privacy)
 
 
-def _on_device(run: Run, place: DeviceArray) -> Run:
-    """The run with its memory where its updates stay, if nothing needs them elsewhere."""
+def _on_device(run: Run, place: DeviceArray) -> Strategy:
+    """The strategy with its memory where updates stay, if nothing needs them elsewhere."""
     task, local, rule, clock = run.engine.task, run.local or run.engine.local, run.strategy, run.clock
     codings = [layer.memory for layer in layers(rule) if isinstance(layer, KeepsMemory)]
     refused = {
@@ -189,7 +189,7 @@ def _on_device(run: Run, place: DeviceArray) -> Run:
         keeps = isinstance(x, KeepsMemory)
         return dataclasses.replace(x, memory=OnDevice(place=place)) if keeps else x
 
-    return run._replace(strategy=rebuilt(rule, moved))
+    return rebuilt(rule, moved)
 
 
 def _check_sums(run: Run) -> None:
