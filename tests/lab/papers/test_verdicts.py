@@ -133,7 +133,7 @@ def test_the_shares_of_the_papers_statements_are_those_of_the_pages() -> None:
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for figure, rows in ((figure, rows) for tables in ON_PAGES.values() for figure, rows in tables.items()):
         for claim, verdict, _ in rows:
-            name = re.sub(r"(-epochs|-shared)?-(laptop|paper)$", "", figure)
+            name = re.sub(r"(-epochs|-shared|-mixes)?-(laptop|paper)$", "", figure)
             found[name, READING.sub("", claim)].append(verdict)
     here, elsewhere, failed, open_ = SUPPORT
     best = Counter(min(of, key=[here, elsewhere, open_, failed].index) for of in found.values())
@@ -218,7 +218,8 @@ def accuracies(figure: str, *, at: str) -> dict[tuple[str, str, str], float]:
     values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     with (PAGES / f"{figure}-laptop.csv").open() as f:
         for row in csv.DictReader(f):
-            values[row["panel"], row.get(at, ""), row["algorithm"]].append(100 * float(row["accuracy_last10"]))
+            if row["accuracy_last10"]:  # it did not diverge
+                values[row["panel"], row.get(at, ""), row["algorithm"]].append(100 * float(row["accuracy_last10"]))
     return {key: fmean(of) for key, of in values.items()}
 
 
@@ -243,6 +244,29 @@ def test_the_accuracies_over_lossy_links_are_those_of_the_runs(figure: str) -> N
     for panel in {key[0] for key in found}:
         cells = " | ".join(f"{found[panel, '', rule]:.1f}" for rule in LOSSY)
         assert f"| here, {panel} | {cells} |" in page
+
+
+@pytest.mark.parametrize(
+    ("figure", "page", "row"), [("fedawe-tab2", "fedawe-tab2", 2), ("thesis-tab5.1-mixes", "thesis-tables", 0)]
+)
+def test_the_accuracies_beside_a_papers_table_are_those_of_the_runs(figure: str, page: str, row: int) -> None:
+    """In cells such as 62.9 / 43.6, the paper's and ours; a row is a panel (0) or an algorithm (2)."""
+    due: dict[str, list[str]] = defaultdict(list)
+    for key, value in accuracies(figure, at="").items():
+        due[key[row]].append(f"{value:.1f}")
+    lines = (PAGES / f"{page}.md").read_text().splitlines()
+    for name, cells in due.items():
+        told = [re.findall(r" / ([\d.]+)", line) for line in lines if re.match(rf"\| {re.escape(name)}\b", line)]
+        assert cells in told, f"| {name} | {' | '.join(cells)} |"
+
+
+def test_the_accuracies_of_ca_fed_with_epochs_are_those_of_the_runs() -> None:
+    found, page = accuracies("thesis-fig2.1-epochs", at=""), (PAGES / "thesis-fig2.1.md").read_text()
+    for panel in ("Synthetic", "Synthetic, own models"):
+        cells = {rule: f"{value:.1f}" for (of, _, rule), value in found.items() if of == panel}
+        order = ("Unbiased", "More available", "CA-Fed", "CA-Fed, F* known, no factor 4", "AdaFed", "F3AST")
+        told = f"| {panel.removeprefix('Synthetic, ')}: test accuracy (%) | "
+        assert told + " | ".join(cells[rule] for rule in order) + " |" in page
 
 
 def test_the_published_runs_are_those_that_the_program_printed() -> None:
