@@ -7,8 +7,10 @@ passes all hooks on with one method, and a method of its own overrides one of th
         return hooks_of(self.strategy)           # if the state is that of the strategy inside
         return hooks_of(self.strategy).lifted()  # if the state is Wrapped(inner, own)
 
-Two hooks change what clients do, and no engine has to know them: `train` makes plain jobs of theirs.
-Only `sensitivity` is not passed on so: it bounds the steps of the strategy inside, and a wrapper may change them.
+`sensitivity` alone is not passed on in this way: it bounds the steps of the strategy inside, which a wrapper may
+change. A wrapper that changes none, or only makes updates shorter, has it as a property of its own (Clipped).
+
+`starts` and `needs_last_gradient` change what clients do, and no engine has to know them: `train` makes plain jobs.
 """
 
 import copy
@@ -29,7 +31,6 @@ __all__ = [
     "Hooks", "Wrapped", "bound", "check_hooks", "forgotten", "hooks_of", "layers", "rebuilt",
     "require_last_gradient", "train",
 ]  # fmt: skip
-
 
 Sensitivity = Callable[[State, Ids, Array, Array], Floats]  # (n,) of a round with these clients, weights, probs
 
