@@ -328,10 +328,12 @@ def test_more_is_refused_with_the_task_or_the_engine() -> None:
         task(aggregate="gpu")
     with pytest.raises(fs.BadInput, match="personal parts"):
         checked(Run(fs.Serial(task(personal=["2"]), LOCAL), fs.FedAvg(), HALF, rounds=2))
-    with pytest.raises(
-        fs.BadInput, match="aggregate = 'device' needs engine 'serial', 'batched' or 'auto', got 'pool'"
-    ):
-        fs.engine("pool", task(), LOCAL)
+    for name, kind in (("pool", fs.engines.Pool), ("ray", fs.engines.Ray)):  # by themselves, and by their names
+        allowed = f"aggregate = 'device' needs engine 'serial', 'batched' or 'auto', got '{name}'"
+        with pytest.raises(fs.BadInput, match=allowed):
+            kind(task(), LOCAL)
+        with pytest.raises(fs.BadInput, match=allowed):
+            fs.engine(name, task(), LOCAL)
     with pytest.raises(fs.BadInput, match="device must be one that torch can use here, such as cpu, got 'cuda:99'"):
         task(device="cuda:99")
     with pytest.raises(fs.BadInput, match="aggregate"):

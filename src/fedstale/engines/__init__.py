@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedstale.core import Engine, HasDevice, Local, Task, known, place_of, require
+from fedstale.core import Engine, Local, Task, known, require
 from fedstale.core.moved import on_first_use
 from fedstale.engines.serial import Serial
 from fedstale.tasks.quadratic import BatchedQuadratic, Quadratic
@@ -42,12 +42,6 @@ def make(name: str | dict[str, Any], task: Task, local: Local) -> Engine:
     require(isinstance(local, Local), f"local must be Local(lr=…), got {local!r}")
     if chosen in ("batched", "auto") and type(task) is Quadratic:  # one derived from it may have other gradients
         return BatchedQuadratic(task, local, Serial(task, local))
-    place = task.device.type if isinstance(task, HasDevice) else "cpu"
-    require(
-        chosen != "pool" or place == "cpu", f"engine 'pool' trains on CPUs, got a task on {place}; use 'serial'"
-    )
-    stays = chosen in ("pool", "ray") and place_of(task) is not None
-    require(not stays, f"aggregate = 'device' needs engine 'serial', 'batched' or 'auto', got {chosen!r}")
     module, kind = MODULES[chosen]
     made: Engine = vars(import_module(f"fedstale.engines.{module}"))[kind](task, local)
     return made

@@ -12,10 +12,10 @@ from multiprocessing.context import SpawnProcess
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, Job, Local, Reply, Task, arguments_checked, require
+from fedstale.core import Array, BadInput, HasDevice, Job, Local, Reply, Task, arguments_checked, require
 from fedstale.core.system import cores, large_pages, runs_that_fit
 from fedstale.engines.processes.shared import Shared, dump
-from fedstale.engines.processes.worker import IMPORTABLE, Board, Brought, Extras, Unit, units, work
+from fedstale.engines.processes.worker import IMPORTABLE, Board, Brought, Extras, Unit, require_arrays, units, work
 
 ATTEMPTS = 3  # processes that may die over one unit
 SHORT = 1 << 14  # bytes of a message that waits in a pipe, so that whoever sends it need not
@@ -85,6 +85,9 @@ class Pool:
     @arguments_checked
     def __init__(self, task: Task, local: Local, workers: int | None = None) -> None:
         require(workers is None or workers >= 1, f"workers must be at least 1, got {workers}")
+        place = task.device.type if isinstance(task, HasDevice) else "cpu"
+        require(place == "cpu", f"engine 'pool' trains on CPUs, got a task on {place}; use 'serial'")
+        require_arrays(task, "pool")
         self.task, self.local, self.workers = task, local, workers or cores()
         self.width = runs_that_fit(task, MOST_RUNS)
         self._board, self._data = Shared(), Shared()

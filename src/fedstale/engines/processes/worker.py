@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstale.core import Array, BadInput, CountsSamples, Floats, Ids, Job, Reply, State, Task, buffered
+from fedstale.core import Array, BadInput, CountsSamples, Floats, Ids, Job, Reply, State, Task, buffered, require
+from fedstale.core.abilities import place_of
 from fedstale.core.system import keep_memory
 from fedstale.engines.processes.shared import Shared, load
 from fedstale.engines.serial import answer, cut, work_of
@@ -84,6 +85,12 @@ class Brought:
         """The replies to the jobs, with what was taken."""
         replies = cut(self.task, self.jobs, updates, losses, self.buffers)
         return [reply._replace(states=kept or None) for reply, kept in zip(replies, self.states, strict=True)]
+
+
+def require_arrays(task: Task, engine: str) -> None:
+    """Refuse a task whose updates stay on its device: other processes send theirs as arrays."""
+    stays = place_of(task) is not None
+    require(not stays, f"aggregate = 'device' needs engine 'serial', 'batched' or 'auto', got {engine!r}")
 
 
 def units(task: Task, jobs: Sequence[Job], workers: int, training: bool) -> deque[Unit]:

@@ -11,7 +11,7 @@ import numpy as np
 from fedstale.core import Array, HasDevice, Job, Local, Reply, Task, require
 from fedstale.core.system import runs_that_fit
 from fedstale.engines.processes.shared import Pickler, Shared, dump
-from fedstale.engines.processes.worker import Brought, Unit, units
+from fedstale.engines.processes.worker import Brought, Unit, require_arrays, units
 from fedstale.engines.ray.actors import Actor, Actors
 from fedstale.engines.ray.cluster import connect
 
@@ -33,6 +33,7 @@ class Ray:
     ) -> None:  # fmt: skip
         require(workers is None or workers >= 1, f"workers must be at least 1, got {workers}")
         require(patience > 0, f"patience must be above 0, got {patience}")
+        require_arrays(task, "ray")
         self.task, self.local = task, local
         self.width = runs_that_fit(task, MOST_RUNS)
         self._ray, leave = connect(address)
