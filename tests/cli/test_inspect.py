@@ -70,7 +70,7 @@ def test_people_read_the_same(table: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [str(table), "--out", str(tmp_path)], catch_exceptions=False)
     assert "who.csv: 4 clients, 6 rounds" in done.stdout
     assert "1 client; without them p_var 0.545" in done.stdout
-    assert "41.7% of the weight is at the wrong clients" in done.stdout
+    assert "41.7 % of the weight is at the wrong clients" in done.stdout
 
 
 def test_weights_and_sides(table: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fedstale.flower.federation.ops.keeper import KEEPER
 from fedstale.flower.federation.server import diagnostics
 from fedstale.flower.federation.state import audit, roster
 from fedstale.flower.federation.state.manifest import read_line, read_metrics
+from fedstale.lab.runs.metrics import percent
 from fedstale.lab.runs.query import SILENT, mute
 from fedstale.lab.runs.store import RunFolder
 from fedstale.view.terminal.console import AsFormat, Format, print_json, print_table, say
@@ -123,7 +124,8 @@ def run(
         processes.forget(s.folder, "run")  # done: the keeper need not start it again
     share, enough = diagnostics.heard_weight(lines), s.file.round.enough_weight
     if share < enough:
-        say(f"fedstale: the last rounds heard {share:.0%} of the objective's weight, enough_weight is {enough:.0%}")
+        heard = f"the last rounds heard {percent(share, 0)} of the objective's weight"
+        say(f"fedstale: {heard}, enough_weight is {percent(enough, 0)}")
         raise typer.Exit(TOO_FEW)
 
 

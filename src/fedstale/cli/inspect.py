@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedstale import theory
 from fedstale.core import Floats, Mask, normalised
+from fedstale.lab.runs.metrics import percent
 from fedstale.lab.runs.store import write_csv
 from fedstale.view.terminal import console
 
@@ -129,7 +130,7 @@ def _quantiles(counts: theory.Counts) -> dict[str, float]:
 def _print(name: str, found: dict[str, Any]) -> None:
     windows = ", ".join(f"{value:.3g} for P = {P}" for P, value in found["delta2"].items())
     stale, come = dict(found["staleness"]), found["spread_of_those_who_come"]
-    first = stale.pop("before_first")
+    first, bias = percent(stale.pop("before_first")), percent(found["plain_averaging_bias"])
     never, least = found["never"], f"{found['least_rounds']:.4g} = 1 / p_min, or a multiple"
     lines = {
         "share of the rounds": _numbers(found["share"]),
@@ -140,8 +141,8 @@ def _print(name: str, found: dict[str, Any]) -> None:
         "correlation λ": _numbers(found["mixing"]),
         "staleness in rounds": _numbers(stale),
         "delay": f"τ_max {found['tau_max']:.3g}, τ_avg {found['tau_avg']:.3g}",
-        "before the first time": f"{first:.1%} of all clients' rounds",
-        "bias of plain averaging": f"{found['plain_averaging_bias']:.1%} of the weight is at the wrong clients",
+        "before the first time": f"{first} of all clients' rounds",
+        "bias of plain averaging": f"{bias} of the weight is at the wrong clients",
         "δ̃²(P) with d² = 1": f"{windows} (0: all alike in each window of P rounds)",
         "rounds to learn, Ω": least + (f"; without those never there {1 / come['p_min']:.4g}" if never else ""),
     }

@@ -16,6 +16,7 @@ import numpy as np
 from fedstale.core import Engine, Hooks, Strategy, WithTruth, hooks_of, on_host, part, weighted_sum
 from fedstale.core.hooks import Sensitivity
 from fedstale.core.records import Array, Ids, Job, Reply, Round, Snapshot, State
+from fedstale.lab.runs.metrics import percent
 from fedstale.simulate import Play, Run
 
 LOOKS = (10, 40, 160, 640)  # rounds that are looked at
@@ -120,7 +121,7 @@ class Concerns:
             return {}
         found, never = dict(self.found), int((last == 0).sum())
         if never and self.ratio < SHORT:
-            far = f"the step of round {s.t} has {self.ratio:.1%} of the length of FedAvg's"
+            far = f"the step of round {s.t} has {percent(self.ratio)} of the length of FedAvg's"
             found["steps"] = f"{never} of {self.n} clients were never heard; {far}"
         past = lines()
         losses = [line["train_loss"] for line in past if line.get("train_loss")]

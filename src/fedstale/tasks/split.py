@@ -91,7 +91,7 @@ class Split(NamedTuple):
         return Split(*self.take(torch.from_numpy(rows).to(self.y.device)), np.cumsum([0, *self.sizes[clients]]))
 
     def labels(self, names: Sequence[str] = (), most: int = 3) -> list[str]:
-        """Of each client its most frequent labels, `3 (62%), 7 (38%)`, by their names where there are any."""
+        """Of each client its most frequent labels, `3 (62 %), 7 (38 %)`, by their names where there are any."""
         found = []
         for start, stop in zip(self.offsets[:-1], self.offsets[1:], strict=True):
             values, counts = np.unique(self.y[start:stop].cpu().numpy(), return_counts=True)

@@ -90,8 +90,8 @@ def test_people_read_the_same_numbers() -> None:
     for part in (
         "Use ",
         "1/p_var = 3.33",
-        "client 2: 90% of it",
-        "33.3% → 71.7%",
+        "client 2: 90 % of it",
+        "33.3 % → 71.7 %",
         "at least 10",
         "100 for 10",
     ):
@@ -320,7 +320,7 @@ def test_equal_places_cannot_be_told_apart() -> None:
     assert ranked[2]["behind"] == pytest.approx(1.4 / 1.1 - 1)
     assert ranked[3] == {"place": 4, "rule": "lost", "diverged": 1, "behind": None}
     assert trial.verdict(ranked, "noisy", 3, False) == "noisy is among the 2 best, which cannot be told apart."
-    assert "worse is 27.3% behind best: take best" in trial.verdict(ranked, "worse", 3, False)
+    assert "worse is 27.3 % behind best: take best" in trial.verdict(ranked, "worse", 3, False)
     assert "add rounds" in trial.verdict(ranked, "worse", 3, True)
     assert "lost diverged: take best" in trial.verdict(ranked, "lost", 3, False)
 

@@ -71,7 +71,7 @@ def test_every_cell_is_advised_from_the_others() -> None:
         assert advised.missing == CELLS[k].missing[advised.advised]
     assert [a.best for a in found] == ["fedavg", "scaffold", "auto", "mifa"]
     lines = [*held_out_lines(CELLS)]
-    assert f"| the advice | {np.mean([a.missing for a in found]):.1%} |" in "\n".join(lines)
+    assert f"| the advice | {100 * np.mean([a.missing for a in found]):.1f} % |" in "\n".join(lines)
     assert lines[-1].startswith("| always `fedavg` |"), "the worst rule is last"
     with pytest.raises(BadInput, match="at least 2"):
         held_out(CELLS[:1])

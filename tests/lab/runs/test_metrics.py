@@ -1,5 +1,8 @@
 """One home for metrics: name, label, unit and direction, and their order."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from fedstale.lab.recorder import summary
@@ -83,3 +86,14 @@ def test_scores_of_other_samples_have_labels_and_only_held_out_accuracy_is_shown
     assert metric("held_out_accuracy").text(0.5) == metric("validation_accuracy").text(0.5) == "50.00 %"
     names = ["validation_accuracy", "validation_loss", "held_out_loss", "held_out_accuracy", "accuracy"]
     assert [m.name for m in metrics.shown(names)] == ["accuracy", "held_out_accuracy"]
+
+
+def test_every_sentence_has_percentages_in_one_format() -> None:
+    """`5.0 %`, by `percent`; Python's own `.1%` writes `5.0%`. Plotly's templates know no other."""
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in Path(metrics.__file__).parents[2].rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"(?<!%)(?<!%\{)\{[^{}]*:\.\d%\}", line)
+    ]
+    assert found == []

@@ -10,6 +10,7 @@ from fedstale.core import Floats, hooks_of
 from fedstale.core.abilities import listed
 from fedstale.lab.advise import lessons as arena
 from fedstale.lab.advise.measures import VISITS, Measures
+from fedstale.lab.runs.metrics import percent
 from fedstale.memory import KeepsMemory
 from fedstale.registry import recipe
 
@@ -55,7 +56,7 @@ RULES: Sequence[Rule] = (
         lambda m: m.arrival is not None and m.availability >= SENDING,
         "upga-pl",
         lambda m: (
-            f"The clients are there, the links lose {1 - (m.arrival or 0):.0%} of the updates: "
+            f"The clients are there, the links lose {percent(1 - (m.arrival or 0), 0)} of the updates: "
             "dividing each update by its chance to arrive puts the weights right and needs no memory."
         ),
         "thesis, chapter 4: UPGA-PL reaches lossless FedAvg",
@@ -119,7 +120,7 @@ def _evidence(lessons: Sequence[arena.Lesson], x: Floats, chosen: str) -> list[s
 
 
 def _told(lessons: Sequence[arena.Lesson], rules: Sequence[str]) -> str:
-    return ", ".join(f"{rule}'s {100 * arena.mean_missing(lessons, rule):.0f} %" for rule in rules)
+    return ", ".join(f"{rule}'s {percent(arena.mean_missing(lessons, rule), 0)}" for rule in rules)
 
 
 def _entry(name: str, m: Measures, known: bool) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def _also(
 
 
 def _short_of(e: arena.Expected) -> str:
-    return f"expected {100 * e.missing:.1f} % short of the best rule's progress"
+    return f"expected {percent(e.missing)} short of the best rule's progress"
 
 
 def memory(m: Measures) -> dict[str, Any] | None:
@@ -165,9 +166,9 @@ def warnings(m: Measures) -> list[str]:
     """What about this participation deserves care, in sentences."""
     found = []
     if m.never:
-        many = f"{len(m.never)} client{'s' * (len(m.never) > 1)}"
+        many, lost = f"{len(m.never)} client{'s' * (len(m.never) > 1)}", percent(m.lost, 0)
         found.append(
-            f"{many} ({listed([m.name(i) for i in m.never], 5)}) never came and hold {m.lost:.0%} of the weight. "
+            f"{many} ({listed([m.name(i) for i in m.never], 5)}) never came and hold {lost} of the weight. "
             "Nothing can be learnt from them, and rules that divide by p_i refuse them: leave them out. All "
             "other numbers are of those who come."
         )

@@ -11,6 +11,7 @@ from fedstale.lab.advise.lessons import Lesson, held_out
 from fedstale.lab.advise.measures import VISITS, Extreme, Measures
 from fedstale.lab.advise.rules import STRETCHES, Advice
 from fedstale.lab.arena.scores import NEAR
+from fedstale.lab.runs.metrics import percent
 from fedstale.lab.spec import as_toml
 from fedstale.registry import RECIPES
 
@@ -57,10 +58,10 @@ def _row(label: str, text: str) -> Iterator[str]:
 
 def _facts(m: Measures) -> Iterator[tuple[str, str]]:
     """What was measured, each with a name."""
-    moved = f"; gains most: {_share(m, m.gains)}; loses most: {_share(m, m.loses)}"
-    luck = f" (chance alone: {m.chance:.1%})" if m.chance > 0.005 else ""
-    yield "FedAvg's bias", f"{m.bias:.1%} of the weight at the wrong clients{luck}{moved if m.bias > 5e-4 else ''}"
-    much = f"{m.noisiest.value:.0%} of it{' each' if m.noisiest.alike else ''}"
+    moved = f"; gains most: {_share(m, m.gains)}; loses most: {_share(m, m.loses)}" if m.bias > 5e-4 else ""
+    luck = f" (chance alone: {percent(m.chance)})" if m.chance > 0.005 else ""
+    yield "FedAvg's bias", f"{percent(m.bias)} of the weight at the wrong clients{luck}{moved}"
+    much = f"{percent(m.noisiest.value, 0)} of it{' each' if m.noisiest.alike else ''}"
     noisy = f"; {_client(m, m.noisiest)}: {much}" if m.noisiest.value > 0.1 else ""
     yield "noise of 1/p_i", f"1/p_var = {m.inflation:.3g} (0 if all always come){noisy}"
     longest = f"; longest absence {m.absence.value:.0f} rounds, {_client(m, m.absence)}" if m.absence else ""
@@ -94,7 +95,7 @@ def _rhythm(m: Measures) -> str:
 
 
 def _share(m: Measures, who: Extreme) -> str:
-    return f"{_client(m, who)}, {100 * m.wanted[who.client]:.3g}% → {100 * m.realised[who.client]:.3g}%"
+    return f"{_client(m, who)}, {100 * m.wanted[who.client]:.3g} % → {100 * m.realised[who.client]:.3g} %"
 
 
 def _client(m: Measures, who: Extreme) -> str:
@@ -118,7 +119,7 @@ def ranking_lines(found: dict[str, Any]) -> Iterator[str]:
         value = f"diverged with {row['diverged']}" if row["diverged"] else f"{row['objective']:.4g}"
         value += "" if row.get("objective_std") is None else f" ± {row['objective_std']:.1g}"
         values = (row.get(key) for key in ("behind", "accuracy", "worst_tenth"))
-        shares = ["" if x is None else f"{x:.1%}" for x in values]
+        shares = ["" if x is None else percent(x) for x in values]
         yield f"  {row['place']:<5} {rule:15} {value:>18} {shares[0]:>8} {shares[1]:>9} {shares[2]:>12}".rstrip()
     yield "  * advised; the same place: a paired t-test over the seeds cannot tell them apart, 5 %"
     for caution in found["cautions"]:
@@ -131,7 +132,7 @@ def held_out_lines(lessons: Sequence[Lesson]) -> Iterator[str]:
     found = held_out(lessons)
     yield from ("| cell | advised from the others | missing progress | best rule |", "|---|---|---|---|")
     for a in found:
-        yield f"| {a.cell} | {a.advised} | {_missed(a.missing)} | {a.best} |"
+        yield f"| {a.cell} | {a.advised} | {percent(a.missing)} | {a.best} |"
     yield ""
     yield from (
         "| in all of these cells | missing progress, mean | median | worst | within 2 points |",
@@ -144,10 +145,6 @@ def held_out_lines(lessons: Sequence[Lesson]) -> Iterator[str]:
 
 
 def _summary(name: str, missing: Sequence[float]) -> str:
-    mean, median, worst = (_missed(float(f(missing))) for f in (np.mean, np.median, np.max))
+    mean, median, worst = (percent(f(missing)) for f in (np.mean, np.median, np.max))
     near = sum(x <= NEAR for x in missing)
     return f"| {name} | {mean} | {median} | {worst} | {near} of {len(missing)} |"
-
-
-def _missed(share: float) -> str:
-    return f"{abs(share):.1%}"

@@ -11,7 +11,7 @@ from fedstale.lab.advise.measures import VISITS, Measures
 from fedstale.lab.advise.rules import LEARNT, Advice
 from fedstale.lab.plan import Planned, by_label
 from fedstale.lab.runs import store
-from fedstale.lab.runs.metrics import OBJECTIVE
+from fedstale.lab.runs.metrics import OBJECTIVE, percent
 from fedstale.lab.runs.statistics import difference, paired_test, spread, tenth
 from fedstale.lab.schema import Experiment
 
@@ -90,7 +90,7 @@ def verdict(rows: list[dict[str, Any]], advised: str, seeds: int, few: bool) -> 
     first = [row["rule"] for row in rows if row["place"] == 1]
     if advised not in first:
         behind = next(row["behind"] for row in rows if row["rule"] == advised)
-        far = "diverged" if behind is None else f"is {behind:.1%} behind {first[0]}"
+        far = "diverged" if behind is None else f"is {percent(behind)} behind {first[0]}"
         then = "add rounds before you decide" if few else f"take {first[0]}, if your training is like this"
         return f"Here {advised} {far}: {then}."
     if len(first) == 1:

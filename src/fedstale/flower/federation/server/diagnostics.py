@@ -11,6 +11,7 @@ from fedstale.core import Estimator, Floats, Mask, require
 from fedstale.flower.federation.protocol.exchange import Outcome
 from fedstale.flower.federation.state.manifest import read_sealed
 from fedstale.flower.federation.state.server_state import ServerState
+from fedstale.lab.runs.metrics import percent
 from fedstale.lab.runs.store import fingerprint, write_csv
 from fedstale.privacy.noise import ledger_of
 
@@ -75,7 +76,7 @@ def in_words(line: dict[str, Any]) -> str:
     missing, share = line.get("missing", []), line.get("heard_weight", 0.0)
     more = f" and {len(missing) - LAST} more" if len(missing) > LAST else ""
     names = f"; missing: {', '.join(map(str, missing[:LAST]))}{more}" if missing else ""
-    return f"heard {len(line['heard'])} of {len(line['clients'])} clients, {100 * share:.0f} % of the weight{names}"
+    return f"heard {len(line['heard'])} of {len(line['clients'])} clients, {percent(share, 0)} of the weight{names}"
 
 
 def heard_weight(lines: list[dict[str, Any]]) -> float:
