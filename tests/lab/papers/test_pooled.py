@@ -68,6 +68,13 @@ def test_the_slope_of_a_lead_is_measured_over_ln_ratio():
     assert judged(rows, **claim, up=False).verdict == claims.FAILS
 
 
+def test_without_a_second_the_slope_is_that_of_the_first_itself():
+    rows = made(lambda p, n, s: (n == "a") * 3 * p["x"] + p["x"] * 0.01 * s + 7 * s, PLACES)
+    told = judged(rows, check="lead_slope", first="a", along="x")
+    assert (told.verdict, "+3.025" in told.detail) == (claims.HOLDS, True)
+    assert judged(rows, check="lead_slope", first="a", along="x", up=False).verdict == claims.FAILS
+
+
 def test_the_best_beta_is_the_vertex_of_a_parabola_within_the_range():
     def value(place, name, seed):
         best = 0.2 + 0.5 * place["x"] + 0.01 * seed

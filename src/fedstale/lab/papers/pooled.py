@@ -31,8 +31,9 @@ class Compared(NamedTuple):
 
 
 def lead(c: Compared, claim: Mapping[str, Any]) -> Floats:
-    """(seeds,) by how much `first` is better than `second`."""
-    return difference(c.values[claim["first"]], c.values[claim["second"]])
+    """(seeds,) by how much `first` is better than `second`; its own value if the claim names no second."""
+    first = c.values[claim["first"]]
+    return difference(first, c.values[claim["second"]]) if "second" in claim else first
 
 
 def mean_lead(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
