@@ -71,9 +71,24 @@ def test_own_weights_are_those_of_a_task_that_has_them(period):
     run = simulate(other, Amplified(period, 3.0), Bernoulli(0.5), rounds=5, seed=5)
     due = np.array([s.params for s in run], np.float64)
     np.testing.assert_allclose(params(Amplified(period, 3.0, q=q), 5), due, rtol=1e-5, atol=1e-6)
-    for wrong in ([1.0] * 5, [0.0] * 6):
+    for wrong in ([1.0] * 5, [0.0] * 6, [[1.0] * 5] * 2, [[[1.0] * 6]]):
         with pytest.raises(BadInput, match=r"^q must be "):
             params(Amplified(period, 3.0, q=wrong), 1)
+
+
+def test_own_weights_of_every_round_begin_again_after_the_last():
+    """Algorithm 1 with q_t^n that change from round to round, in numpy."""
+    task, q = Quadratic.random(3, 2, seed=1), np.array([[1.0, 0, 0], [0, 3.0, 1.0]])
+    x, u = np.zeros(2), np.zeros(2)
+    for t in range(4):
+        Δ = -0.1 * task.curvature * (x - task.centers)  # (n, d) one step of each
+        step = q[t % 2] / q[t % 2].sum() @ Δ
+        x, u = x + step, u + step
+        if t % 2:
+            x, u = x + 2.0 * u, np.zeros(2)
+    engine = Serial(task, Local(lr=0.1, steps=1))
+    *_, last = simulate(engine, Amplified(2, 3.0, q=q), Bernoulli(1.0), rounds=4)
+    np.testing.assert_allclose(last.params, x, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("period", [1, 3, 50])

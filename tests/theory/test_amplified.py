@@ -39,11 +39,11 @@ given_terms: Any = {"within": ν2, "between": β2, "participation": δ2}
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_divergences_are_equations_4_to_7(seed: int, P: int) -> None:
     rng = np.random.default_rng(seed)
-    here, g = rng.random((8, 3)) < 0.6, rng.standard_normal((3, 2))
+    here, g = (rng.random((8, 3)) < 0.6) * (rng.random((8, 3)) if seed % 2 else 1.0), rng.standard_normal((3, 2))
     f, rows = g.mean(axis=0), []
     between = within = window = 0.0
     for row in here:
-        q = [float(x) / max(row.sum(), 1) for x in row]
+        q = [float(x) / (row.sum() or 1) for x in row]  # own weights, or alike
         met = sum(x * v for x, v in zip(q, g, strict=True))
         rows.append(sum(x * (v - f) for x, v in zip(q, g, strict=True)))
         between = max(between, float(np.sum(rows[-1] ** 2)))
@@ -55,6 +55,9 @@ def test_divergences_are_equations_4_to_7(seed: int, P: int) -> None:
     assert tuple(found) == pytest.approx((between, within, window, d2), abs=1e-12)
     assert found.window <= delta2(here, P, divergence=d2) + 1e-9  # (15)
     assert divergence(here, g).window == pytest.approx(found.between)
+    for row in here:
+        alone = divergence([row], g)
+        assert alone.between + alone.within <= d2 + 1e-9  # Proposition 4.1
 
 
 def test_theorem_3_1_term_by_term() -> None:
@@ -138,6 +141,14 @@ def test_the_variance_of_weights() -> None:
     assert weight_variance(coins, lags=3) == pytest.approx(0.25, abs=0.03)
     slow = np.repeat(coins, 4, axis=0)  # each toss lasts four rounds: 4 Var
     assert weight_variance(slow, lags=8) == pytest.approx(1.0, abs=0.08)
+
+
+def test_own_weights_can_make_up_for_who_comes_often() -> None:
+    here = np.array([[1, 1, 0], [1, 0, 1]] * 6)
+    assert delta2(here, 2) > 0.1
+    own = here * [1.0, 2.0, 2.0]  # 1/3 and 2/3 of a round: everybody has 2/3 of two rounds
+    assert delta2(own, 2) == pytest.approx(0)  # Proposition 4.2
+    assert amplification(problem, own, divergence=100.0) == amplified_rates(problem, 4)  # 2 drifts, 3 is unequal
 
 
 def test_the_advice_for_clients_in_turn_is_to_wait_for_all() -> None:

@@ -27,7 +27,8 @@ class Amplified:
     After P rounds the model is at w + η u: small steps gather what all groups of clients want before a
     large one is made. Good when a period covers a full cycle of availability; too long a period or too
     large a factor overshoots. η = 1 is FedAvg, P = 1 is FedAvg with the server's learning rate η.
-    The algorithm's own weights q_t^n are `q` of who is there, scaled to sum 1, in the place of the a_i.
+    The algorithm's own weights q_t^n are `q` of who is there, scaled to sum 1, in the place of the a_i: (n,), or
+    (rounds, n) and then again from the first round.
     """
 
     period: Count
@@ -37,17 +38,19 @@ class Amplified:
     def __post_init__(self) -> None:
         if self.q is not None:
             q = np.array(self.q, np.float32)
-            ok = q.ndim == 1 and bool((q >= 0).all()) and 0 < float(q.sum()) < np.inf
+            ok = q.ndim in (1, 2) and bool((q >= 0).all()) and 0 < float(q.sum()) < np.inf
             require(ok, f"q must be a weight of at least 0 for each client, not all 0, got {self.q}")
             keep(self, "q", q)
 
     def init(self, n: int, d: int) -> Progress:
-        given = n if self.q is None else np.asarray(self.q).size
+        given = n if self.q is None else np.shape(self.q)[-1]
         require(given == n, f"q must be {n} weights, got {given}")
         return Progress(np.zeros(d), 0)
 
     def aggregate(self, state: Progress, r: Round) -> tuple[Array, Progress]:
-        r = r if self.q is None else r._replace(weights=np.asarray(self.q))
+        if self.q is not None:
+            q = np.atleast_2d(np.asarray(self.q))
+            r = r._replace(weights=q[(r.t - 1) % len(q)])
         step = r.average()  # (d,)
         u = state.update + step
         if state.rounds + 1 < self.period:

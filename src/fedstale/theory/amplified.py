@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Count, Floats, NotNegative, PositiveShare, arguments_checked, require
-from fedstale.theory.checks import matrix_of
+from fedstale.core import Count, NotNegative, PositiveShare, arguments_checked, require
+from fedstale.theory.checks import weights_of
 
 __all__ = ["Divergence", "delta2", "delta2_independent", "delta2_mixing", "divergence", "weight_variance"]
 
@@ -19,21 +19,16 @@ __all__ = ["Divergence", "delta2", "delta2_independent", "delta2_mixing", "diver
 def delta2(matrix: npt.ArrayLike, period: int, *, divergence: NotNegative = 1.0) -> float:
     """δ̃²(P) of [A], as eq. (15) bounds it: the most, over windows of P rounds, of n Σ_i (q̄_i - μ)² d².
 
-    q_i is 1 / (how many are there) for who is there, q̄_i its mean over the window, μ the mean of the q̄_i,
-    and `divergence` is d². 0 says that in every window all took part alike, in turn or together. Windows
-    follow one another from the first round; an incomplete last one is left out.
+    q_i is 1 / (how many are there) for who is there, or what `matrix` has in the place of 0 and 1, scaled to sum 1
+    in each round; q̄_i its mean over the window, μ the mean of the q̄_i, and `divergence` is d². 0 says that in every
+    window all took part alike, in turn or together. Windows follow one another from the first round; an
+    incomplete last one is left out.
     """
-    here = matrix_of(matrix)
-    rounds, n = here.shape
+    q = weights_of(matrix)
+    rounds, n = q.shape
     require(1 <= period <= rounds, f"period must be between 1 and the {rounds} rounds, got {period}")
-    q = _shares(here)
     means = q[: rounds // period * period].reshape(-1, period, n).mean(axis=1)  # (windows, n)
     return float(n * n * divergence * means.var(axis=1).max())
-
-
-def _shares(here: npt.NDArray[np.bool_]) -> Floats:
-    """(rounds, n) q_t^n: 1 / (how many are there) for who is there."""
-    return np.asarray(here / np.maximum(here.sum(axis=1, keepdims=True), 1))
 
 
 class Divergence(NamedTuple):
@@ -50,14 +45,14 @@ def divergence(matrix: npt.ArrayLike, gradients: npt.ArrayLike, period: int = 1)
     """β̃², ν̃², δ̃²(P) and d² of [A], (4) to (7), for gradients ∇F_n(x), (n, d): the most over rounds or windows.
 
     The paper asks for bounds at every x; this is what they are at the one where the gradients were taken.
-    Windows are those of `delta2`; a round without anybody counts as 0.
+    Windows and weights are those of `delta2`; a round without anybody counts as 0.
     """
-    here, g = matrix_of(matrix), np.asarray(gradients, np.float64)
-    rounds, n = here.shape
+    q, g = weights_of(matrix), np.asarray(gradients, np.float64)
+    rounds, n = q.shape
     ok = g.ndim == 2 and len(g) == n and bool(np.isfinite(g).all())
     require(ok, f"gradients must be finite, (n, d) with n = {n}, got shape {g.shape}")
     require(1 <= period <= rounds, f"period must be between 1 and the {rounds} rounds, got {period}")
-    q, away = _shares(here), g - g.mean(axis=0)
+    away = g - g.mean(axis=0)
     means = q @ away  # (rounds, d) Σ_n q_n (∇F_n - ∇f)
     between, client = (means**2).sum(axis=1), (away**2).sum(axis=1)
     within = (q @ client - between).max(initial=0.0)  # (11): the variance is the second moment less the mean's
@@ -72,7 +67,7 @@ def weight_variance(matrix: npt.ArrayLike, lags: int = 0) -> float:
 
     Measured on a participation matrix, about the mean of each client; the most of all clients.
     """
-    q = _shares(matrix_of(matrix))
+    q = weights_of(matrix)
     require(0 <= lags < len(q), f"lags must be at least 0 and below the {len(q)} rounds, got {lags}")
     away = q - q.mean(axis=0)
     total = (away**2).mean(axis=0)

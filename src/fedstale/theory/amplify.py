@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedstale.core import Count, NotNegative, Positive, PositiveShare, arguments_checked, part, require
 from fedstale.theory.amplified import delta2
-from fedstale.theory.checks import matrix_of, over
+from fedstale.theory.checks import over, weights_of
 
 __all__ = [
     "Amplification", "AmplifiedBound", "Amplify", "amplification", "amplified_bound", "amplified_rates",
@@ -157,14 +157,14 @@ def amplification(problem: Amplify, matrix: npt.ArrayLike, *, divergence: float)
     ν̃² (Proposition 4.1). Periods up to half of the recorded rounds and of T are tried; of equals the shortest
     is taken. The constants of O(·) are unknown: take P as an order of magnitude.
     """
-    here = matrix_of(matrix)
+    rounds = min(len(weights_of(matrix)), problem.rounds)
     _check_least(divergence)
 
     def promised(P: int) -> float:
-        unequal = delta2(here, P, divergence=divergence)
+        unequal = delta2(matrix, P, divergence=divergence)
         return corollary_bound(problem, P, within=divergence, between=divergence, participation=unequal).total()
 
-    return amplified_rates(problem, min(range(1, max(min(len(here), problem.rounds) // 2, 1) + 1), key=promised))
+    return amplified_rates(problem, min(range(1, max(rounds // 2, 1) + 1), key=promised))
 
 
 def _check_period(problem: Amplify, period: int) -> None:

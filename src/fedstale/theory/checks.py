@@ -24,6 +24,15 @@ def matrix_of(matrix: npt.ArrayLike) -> Mask:
     return m.astype(np.bool_)
 
 
+def weights_of(matrix: npt.ArrayLike) -> Floats:
+    """(rounds, n) q_t^n, scaled to sum 1 in every round: given, or alike for all who are there; 0 if nobody is."""
+    q = np.asarray(matrix, np.float64)
+    ok = q.ndim == 2 and q.size > 0 and bool((q >= 0).all()) and bool(np.isfinite(q).all())
+    require(ok, f"participation must be rounds × clients of 0 and 1, or of weights from 0, got shape {q.shape}")
+    total = q.sum(axis=1, keepdims=True)
+    return np.asarray(q / np.where(total > 0, total, 1))
+
+
 def over(x: float, y: float) -> float:
     """x / y, infinite if y is 0."""
     return math.inf if y == 0 else x / y
