@@ -28,6 +28,12 @@ def test_numbers_as_they_are_shown() -> None:
     assert (metric("accuracy").axis, metric("loss").axis) == ("test accuracy (%)", "test loss")
 
 
+def test_a_title_changes_no_symbol() -> None:
+    """σ_g² as a capital would be another thing."""
+    assert [m.name for m in metrics.METRICS if m.title[0] != m.label[0] and not m.label[0].isascii()] == []
+    assert metric("diversity").title == "How the clients' gradients differ, σ_g²"
+
+
 def test_direction() -> None:
     assert metric("accuracy").best([0.1, 0.9]) == 0.9
     assert metric("objective").best([0.1, 0.9]) == 0.1

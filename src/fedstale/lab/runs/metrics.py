@@ -93,9 +93,9 @@ METRICS = (
     Metric("validation_accuracy", "validation accuracy", higher_is_better=True, percent=True, shown=False),
     Metric("validation_loss", "validation loss", shown=False),
     Metric("variance", "variance", shown=False),
-    Metric("diversity", "σ_g², how the clients' gradients differ"),
-    Metric("gap", "Γ, how far clients are from their best on average"),
-    Metric("largest_gap", "Γ', how far the worst client is from its best"),
+    Metric("diversity", "how the clients' gradients differ, σ_g²"),
+    Metric("gap", "how far clients are from their best on average, Γ"),
+    Metric("largest_gap", "how far the worst client is from its best, Γ'"),
     Metric("gradient", "‖∇F(w)‖", shown=False),
     Metric("epsilon", "largest ε"),
     *(Metric(name, name, shown=False) for name in ("w1", "w2")),  # where a run of two parameters is
