@@ -115,6 +115,22 @@ def test_an_algorithm_is_named_by_its_label_or_its_kind_in_any_case(runs: Path, 
     assert [side.group.label for side in pairing.sides(f"{runs}:{name}")] == ["fedstale beta=0.5"]
 
 
+def test_a_wrapped_rule_is_shown_in_words_and_its_key_stays(file: Path, tmp_path: Path) -> None:
+    stored = "extrapolated strategy={'kind': 'fedstale', 'beta': 0.3}"
+    shown = "extrapolated strategy=fedstale(beta=0.3)"
+    wrapped = '{ kind = "extrapolated", strategy = { kind = "fedstale", beta = 0.3 } }'
+    folder, changes = tmp_path / "runs", ("-c", f"algorithms=[{wrapped}]", "-c", "rounds=2", "--seeds", "1")
+    done = fedstale("run", file, *changes, "--out", folder)
+    assert f"{shown}, seed 1: " in done.stderr
+    assert shown in done.stdout
+    (path,) = folder.glob("extrapolated-strategy-kind-fedstale-beta-0.3-s1-*/config.json")
+    assert json.loads(path.read_text())["label"] == stored
+    for name in (shown, stored, "extrapolated"):
+        assert [side.group.label for side in pairing.sides(f"{folder}:{name}")] == [shown]
+    listed = fedstale("list", "runs", "-o", folder, "--format", "json").stdout
+    assert [row["algorithm"] for row in json.loads(listed)["runs"]] == [shown]
+
+
 def test_a_kind_that_several_algorithms_have_is_refused(tmp_path: Path) -> None:
     two = [{"kind": "fedstale", "beta": b} for b in (0.2, 0.5)]
     folder = compute(

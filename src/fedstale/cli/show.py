@@ -8,7 +8,7 @@ import typer
 
 from fedstale.core import require
 from fedstale.lab.runs import named, query
-from fedstale.view.terminal.console import AsFormat, Format, Store, in_words, print_json, screen
+from fedstale.view.terminal.console import AsFormat, Format, Store, print_json, screen
 
 
 def show(
@@ -48,4 +48,4 @@ def show(
 def lines(part: Mapping[str, Any]) -> list[str]:
     """One line per key, the values aligned and readable."""
     width = max(map(len, part))
-    return [f"  {key:{width}}  {in_words(value)}" for key, value in part.items()]
+    return [f"  {key:{width}}  {query.in_words(value)}" for key, value in part.items()]

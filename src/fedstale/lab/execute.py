@@ -308,6 +308,6 @@ def _diverged(r: Recorder, error: Diverged) -> str:
     """Which run diverged, and where its last good checkpoint is; its folder says so from now on."""
     there = f"the last good checkpoint is round {r.saved} in {r.folder.path}"
     last = there if r.saved else "there is no checkpoint"
-    why = f"{r.planned.algorithm.label}, seed {r.planned.seed}: {error}; {last}"
+    why = f"{r.planned.title}: {error}; {last}"
     store.write_json(r.folder.path / "diverged.json", {"why": why, "code": packages()["fedstale"]})
     return why

@@ -66,7 +66,7 @@ def go_on(p: "Planned", like: Any, due: Callable[[int], bool] | None = None) -> 
     before = shorter(p)
     if before is None:
         return None
-    who, path = f"{p.algorithm.label}, seed {p.seed}", checkpoint_of(before)
+    who, path = p.title, checkpoint_of(before)
     try:
         require(path is not None, f"{before.path.name} kept no checkpoint (--keep-checkpoints does)")
         saved = store.read_tree(cast(Path, path), like)
@@ -159,7 +159,7 @@ def fork(p: "Planned", first: Checkpoint, like: Any) -> Begun:
     require(got == d, f"{before.path.name} has a model of {got} parameters, this run one of {d}")
     _copy_metrics(before, p.folder, t)
     told = f"; {' and '.join(fresh)} begin{'s' * (len(fresh) == 1)} anew" if fresh else ""
-    note = f"{p.algorithm.label}, seed {p.seed} starts from round {t} of {before.path.name}{told}"
+    note = f"{p.title} starts from round {t} of {before.path.name}{told}"
     return Begun(saved, note, before)
 
 

@@ -57,6 +57,11 @@ class Planned(NamedTuple):
     start: store.RunFolder | None = None  # another run that this one goes on from; see lineage
     clock: Clock | None = None
 
+    @property
+    def title(self) -> str:
+        """Its algorithm and its seed, in words."""
+        return f"{query.label_in_words(self.algorithm.label)}, seed {self.seed}"
+
 
 class Choice(NamedTuple):
     """An algorithm at one setting of what is tuned."""

@@ -123,3 +123,29 @@ def test_a_damaged_model_is_named_by_all_that_compares_runs(tmp_path: Path) -> N
     np.save(folder.path / "params.npy", np.ones(3, np.float32))
     with pytest.warns(UserWarning, match=r"params\.npy is damaged"):
         assert len(query.settings([folder])) == 1
+
+
+def test_settings_are_readable() -> None:
+    spec = {"kind": "sampling", "size": 100, "base": {"kind": "bernoulli", "p": 0.1}, "seed": None}
+    assert query.in_words(spec) == "sampling(size=100, base=bernoulli(p=0.1))"
+    assert query.in_words({"kind": "known"}) == "known"
+    assert query.in_words({"lr": 0.1, "steps": 5}) == "lr=0.1, steps=5"
+    assert query.in_words([0.5] * 24) == "[0.5, 0.5, 0.5, … 24 values]"
+    assert query.in_words([True, "a", None]) == "[true, a, none]"
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("fedstale beta=0.5", "fedstale beta=0.5"),
+        ("clipped strategy={'kind': 'fedavg'}, norm=2.0", "clipped strategy=fedavg, norm=2.0"),
+        (
+            "extrapolated strategy={'kind': 'clipped', 'strategy': {'kind': 'fedstale', 'beta': 0.3}}, most=8",
+            "extrapolated strategy=clipped(strategy=fedstale(beta=0.3)), most=8",
+        ),
+        ("of={'kind': 'a'} and={'kind': 'b'}", "of=a and=b"),
+        *((own, own) for own in ("β {1}", "{}", "}{", "{'kind': fedavg}", "{" * 300 + "}" * 300)),
+    ],
+)
+def test_a_label_with_tables_is_shown_in_words(label: str, words: str) -> None:
+    assert query.label_in_words(label) == words

@@ -4,16 +4,7 @@ import math
 import pytest
 
 from fedstale.core import BadInput
-from fedstale.view.terminal.console import in_words, print_json, print_table, screen, seeds_override, table, text_of
-
-
-def test_settings_are_readable() -> None:
-    spec = {"kind": "sampling", "size": 100, "base": {"kind": "bernoulli", "p": 0.1}, "seed": None}
-    assert in_words(spec) == "sampling(size=100, base=bernoulli(p=0.1))"
-    assert in_words({"kind": "known"}) == "known"
-    assert in_words({"lr": 0.1, "steps": 5}) == "lr=0.1, steps=5"
-    assert in_words([0.5] * 24) == "[0.5, 0.5, 0.5, … 24 values]"
-    assert in_words([True, "a", None]) == "[true, a, none]"
+from fedstale.view.terminal.console import print_json, print_table, screen, seeds_override, table, text_of
 
 
 def test_cells() -> None:

@@ -55,7 +55,9 @@ def _named(name: str, found: Sequence[Side], what: str) -> list[Side]:
     if name not in labels:
         wanted = name.lower()
         alike = {
-            s.group.label for s in found if wanted in (s.group.label.lower(), s.config["strategy"]["kind"].lower())
+            s.group.label
+            for s in found
+            if wanted in (s.group.label.lower(), s.config["label"].lower(), s.config["strategy"]["kind"].lower())
         }
         require(len(alike) < 2, f"{what} {name!r} could be {' or '.join(sorted(alike))}: name one of these")
         name = next(iter(alike), name)

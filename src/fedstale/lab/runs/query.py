@@ -1,9 +1,11 @@
 """Runs in order: a setting is what several algorithms share, a group is one algorithm over its seeds."""
 
+import ast
 import itertools
 import math
 import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -39,6 +41,11 @@ class Run(NamedTuple):
     @property
     def seed(self) -> int:
         return int(self.config["seed"])
+
+    @property
+    def algorithm(self) -> str:
+        """The label of its algorithm, in words and without what is tuned."""
+        return label_in_words(self.tuned.get("algorithm", self.config["label"]))
 
 
 class Group(NamedTuple):
@@ -137,7 +144,8 @@ def _groups(runs: Iterable[Run]) -> list[Group]:
         finished_last = sorted(seeds, key=lambda r: r.result is not None)  # and counts, if a seed comes twice
         ordered = sorted({r.seed: r for r in finished_last}.values(), key=lambda r: r.seed)
         broken = [r for r in ordered if r.result is None]
-        groups.append(Group(str(seeds[0].config["label"]), [r for r in ordered if r.result], broken))
+        label = label_in_words(seeds[0].config["label"])
+        groups.append(Group(label, [r for r in ordered if r.result], broken))
     return _distinct(groups)
 
 
@@ -169,8 +177,7 @@ def tuned(setting: Setting) -> Setting:
     families: dict[str, list[tuple[str, str, Group]]] = {}
     for g in setting.groups:
         of = g.all[0].tuned
-        name = of.get("algorithm", str(g.config["label"]))
-        settings = of.get("settings", {})
+        name, settings = g.all[0].algorithm, of.get("settings", {})
         rate = " ".join(f"{k}={v:g}" if isinstance(v, int | float) else f"{k}={v}" for k, v in settings.items())
         touched = {"local", "server"} if rate else set()  # what is tuned may be a setting of any part
         others = [key for key in settings if key not in g.config.get("local", {})]
@@ -219,6 +226,29 @@ def varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({canonical({"": f.get(key)}) for f in flats}) > 1]
 
 
+def in_words(value: Any) -> str:
+    """A setting as people read it: `sampling(size=100, base=bernoulli(p=0.1))`; long lists are cut."""
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{key}={in_words(v)}" for key, v in value.items() if key != "kind" and v is not None)
+        return f"{value['kind']}({inner})" if "kind" in value and inner else str(value.get("kind", inner))
+    if isinstance(value, list | tuple):
+        shown = ", ".join(map(in_words, value[:8] if len(value) <= 8 else value[:3]))
+        return f"[{shown}]" if len(value) <= 8 else f"[{shown}, … {len(value)} values]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)
+
+
+def label_in_words(label: str) -> str:
+    """A label as people read it: `clipped strategy=fedavg`, where a run's key has `{'kind': 'fedavg'}`."""
+    start = label.find("{")
+    for stop in [k + 1 for k, c in enumerate(label) if c == "}" and 0 <= start < k]:
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # it ends there, or somewhere behind
+            if isinstance(table := ast.literal_eval(label[start:stop]), dict) and table:
+                return label[:start] + in_words(table) + label_in_words(label[stop:])
+    return label
+
+
 def run_row(folder: RunFolder) -> dict[str, Any]:
     """What a run is, how far it got, and the final value of its main metric; a damaged run says what is damaged."""
     row: dict[str, Any] = dict.fromkeys(("name", "algorithm", "seed", "lr", "engine", "state", "round", "rounds"))
@@ -227,7 +257,7 @@ def run_row(folder: RunFolder) -> dict[str, Any]:
         checks.require_result_file(folder.path)
         config = folder.config()
         row |= {key: config.get(key) for key in ("seed", "engine", "rounds")}
-        row |= {"algorithm": config.get("label"), "lr": flat(config).get("local.lr")}
+        row |= {"algorithm": label_in_words(str(config.get("label", ""))), "lr": flat(config).get("local.lr")}
         result = folder.result() if (folder.path / "result.json").exists() else {}
         row["state"] = status.state(folder)
         row["round"] = result["rounds"] if result else len(folder.metrics())

@@ -127,14 +127,13 @@ class Index:
         key = hashlib.sha256(canonical(shared).encode()).hexdigest()[:12]
         self.settings.setdefault(key, shared)
         now, result = status.read(folder), run.result or {}
-        state = status.state(folder)
+        state, label = status.state(folder), query.label_in_words(run.config["label"])
         m: Metric | None = next(iter(metrics.shown(result, main=run.config.get("main"))), None)
         value = float(result[m.name]["last10"]) if m else None
         going = now if now and state == "running" else None
         done = result.get("rounds") or (now.round if now else folder.rounds_recorded())
         return Row(
-            folder, key, str(run.config["label"]), run.seed, state,
-            int(done), int(run.config["rounds"]),
+            folder, key, label, run.seed, state, int(done), int(run.config["rounds"]),
             going.speed if going else result.get("rounds_per_second"), going.seconds_left if going else None,
             m.name if m else "", value if value is not None and math.isfinite(value) else None,
             str(_environment(folder).get("started", "")), str(run.config.get("warmup", "")), told,

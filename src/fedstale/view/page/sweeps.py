@@ -58,15 +58,14 @@ def _tried(some: Sequence[Setting], m: Metric) -> list[Tried]:
     found = []
     for s in some:
         place = {key: inline(flat(s.config).get(key)) for key in grid}
-        differ = {label: apart(of) for label, of in grouped(s.groups, lambda g: str(g.config["label"])).items()}
+        differ = {label: apart(of) for label, of in grouped(s.groups, lambda g: g.config["label"]).items()}
         for g in (g for g in s.groups if g.runs and g.values(m.name, "last10")):
             of: Mapping[str, Any] = g.runs[0].tuned
-            label = str(g.config["label"])
-            among = {key: flat(g.config).get(key) for key in differ[label]}  # of a grid over rates, say
+            among = {key: flat(g.config).get(key) for key in differ[g.config["label"]]}  # of a grid over rates, say
             own = {key: inline(value) for key, value in of.get("settings", among).items()}
             mean, std, _ = spread(g.values(m.name, "last10"))
             score = tuning_score([r.result for r in g.runs], of.get("by", OBJECTIVE))
-            found.append(Tried(of.get("algorithm", label), tuple(place.items()), place | own, mean, std, score))
+            found.append(Tried(g.runs[0].algorithm, tuple(place.items()), place | own, mean, std, score))
     return found
 
 

@@ -124,16 +124,3 @@ def text_of(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def in_words(value: Any) -> str:
-    """A setting as people read it: `sampling(size=100, base=bernoulli(p=0.1))`; long lists are cut."""
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{key}={in_words(v)}" for key, v in value.items() if key != "kind" and v is not None)
-        return f"{value['kind']}({inner})" if "kind" in value and inner else str(value.get("kind", inner))
-    if isinstance(value, list | tuple):
-        shown = ", ".join(map(in_words, value[:8] if len(value) <= 8 else value[:3]))
-        return f"[{shown}]" if len(value) <= 8 else f"[{shown}, … {len(value)} values]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)

@@ -71,11 +71,11 @@ def follow(
             for kind, sentence in p.metrics.get("warnings", {}).items():
                 if (p.planned.algorithm.label, kind) not in warned:  # once, not for every seed
                     warned.add((p.planned.algorithm.label, kind))
-                    say(f"warning: {_name(p)}: {sentence}", to)
+                    say(f"warning: {p.planned.title}: {sentence}", to)
             line = status.line(p)
             bars.update(bar, completed=total - status.left, description=line)
             if p.result and not p.reused:
-                say(f"{_name(p)}: {_result(p.result)}", to)
+                say(f"{p.planned.title}: {_result(p.result)}", to)
             elif not to.is_terminal and not p.reused and clock() - said >= PLAIN_SECONDS:
                 said = clock()
                 say(line, to)
@@ -110,7 +110,7 @@ class _Status:
             return ""
         if p.result:
             self.left -= p.planned.config["rounds"] - p.t  # a run that stopped early
-        name, now = _name(p), self.clock()
+        name, now = p.planned.title, self.clock()
         self.left -= 1 if name in self.begun else p.t  # a resumed run begins after round 1
         self.since, self.timed = self.since if self.begun else now, self.timed + 1
         first, then = self.begun.setdefault(name, (p.t, now))
@@ -129,10 +129,6 @@ class _Status:
             return ""
         seconds = self.left * (now - self.since) / self.timed
         return f"{duration(seconds)} left"
-
-
-def _name(p: Progress) -> str:
-    return f"{p.planned.algorithm.label}, seed {p.planned.seed}"
 
 
 def _main(p: Progress) -> str:
@@ -194,7 +190,7 @@ def title(e: Experiment, cells: int = 1) -> str:
     if cells > 1:
         return f"{e.name}: the best settings in each of {cells} cells"
     seeds = f"{len(e.seeds)} seed{'s' * (len(e.seeds) > 1)}"
-    clients = f"{e.data['clients']} clients, {console.in_words(e.participation)}"
+    clients = f"{e.data['clients']} clients, {query.in_words(e.participation)}"
     return f"{e.name}: {e.data['dataset']}, {clients}, {seeds}"
 
 
@@ -253,7 +249,7 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
     for heading in (*settings, *(heading for *_, heading in columns), *goal, *timed, "rounds/s"):
         out.add_column(heading, justify="right", no_wrap=heading not in settings)
     for row in rows:
-        cells = ["" if row[key] is None else console.in_words(row[key]) for key in settings]
+        cells = ["" if row[key] is None else query.in_words(row[key]) for key in settings]
         for k, (m, which, _) in enumerate(columns):
             key = f"{m.name}_{which}"
             cells.append(
@@ -265,7 +261,7 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
         late = timed and any(0 < r["stopped"] > row["stopped"] for r in rows)  # it did not reach the target
         cells += [f"{'>' * bool(late)}{row[key]:.3g}" for key in timed]
         speed = row["rounds_per_second"]
-        out.add_row(str(row["algorithm"]), *cells, "–" if speed is None else f"{speed:.3g}")
+        out.add_row(query.label_in_words(str(row["algorithm"])), *cells, "–" if speed is None else f"{speed:.3g}")
     return out
 
 
@@ -361,7 +357,7 @@ def _draw_cell(cell: Cell, base: Path) -> str:
     from fedstale.view.plots.pictures import comparison  # matplotlib is slow to load
 
     best, groups = chosen(cell, scores(cell)), by_label(cell.runs)
-    where = ", ".join(f"{key}={console.in_words(value)}" for key, value in place(cell).items())
+    where = ", ".join(f"{key}={query.in_words(value)}" for key, value in place(cell).items())
     name = re.sub(r"[^\w.=]+", "-", where)[:80].strip("-")
     path = Path(f"{base}{'-' if name else ''}{name}.png")
     drawn = {c.label: [p.folder for p in groups[c.label] if p.folder.finished] for c in best}
