@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import fedstale as fs
 from fedstale.cli.run import run
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
@@ -85,6 +88,15 @@ def test_a_p_that_contradicts_who_was_heard(tmp_path: Path) -> None:
         "nothing is divided by it"
     )
     assert said(played(tmp_path, algorithms=["fedavg"], estimator=told, **rest)) == {}, "FedAvg divides by nothing"
+
+
+def test_a_client_with_a_name_is_called_by_it(tmp_path: Path) -> None:
+    samples = [(torch.ones(4, 2), torch.zeros(4, dtype=torch.int64))] * 4
+    task = fs.Supervised(lambda: nn.Linear(2, 2), samples, names=["Bonn", "Jena", "Kiel", "Ulm"])
+    parts = fs.strategies.Unbiased(), fs.Bernoulli(p=[0.9, 0.9, 0.05, 0.05])
+    p = fs.estimators.Known([0.9, 0.9, 0.05, 0.9])
+    run = fs.record(fs.Run(fs.Serial(task, fs.Local(0.1)), *parts, rounds=45, estimator=p), tmp_path)
+    assert said(run)["p"].startswith("Ulm was heard in ")
 
 
 @pytest.mark.parametrize("stop", [9, 10, 39])

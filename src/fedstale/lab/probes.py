@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedstale.core import Engine, Hooks, Strategy, WithTruth, hooks_of, on_host, part, weighted_sum
+from fedstale.core.abilities import names_of
 from fedstale.core.hooks import Sensitivity
 from fedstale.core.records import Array, Ids, Job, Reply, Round, Snapshot, State
 from fedstale.lab.runs.metrics import percent
@@ -86,7 +87,7 @@ class Concerns:
     """Looks at the rounds of a run; `found` has, by kind, the sentences about the latest round."""
 
     def __init__(self, run: Run) -> None:
-        self.engine, self.n = run.engine, run.engine.task.n
+        self.engine, self.n, self.names = run.engine, run.engine.task.n, names_of(run.engine.task)
         given = isinstance(run.estimator, WithTruth)
         self.divides = given and hooks_of(run.strategy).inverse_weighting  # by given p_i
         self.found: dict[str, str] = {}
@@ -129,7 +130,7 @@ class Concerns:
             far = f"the clients' losses are {losses[-1] / abs(losses[0]):.0f} times those of round 1"
             found.setdefault("rate", f"{far}: local.lr may be too large")
         if self.divides and s.t >= ENOUGH:
-            found |= judged(s, [line["heard"] for line in past if "heard" in line])
+            found |= judged(s, [line["heard"] for line in past if "heard" in line], self.names)
         return found
 
 
@@ -151,7 +152,7 @@ def _risen(engine: Engine, job: Job, reply: Reply, rows: Ids) -> str:
     return f"the loss of {many} is higher after training than before: local.lr may be too large"
 
 
-def judged(s: Snapshot, heard: Sequence[Sequence[int]]) -> dict[str, str]:
+def judged(s: Snapshot, heard: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, str]:
     """The client whose p contradicts most how often it was heard, if it is beyond chance and far."""
     rounds, p = len(heard), s.probs.astype(np.float64)
     if rounds < s.t - 1:  # there are too many clients to list them
@@ -164,4 +165,5 @@ def judged(s: Snapshot, heard: Sequence[Sequence[int]]) -> dict[str, str]:
     if not far.any():
         return {}
     i = int(np.argmax(far * np.abs(np.log(ratio))))
-    return {"p": f"client {i} was heard in {visits[i]} of {rounds} rounds, but its p is taken to be {p[i]:.2g}"}
+    who = names[i] if names else f"client {i}"
+    return {"p": f"{who} was heard in {visits[i]} of {rounds} rounds, but its p is taken to be {p[i]:.2g}"}

@@ -94,6 +94,12 @@ def test_scores_of_other_samples_have_labels_and_only_held_out_accuracy_is_shown
     assert [m.name for m in metrics.shown(names)] == ["accuracy", "held_out_accuracy"]
 
 
+def test_titles_are_spelled_as_the_field_does() -> None:
+    names = ("iou", "validation_iou", "miou", "iou_exit_2", "accuracy", "held_out_my_score")
+    titles = ["IoU", "Validation IoU", "mIoU", "IoU, exit 2", "Test accuracy", "Held-out my score"]
+    assert [metric(name).title for name in names] == titles
+
+
 def test_every_sentence_has_percentages_in_one_format() -> None:
     """`5.0 %`, by `percent`; Python's own `.1%` writes `5.0%`. Plotly's templates know no other."""
     found = [

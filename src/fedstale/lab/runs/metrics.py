@@ -5,6 +5,7 @@ METRICS says how: its label, unit and direction, and its place among the others.
 """
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, SupportsFloat
 
@@ -41,9 +42,10 @@ class Metric(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The label as the beginning of a sentence: `Test accuracy`, `IoU`."""
-        known = next((word for word in SPELLED if word.lower() == self.label), None)
-        return known or self.label[:1].upper() + self.label[1:]
+        """The label as the beginning of a sentence: `Test accuracy`, `Validation IoU`."""
+        spelled = {word.lower(): word for word in SPELLED}
+        label = re.sub(r"\w+", lambda word: spelled.get(word[0], word[0]), self.label)
+        return label if label.startswith(SPELLED) else label[:1].upper() + label[1:]
 
     @property
     def axis(self) -> str:
