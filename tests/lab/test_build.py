@@ -1,5 +1,6 @@
 """From the sections of a file to the task: which samples train, and which evaluate."""
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import torch
 import fedstale as fs
 from fedstale.core import BadInput
 from fedstale.core.rng import stream
+from fedstale.data import federate, from_frame
+from fedstale.fed_cis.task import early_exit_task
+from fedstale.lab import schema
 from fedstale.lab.build import make_task
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.schema import read
+from fedstale.tasks.synthetic import synthetic
 from tests.test_docs import DOCS, blocks
 
 OWN = """
@@ -342,3 +347,24 @@ def test_a_client_that_never_comes_is_taken_where_all_p_are_given(made: Any, tmp
         list(execute(chosen, plan(chosen, tmp_path / "runs")))
     chosen = read(path, [*small, 'estimator={kind="known", p=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]}'])
     assert sum(p.result is not None for p in execute(chosen, plan(chosen, tmp_path / "runs"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("section", "function"),
+    [
+        (schema.Images, federate),
+        (schema.Tabular, from_frame),
+        (schema.Synthetic, synthetic),
+        (schema.Model, fs.Supervised),
+        (schema.Cis, early_exit_task),
+    ],
+)
+def test_a_key_that_a_file_leaves_out_is_what_the_function_takes_it_to_be(section: Any, function: Any) -> None:
+    """Keys that came later are passed on only where they are given: then the default of the function holds."""
+    keys = [
+        key for key in section.later if key in signature(function).parameters and key not in ("loss", "metrics")
+    ]
+    assert keys
+    for key in keys:
+        told = section.model_fields[key].default
+        assert (tuple(told) if isinstance(told, list) else told) == signature(function).parameters[key].default, key

@@ -49,7 +49,6 @@ def _quadratic(data: Mapping[str, Any]) -> Task:
 
 
 def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) -> Task:
-    n, seed = data["clients"], data["seed"]
     from fedstale.tasks.images import image_task
     from fedstale.tasks.split import WEIGHTS
     from fedstale.tasks.synthetic import synthetic
@@ -68,9 +67,8 @@ def _supervised(data: Mapping[str, Any], model: Mapping[str, Any], device: str) 
     metrics = {name: own_object(of, f"model.metrics.{name}") for name, of in model.get("metrics", {}).items()}
     if data["dataset"] == "synthetic":
         return synthetic(
-            n, data["gamma"], data["delta"], seed=seed, iid=data["iid"], max_samples=data["max_samples"],
-            classes=data.get("classes", 10), dimension=data.get("dimension", 60), test_share=data["test_share"],
-            model=network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device,
+            data["clients"], **{key: data[key] for key in SYNTHETIC if key in data}, model=network, weights=weights,
+            loss=loss, metrics=metrics, ridge=model["ridge"], device=device,
         )  # fmt: skip
     return image_task(
         divide(data), network, weights=weights, loss=loss, metrics=metrics, ridge=model["ridge"], device=device,
@@ -188,7 +186,7 @@ def counted(data: Table) -> Table:
     """A section `data` about a CSV file with its name, a hash of its content, and the number of its clients."""
     path = Path(data["csv"])
     names = client_names(path, data["client"])
-    away = len(absent(data.get("held_out", 0.0), len(names), data["seed"]))
+    away = len(absent(data["held_out"], len(names), data["seed"])) if "held_out" in data else 0
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     found = {"dataset": path.name, "sha256": content, "clients": len(names) - away}
     for key, value in found.items():
@@ -234,6 +232,7 @@ def division(data: Mapping[str, Any]) -> tuple[Any, Any]:
 TABULAR = (
     "client", "label", "leave_out", "seed", "fraction", "test_share", "validation", "held_out",
 )  # of from_frame  # fmt: skip
+SYNTHETIC = ("gamma", "delta", "seed", "iid", "max_samples", "classes", "dimension", "test_share")  # of synthetic
 # settings of a model about what is averaged, what stays with the client, how training computes, and where sums do
 STAYING = ("buffers", "personal", "precision", "aggregate")
 SETS = ("test", "validation", "held_out", "drop_empty", "resolution")  # settings of `federate` that came later
