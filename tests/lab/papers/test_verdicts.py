@@ -5,14 +5,16 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
+from statistics import correlation, fmean
 from typing import Any
 
 import pytest
 
 from fedstale.lab.papers import claims
 from fedstale.lab.papers.figure import read as reproduced
+from fedstale.lab.papers.pooled import best_slope
 from fedstale.lab.papers.rates import Row
+from fedstale.lab.runs.statistics import uncertainty
 from fedstale.lab.runs.store import RunFolder
 
 PAGES = Path(__file__).parents[3] / "docs" / "reproduction"
@@ -288,3 +290,59 @@ def test_the_published_runs_are_those_that_the_program_printed() -> None:
             row += f"| {100 * float(published):.2f} " * was + f"| {100 * float(here):.2f} | "
             row += gap.replace("-", "−").replace("+0.00", "0.00") + " "
         assert f"{row}|" in page.replace("**", "")
+
+
+def signed(value: float, digits: int = 1) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def test_what_lossless_fedavg_wins_over_dma_pl_is_that_of_the_runs() -> None:
+    page = (PAGES / "thesis-fig4.1.md").read_text()
+    for figure in ("thesis-fig4.1", "thesis-fig4.1-epochs"):
+        by_draw = accuracies(figure, at="data.seed")
+        for panel in {key[0] for key in by_draw}:
+            draws = {key[1] for key in by_draw if key[0] == panel}
+            told = f"| {panel.replace('weighted', '5 minibatches,')} "
+            for rule in LOSSY[:2]:
+                leads = [by_draw[panel, draw, rule] - by_draw[panel, draw, "DMA-PL"] for draw in draws]
+                told += f"| {signed(fmean(leads))} ({signed(max(leads))}) "
+            assert f"{told}|" in page, told
+
+
+def test_who_is_left_out_by_ca_fed_is_that_of_the_runs() -> None:
+    """Groups 0 and 1 come often, 2 seldom and correlated; in Figure 2.5 the groups are clusters."""
+    counts: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for figure in ("thesis-fig2.1", "thesis-fig2.1-epochs", "thesis-fig2.1-cifar"):
+        with (PAGES / f"{figure}-laptop-left-out.csv").open() as f:
+            for row in csv.DictReader(f):
+                if row["algorithm"] == "CA-Fed":
+                    counts[figure, row["panel"]][int(row["group"])].append(float(row["left_out"]))
+    means = [{group: fmean(values) for group, values in of.items()} for of in counts.values()]
+    page = (PAGES / "thesis-fig2.1.md").read_text()
+    for told, values in (
+        ("left out, of those that are there", [sum(of.values()) for of in means]),
+        ("of these, often there", [of[0] + of[1] for of in means]),
+        ("of these, seldom there and correlated", [of[2] for of in means]),
+    ):
+        assert f"| {told} | {' | '.join(f'{value:.1f}' for value in values)} |" in page
+    with (PAGES / "thesis-fig2.5-laptop-left-out.csv").open() as f:
+        rows = [row for row in csv.DictReader(f) if int(row["group"]) >= 5]
+    known = [row for row in rows if "F* known" in row["algorithm"]]
+    visits, shares = ([float(row[key] or 101) for row in known] for key in ("first", "left_out_of_all"))
+    assert f"a correlation of {correlation(visits, shares):.2f}." in (PAGES / "thesis-fig2.5.md").read_text()
+    assert {row["left_out_of_all"] for row in rows if not row["first"] and row not in known} == {"0.0"}
+
+
+def test_what_estimates_do_at_each_rate_is_that_of_the_runs() -> None:
+    best = {"text": "", "of": "beta", "metric": "objective_last10", "lower": True}
+    told: dict[str, list[str]] = {"is higher by": [], "falls per unit of ln(p_avg/p_min) by": []}
+    for figure, tail in (("", ""), ("-shared", ", rate 0.56"), ("-shared", ", rate 1.0")):
+        exact, estimated = f"exact p{tail}", f"FedAU p̂{tail}"
+        cells = claims.cells(best, [*read(PAGES / f"fedstale-fig5{figure}-laptop.csv")])
+        apart = best_slope(cells, {"along": "panel", "order": [exact, estimated]})
+        fall = {"along": "p_min", "scale": "ln_ratio", "up": False}
+        falls = best_slope([cell for cell in cells if cell.place["panel"] == estimated], fall)
+        for row, values in zip(told.values(), (apart, falls), strict=True):
+            row.append(f"{signed(values.mean(), 2)} ± {uncertainty(values):.2f}")
+    for what, row in told.items():
+        assert f"{what} | {' | '.join(row)} |" in (PAGES / "fedstale-fig5.md").read_text()
