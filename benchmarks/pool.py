@@ -20,6 +20,7 @@ from fedstale.engines.processes.pool import Pool
 from fedstale.participation.bernoulli import Bernoulli
 from fedstale.simulate import simulate
 from fedstale.strategies.fedstale import FedStale
+from fedstale.tasks.shortcuts import laid_out
 from fedstale.tasks.supervised import Supervised
 
 ROUNDS = 20
@@ -56,7 +57,7 @@ def seconds(w: workloads.Workload, rounds: int = ROUNDS) -> tuple[float, float]:
             training = sum(np.fromfile(file)[0] for file in Path(folder).iterdir())
             return training, processor_seconds(os.getpid())
 
-        with Pool(task.laid_out(), w.local) as engine:
+        with Pool(laid_out(task), w.local) as engine:
             run = simulate(engine, FedStale(0.5), Bernoulli(1.0), rounds=rounds + 1)
             next(run)  # starts the processes
             before = so_far()

@@ -7,6 +7,7 @@ from fedstale.core import Job, Local
 from fedstale.engines import Serial, auto, make
 from fedstale.engines.auto import LOOKS, PATIENCE, Auto, Turns
 from fedstale.tasks.quadratic import Quadratic
+from fedstale.tasks.shortcuts import laid_out
 from fedstale.tasks.supervised import Supervised
 from fedstale.testing import check_engine
 from tests.engines.slow_tasks import Slow
@@ -180,7 +181,7 @@ def test_convolutions_see_images_channels_last_where_their_model_can(monkeypatch
         np.testing.assert_allclose(engine.train([job])[0].updates, expected, rtol=0, atol=1e-6)
         assert LAYOUTS
         assert all(last is not view for last in LAYOUTS)
-    assert vectors(tanh).laid_out().channels_last is False
+    assert laid_out(vectors(tanh)).channels_last is False
 
 
 def test_layout_does_not_depend_on_other_runs() -> None:

@@ -14,6 +14,7 @@ from fedstale.core import Job, Local
 from fedstale.engines import auto, make
 from fedstale.engines.auto import Auto
 from fedstale.tasks import unread
+from fedstale.tasks.shortcuts import laid_out
 from fedstale.tasks.supervised import Supervised
 from fedstale.tasks.unread import Rows
 
@@ -101,10 +102,10 @@ def test_gradients_are_those_of_layers_that_do_not_wait(reads: str, how: str) ->
 
 def test_only_what_is_read_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unread, "WORTH", 1)
-    found = task().laid_out()
+    found = laid_out(task())
     assert found.waiting == ("blocks.1.mix", "blocks.1.dense.0", "blocks.1.dense.2")
-    assert task("head").laid_out().waiting == (*found.waiting, "head")
-    assert task("all").laid_out().waiting == ()
+    assert laid_out(task("head")).waiting == (*found.waiting, "head")
+    assert laid_out(task("all")).waiting == ()
     shapes: list[torch.Size] = []
     found.working.flat.module.get_submodule("blocks.1.dense.1").register_forward_hook(
         lambda layer, inputs, out: shapes.append(out.shape)
@@ -126,11 +127,11 @@ def test_only_what_is_read_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("how", ["in place", "checkpoint", "function"])
 def test_model_that_waiting_would_change_does_not_wait(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unread, "WORTH", 1)
-    assert task(how=how).laid_out().waiting == ()
+    assert laid_out(task(how=how)).waiting == ()
 
 
 def test_little_to_spare_is_not_worth_it() -> None:
-    assert task().laid_out().waiting == ()
+    assert laid_out(task()).waiting == ()
 
 
 def test_change_in_place_behind_the_back_of_a_layer_is_an_error() -> None:
@@ -206,7 +207,7 @@ def test_own_training_loop_leaves_out_what_is_not_read(monkeypatch: pytest.Monke
     local, one = Local(0.1, steps=3, batch=4, train=own), task()
     job, waited = Job(one.init(0), np.arange(one.n), 0, 1, local), list[bool]()
     due = make("serial", one, local).train([job])[0]
-    found, forward = one.laid_out(), unread._forward
+    found, forward = laid_out(one), unread._forward
 
     def noted(layer: nn.Linear, x: Tensor) -> Tensor:
         waited.append(True)

@@ -15,6 +15,7 @@ from fedstale.engines.batched.engine import Batched, require_supported
 from fedstale.engines.kernels import load
 from fedstale.engines.processes.pool import Pool
 from fedstale.engines.serial import Serial
+from fedstale.tasks.shortcuts import laid_out
 from fedstale.tasks.supervised import Supervised
 
 SMALL = 1 << 13  # parameters below which Batched is faster than Serial for any model; measured on CPUs
@@ -31,7 +32,7 @@ class Auto:
     """Batched where it is fast: for small models, linear ones, MLPs, CNNs and RNNs with numba; else Serial or Pool.
 
     Serial and Pool are given images channels last if the model has convolutions, and compute of a sequence what the
-    model reads, see `Supervised.laid_out`.
+    model reads, see `tasks/shortcuts.py`.
     Both choices depend on the task and on `Local` alone, so that a run has the same numbers however busy the
     machine is. Serial and Pool have the same bits: a short trial decides which of them begins, and the times of the
     rounds which of them goes on. `name` is the engine that trains now, `note` says why it began. Runs whose
@@ -40,7 +41,7 @@ class Auto:
 
     def __init__(self, task: Task, local: Local) -> None:
         self.task, self.local = task, local
-        fast, alone = _batched(task, local), task.laid_out() if isinstance(task, Supervised) else task
+        fast, alone = _batched(task, local), laid_out(task) if isinstance(task, Supervised) else task
         self.batched, self._serial = fast[0] if fast else None, Serial(alone, local)
         self.engine, self._name, self.note = fast if fast and _supported(local) else _reference(alone, local)
         self.width = self.engine.width if isinstance(self.engine, StepsTogether) else 1

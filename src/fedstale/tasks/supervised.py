@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -82,7 +82,7 @@ class Supervised:
     """
 
     scores_training = True  # whether an evaluation has the objective; set only in a copy that is narrowed
-    channels_last = False  # whether gradients see images in this memory layout; set only in a copy, see laid_out
+    channels_last = False  # whether gradients see images in this memory layout; set only in a copy, see shortcuts
     waiting: tuple[str, ...] = ()  # linear layers that leave out what is not read; set only in a copy, too
     averaged: tuple[str, ...] = ()  # buffers that training changes; set only where there are any, so that the
     frozen: tuple[str, ...] = ()  # checksum of a task without them does not depend on how they are treated
@@ -296,7 +296,8 @@ class Supervised:
                 yield self._samples(batch)
 
         module = self._filled(params, self.read_buffers(), self.working.own.read()).to(self.device)
-        unread.wait(module, self.waiting)
+        if self.waiting:
+            unread.wait(module, self.waiting)
         with flat.seeded(flat.draw(context.rng), self.device), self.autocast():
             loss = local.loop()(module, ClientData(self.train, client, batches), context)
         self.load_buffers(flat.Buffers(module, self.averaged).read())
@@ -361,43 +362,6 @@ class Supervised:
             ]
         require(training or any(s.split.offsets[-1] for s in some.scored), 'evaluate = "test" needs test samples')
         return some
-
-    def laid_out(self) -> "Supervised":
-        """A copy whose gradients are computed faster and differ by rounding; the task itself if there is none.
-
-        Images are channels last if there are convolutions, and linear layers leave out what the model does not
-        read, see `unread`. Both are tried first: a model with `x.view(len(x), -1)` behind a convolution needs its
-        own layout, say.
-        """
-        kinds = {type(layer) for layer in self.module().modules()}
-        convolves, found = any(issubclass(kind, nn.Conv2d) for kind in kinds), self
-        waits = nn.Linear in kinds and (self.dense, self.stages, self.precision) == (None, None, "float32")
-        if self.device.type != "cpu" or not (convolves or waits):
-            return self
-        client = int(self.samples.argmax())
-        first = next(self.batches(client, Local(1.0, steps=1, batch=2), np.random.default_rng(0)))
-        if convolves:
-            found = copy.copy(self)
-            found.channels_last = True
-            try:
-                found.gradient(self._drawn(0), client, first)
-            except (RuntimeError, AttributeError):  # of a layout that the model cannot use; of inputs without one
-                found = self
-        if waits:
-            with suppress(Exception):  # whatever a model does with layers that wait, it can do without
-                return found._reading(client, first)
-        return found
-
-    def _reading(self, client: int, batch: Batch) -> "Supervised":
-        """A copy whose linear layers wait until they are read; the task itself if that spares little."""
-        plain, other, params = copy.copy(self), copy.copy(self), self._drawn(0)
-        due = plain.gradient(params, client, batch)[1]
-        names, said = unread.layers(other.working.flat.module, partial(other.gradient, params, client, batch))
-        if not names or not np.allclose(said[1], due, rtol=0, atol=1e-4 * np.abs(due).max()):
-            return self
-        other = copy.copy(self)  # with a model of which no other layer waits
-        other.waiting = names
-        return other
 
     def load_buffers(self, buffers: Floats) -> None:
         """Set the buffers that the next gradient begins with."""
@@ -498,7 +462,8 @@ class Supervised:
     @cached_property
     def working(self) -> flat.WorkingCopy:
         module = self.module()
-        unread.wait(module, self.waiting)
+        if self.waiting:
+            unread.wait(module, self.waiting)
         return flat.WorkingCopy(module, self.slots, self.device, averaged=self.averaged, own=self.own_buffers)
 
     def __repr__(self) -> str:
