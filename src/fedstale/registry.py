@@ -258,7 +258,7 @@ EXIT_MODELS = Names("model with exits", {
 }, ("build",))  # fmt: skip
 WEIGHTINGS = Names("weighting", {
     "equal": fed_cis.Equal, "flops": fed_cis.FlopsProportional, "serving-rate": fed_cis.ServingRate,
-    "balanced": fed_cis.Balanced,
+    "balanced": fed_cis.Balanced, "given": fed_cis.Given,
 }, ("weights",))  # fmt: skip
 DATASETS = Names("dataset", data.DATASETS)
 ENGINES = Names("engine", engines.ENGINES)

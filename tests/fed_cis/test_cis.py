@@ -16,6 +16,7 @@ from fedstale.fed_cis import (
     Equal,
     Exits,
     FlopsProportional,
+    Given,
     ServingRate,
     Tree,
     everywhere,
@@ -126,6 +127,11 @@ def test_the_weightings_by_hand():
     # variances 4, 2, 1: inverses ¼, ½, 1, that is 1/7, 2/7, 4/7
     balanced = Balanced().weights(Exits(rates, never, lambda: np.array([4.0, 2.0, 1.0])))
     assert balanced == pytest.approx([(0.8 + 1 / 7) / 2, (0.15 + 2 / 7) / 2, (0.05 + 4 / 7) / 2])
+    alone = Balanced(share=1.0).weights(Exits(rates, never, lambda: np.array([4.0, 2.0, 1.0])))
+    assert alone == pytest.approx([1 / 7, 2 / 7, 4 / 7])
+    assert Given([3, 0, 1]).weights(Exits(rates, never, never)) == pytest.approx([0.75, 0, 0.25])
+    with pytest.raises(BadInput, match="weights must be 3 numbers of at least 0"):
+        Given([3, 1]).weights(Exits(rates, never, never))
 
 
 def test_no_variance_cannot_be_inverted():

@@ -30,6 +30,21 @@ def test_without_help_every_node_trains_its_own_exit_in_every_round():
     assert taken(sampling, 3).all()
 
 
+def test_every_pair_may_have_a_probability_of_its_own():
+    """The matrix p of Algorithm 6; node 2 is idle in a tenth of the rounds."""
+    sampling = ExitSampling([1, 2, 3], p=[[1, 0, 0], [0.5, 0.5, 0], [0.3, 0, 0.6]])
+    assert sampling.pairs().tolist() == [[0, 1], [1, 1], [1, 2], [2, 1], [2, 3]]
+    assert sampling.probs(5) == pytest.approx([1, 0.5, 0.5, 0.3, 0.6])
+    rows = taken(sampling, 4000)
+    assert rows.mean(axis=0) == pytest.approx(sampling.probs(5), abs=0.04)
+    assert rows[:, 0].all()
+    assert (rows[:, 1] ^ rows[:, 2]).all()
+    assert not (rows[:, 3] & rows[:, 4]).any()
+    scalar = ExitSampling([1, 2, 3], 0.2)
+    table = ExitSampling([1, 2, 3], [[1, 0, 0], [0.2, 0.8, 0], [0.2, 0.2, 0.6]])
+    assert np.array_equal(taken(scalar, 50), taken(table, 50))
+
+
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.floats(0, 0.33), st.integers(0, 99))
 def test_probabilities_of_a_node_sum_to_one_and_it_trains_one_exit_a_round(exits, p, seed):
     sampling = ExitSampling(exits, p)
@@ -41,7 +56,12 @@ def test_probabilities_of_a_node_sum_to_one_and_it_trains_one_exit_a_round(exits
 
 @pytest.mark.parametrize(
     "sampling",
-    [ExitSampling([1, 3], 0.2), ExitSampling([2, 3], 0.0), ExitSampling([1, 3, 2], 0.3, Bernoulli([1, 0.3, 0.6]))],
+    [
+        ExitSampling([1, 3], 0.2),
+        ExitSampling([2, 3], 0.0),
+        ExitSampling([1, 2], [[0.9, 0], [0.4, 0.5]]),
+        ExitSampling([1, 3, 2], 0.3, Bernoulli([1, 0.3, 0.6])),
+    ],
 )
 def test_it_keeps_the_contract(sampling):
     check_participation(sampling, n=len(sampling.pairs()))
@@ -72,6 +92,10 @@ def test_the_exits_of_nodes_are_independent_of_who_is_there():
         ([1, 3], 0.5, "p must be at least 0 and below 1/2, .* got 0.5"),
         ([1, 3], -0.1, "p must be at least 0"),
         ([1, 3], float("nan"), "p must be at least 0"),
+        ([1, 2], [0.1, 0.2], "p must be one number, or 2 × 2 probabilities"),
+        ([1, 2], [[1, 0], [0.6, 0.5]], "with a sum of at most 1"),
+        ([1, 2], [[0.5, 0.5], [0, 1]], "0 beyond its exit"),
+        ([1, 2], [[0, 0], [0, 0]], "p must be one number"),
     ],
 )
 def test_impossible_settings_are_refused(exits, p, sentence):

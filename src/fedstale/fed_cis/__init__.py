@@ -14,7 +14,7 @@ from fedstale.core.moved import on_first_use
 from fedstale.fed_cis.inference import REQUESTS, everywhere, normalised_entropy, own, serve, served_mean
 from fedstale.fed_cis.sampling import ExitSampling
 from fedstale.fed_cis.tree import DATA_SHARES, MIXES, SEVEN_NODES, SEVENTEEN_NODES, Flows, Tree, layered
-from fedstale.fed_cis.weights import Balanced, Equal, Exits, FlopsProportional, ServingRate, Weighting
+from fedstale.fed_cis.weights import Balanced, Equal, Exits, FlopsProportional, Given, ServingRate, Weighting
 
 if TYPE_CHECKING:
     from fedstale.fed_cis.networks import EarlyExit, ExitCNN, ExitResNet18, SlicedCNN
@@ -27,7 +27,7 @@ else:  # they need torch
 
 __all__ = [
     "DATA_SHARES", "MIXES", "REQUESTS", "SEVENTEEN_NODES", "SEVEN_NODES", "Balanced", "EarlyExit", "Equal",
-    "ExitCNN", "ExitResNet18", "ExitSampling", "Exits", "FlopsProportional", "Flows", "ServingRate",
-    "SlicedCNN", "Tree", "Weighting", "early_exit_task", "everywhere", "layered", "normalised_entropy", "own",
-    "serve", "served_mean",
+    "ExitCNN", "ExitResNet18", "ExitSampling", "Exits", "FlopsProportional", "Flows", "Given",
+    "ServingRate", "SlicedCNN", "Tree", "Weighting", "early_exit_task", "everywhere", "layered",
+    "normalised_entropy", "own", "serve", "served_mean",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Array, Ids, Mask, Participation, keep, part, require
+from fedstale.core import Array, Floats, Ids, Mask, Participation, keep, part, require
 
 AWAY = 64  # streams away from the nodes', past those of samplings in between
 
@@ -19,7 +19,8 @@ AWAY = 64  # streams away from the nodes', past those of samplings in between
 class ExitSampling:
     """A client is a pair (node, exit): a round has one pair of every node that is there.
 
-    Node i trains each exit e < E_i with probability `p`, and E_i = exits[i] with the rest, 1 - (E_i - 1) p.
+    Node i trains each exit e < E_i with probability `p`, and E_i = exits[i] with the rest, 1 - (E_i - 1) p. Or `p`
+    is nodes × exits, the p_{i,e} of Algorithm 6: a row with a sum below 1 leaves its node idle at times.
     Pairs of probability 0 are left out: with p = 0 every node trains its own exit only. A larger p lets
     the nodes with deep exits and much data help to train the shallow ones, at the cost of more variance.
     `nodes` says which nodes are there; all of them, always, if left out.
@@ -27,44 +28,57 @@ class ExitSampling:
 
     from_data: ClassVar[tuple[str, ...]] = ("exits", "p")  # what an experiment takes from its data
     exits: npt.ArrayLike
-    p: float = 0.0
+    p: npt.ArrayLike = 0.0
     nodes: Participation | None = None
 
     def __post_init__(self) -> None:
-        exits = np.array(self.exits)
+        exits, p = np.array(self.exits), np.array(self.p, np.float64)
         ok = exits.ndim == 1 and exits.size > 0 and exits.dtype.kind in "iu" and bool((exits >= 1).all())
         require(ok, f"exits must be whole numbers of at least 1, one for each node, got {self.exits!r}")
         deepest = int(exits.max())
-        ok = self.p >= 0 and (deepest - 1) * self.p < 1
-        rest = f"below 1/{deepest - 1}, for the deepest of {deepest} exits is trained with the rest"
-        most = rest if deepest > 1 else "finite"
-        require(ok, f"p must be at least 0 and {most}, got {self.p}")
+        if p.ndim:
+            ok = p.shape == (len(exits), deepest) and bool((p >= 0).all() and (p.sum(axis=1) <= 1 + 1e-9).all())
+            ok = ok and bool(p.any()) and not p[np.arange(deepest) >= exits[:, None]].any()
+            most = (
+                f"{len(exits)} × {deepest} probabilities, with a sum of at most 1 and 0 beyond its exit in each row"
+            )
+            require(ok, f"p must be one number, or {most}, got {self.p}")
+        else:
+            ok = float(p) >= 0 and (deepest - 1) * float(p) < 1
+            rest = f"below 1/{deepest - 1}, for the deepest of {deepest} exits is trained with the rest"
+            most = rest if deepest > 1 else "finite"
+            require(ok, f"p must be at least 0 and {most}, got {self.p}")
         keep(self, "exits", exits)
+        keep(self, "p", p if p.ndim else float(p))
 
     def pairs(self) -> Ids:
         """(n, 2) the node and the exit of each client: node by node, exits ascending."""
-        exits = np.asarray(self.exits).tolist()
-        first = [1] * len(exits) if self.p > 0 else exits
-        return np.array([(i, e) for i, own in enumerate(exits) for e in range(first[i], own + 1)])
+        return np.asarray(np.argwhere(self._chances() > 0) + np.array([0, 1]), np.int64)
 
     def probs(self, n: int) -> Array:
         node, exit = self._pairs(n).T
-        own = np.asarray(self.exits)[node]
-        p = np.where(exit < own, self.p, 1 - (own - 1) * self.p)
         there = 1.0 if self.nodes is None else self.nodes.probs(len(np.asarray(self.exits)))[node]
-        return (p * there).astype(np.float32)
+        return np.asarray(self._chances()[node, exit - 1] * there, np.float32)
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
         node, exit = self._pairs(n).T
-        own, count = np.asarray(self.exits)[node], len(np.asarray(self.exits))
-        # a draw in [0, p) is exit 1, in [p, 2p) exit 2, …
-        low, high = (exit - 1) * self.p, np.where(exit < own, exit * self.p, 1.0)
+        edges = np.pad(
+            self._chances().cumsum(axis=1), ((0, 0), (1, 0))
+        )  # (nodes, E + 1): exit e from [e - 1] to [e]
+        edges[edges > 1 - 1e-9] = 1.0
+        low, high = edges[node, exit - 1], edges[node, exit]
         draws = np.random.Generator(cast(Any, rng.bit_generator).jumped(AWAY))
-        there = None if self.nodes is None else self.nodes.rows(count, rng)
+        there = None if self.nodes is None else self.nodes.rows(len(edges), rng)
         while True:
-            u = draws.random(count)[node]
+            u = draws.random(len(edges))[node]
             row = (low <= u) & (u < high)
             yield row if there is None else row & next(there)[node]
+
+    def _chances(self) -> Floats:
+        """(nodes, E) p_{i,e}."""
+        own, p = np.asarray(self.exits)[:, None], np.asarray(self.p, np.float64)
+        e = np.arange(1, own.max() + 1)
+        return p if p.ndim else np.where(e < own, p, np.where(e == own, 1 - (own - 1) * p, 0.0))
 
     def _pairs(self, n: int) -> Ids:
         pairs = self.pairs()

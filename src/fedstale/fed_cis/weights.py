@@ -5,9 +5,13 @@ weight on noisy exits makes training faster (theorem 5.3.1).
 """
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
-from fedstale.core import Floats, normalised, part, require
+import numpy as np
+import numpy.typing as npt
+
+from fedstale.core import LATER, Floats, Share, keep, normalised, part, require
 
 
 class Exits(NamedTuple):
@@ -54,10 +58,26 @@ class ServingRate:
 class Balanced:
     """Λ̃ = ½ Λ + ½ σ⁻² / Σ σ⁻²: between what will be asked and what can be learnt; σ_e² is measured.
 
-    Robust where rounds are few or the task is hard; the thesis' "Balanced Adj".
+    Robust where rounds are few or the task is hard; the thesis' "Balanced Adj". `share` is that of the second part:
+    1 goes by the variances alone, the thesis' rule where the optimisation error dominates.
     """
+
+    share: Share = field(default=0.5, metadata=LATER)
 
     def weights(self, exits: Exits) -> Floats:
         σ2 = exits.variances()
         require(bool((σ2 > 0).all()), f"gradient variances must be above 0 to be inverted, got {σ2}")
-        return (normalised(exits.rates, len(σ2)) + normalised(1 / σ2, len(σ2))) / 2
+        return (1 - self.share) * normalised(exits.rates, len(σ2)) + self.share * normalised(1 / σ2, len(σ2))
+
+
+@part
+class Given:
+    """Λ̃ as given, one weight per exit, such as what `fs.theory.exit_bound` advises; 0 leaves an exit untrained."""
+
+    values: npt.ArrayLike
+
+    def __post_init__(self) -> None:
+        keep(self, "values", np.array(self.values, np.float64))
+
+    def weights(self, exits: Exits) -> Floats:
+        return normalised(self.values, len(exits.rates))

@@ -68,7 +68,7 @@ class Cis(Section):
     capacity: list[float] | None = None  # requests per second that each node can pass on
     fractions: list[float] | None = None  # with parents: the share of its requests that each node serves
     thresholds: list[float] | None = None  # of each exit: it answers what is less uncertain than this
-    p: float = 0.0  # probability that a node trains a given exit below its own
+    p: float | list[list[float]] = 0.0  # chance that a node trains a given exit below its own; or nodes × exits
     weighting: Spec = "serving-rate"  # how much each exit counts in training
     requests: Literal["own", "everywhere"] = "own"  # test samples that a node is asked about
     variances: bool = False  # whether an evaluation measures the gradient variance of each exit
