@@ -346,3 +346,22 @@ def test_what_estimates_do_at_each_rate_is_that_of_the_runs() -> None:
             row.append(f"{signed(values.mean(), 2)} ± {uncertainty(values):.2f}")
     for what, row in told.items():
         assert f"{what} | {' | '.join(row)} |" in (PAGES / "fedstale-fig5.md").read_text()
+
+
+def test_the_table_of_figure_2_1_and_the_shares_of_figure_2_5_are_those_of_the_runs() -> None:
+    found = accuracies("thesis-fig2.1", at="")
+    page = (PAGES / "thesis-fig2.1.md").read_text().replace("| CA-Fed: here |", "| CA-Fed |")
+    for rule in {key[2] for key in found}:
+        cells = [f"{found[panel, '', rule]:.1f}" for panel in ("Synthetic", "Synthetic, own models", "MNIST")]
+        assert f"| {rule} | {' | '.join(cells)} |" in page, (rule, cells)
+    shares: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+    with (PAGES / "thesis-fig2.5-laptop.csv").open() as f:
+        for row in csv.DictReader(f):
+            if row["panel"] == "all data alike":
+                for kind in ("left_out", "excluded"):
+                    values = [float(row[f"{kind}_{c}"] or "nan") for c in range(10)]
+                    shares[kind, row["algorithm"]].append(values)
+    page = (PAGES / "thesis-fig2.5.md").read_text()
+    for runs in shares.values():
+        means = [fmean(x for x in of if x == x) for of in zip(*runs, strict=True)]  # nan: it never came
+        assert f" | {' | '.join(f'{100 * x:.0f}' for x in means)} |" in page
