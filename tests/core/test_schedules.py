@@ -30,6 +30,14 @@ def test_steps_and_warmup() -> None:
     assert rates(Warmup(2, then=StepDecay(1, 0.5)), 5) == [1, 2, 2, 1, 0.5]
 
 
+def test_a_decay_makes_the_rates_of_theorem_431() -> None:
+    L, μ = 3.0, 0.5
+    problem = theory.Lossy(smoothness=L, convexity=μ, noise=0.0, gap=0.1, stochastic_gradient=1.0, steps=1)
+    offset = 8 * L / μ - 1
+    local = Local(lr=2 / (μ * offset), decay=1 / offset)
+    assert [local.rate(t) for t in (1, 2, 50)] == pytest.approx([theory.upga_rate(problem, t) for t in (1, 2, 50)])
+
+
 def test_rates_by_local_step_are_those_of_theorem_531_and_train_so() -> None:
     nodes = theory.Exits(
         smoothness=1.0, convexity=0.5, noise=[1.0], gap=0.1, diameter=1.0, largest_loss=1.0, steps=3
