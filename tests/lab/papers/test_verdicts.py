@@ -254,6 +254,7 @@ def test_the_accuracies_over_lossy_links_are_those_of_the_runs(figure: str) -> N
         ("fedawe-tab2", "fedawe-tab2", 2),
         ("thesis-tab5.1-mixes", "thesis-tables", 0),
         ("thesis-tab5.1-cifar100", "thesis-tables", 0),
+        ("thesis-tab5.2", "thesis-tables", 0),
     ],
 )
 def test_the_accuracies_beside_a_papers_table_are_those_of_the_runs(figure: str, page: str, row: int) -> None:
