@@ -31,6 +31,7 @@ def test_quadratics_by_hand(n: int, seed: int) -> None:
     assert found.largest_gap == pytest.approx(max(F), rel=1e-4, abs=1e-6)
     assert found.diversity == pytest.approx(σ_g2, rel=1e-4, abs=1e-6)
     assert found.gradient == pytest.approx(0, abs=1e-5)
+    assert {type(value) for value in found.numbers().values()} == {float}
     assert found.gap <= found.diversity / (2 * 0.5) + 1e-6  # (1.8), μ = ½
     assert found.diversity <= 2 * 2.0 * found.gap + 1e-6  # (1.9), L = 2
 

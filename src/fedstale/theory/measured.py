@@ -59,7 +59,7 @@ def heterogeneity(
         mean += a[client] * gradient
         seconds += a[client] * float(gradient @ gradient)
     gaps = losses - best
-    spread = max(0.0, seconds - float(mean @ mean))  # Σ a ‖g‖² - ‖Σ a g‖²
+    spread = max(0.0, float(seconds) - float(mean @ mean))  # Σ a ‖g‖² - ‖Σ a g‖²
     return Heterogeneity(float(a @ gaps), float(gaps.max()), spread, float(np.linalg.norm(mean)), losses, best)
 
 
