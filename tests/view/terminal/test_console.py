@@ -4,6 +4,7 @@ import math
 import pytest
 
 from fedstale.core import BadInput
+from fedstale.view.terminal import runs as results
 from fedstale.view.terminal.console import print_json, print_table, screen, seeds_override, table, text_of
 
 
@@ -36,3 +37,11 @@ def test_seeds_are_whole_numbers() -> None:
     for nonsense in ("a,b", "-1", "1;2", "", "1,"):
         with pytest.raises(BadInput, match="--seeds must be whole numbers of at least 0, such as 1,2,3, got"):
             seeds_override(nonsense)
+
+
+def test_brackets_in_labels_settings_and_titles_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"algorithm": "a [b]"}], "of [c]")
+    row = {"algorithm": "d [e]", "seeds": 1, "loss_final": 1.0, "rounds_per_second": None, "p": ["f", "g"]}
+    screen().print(results.table([row], "of [h]", ["p"]))
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("a [b]", "of [c]", "d [e]", "of [h]", "[f, g]"))

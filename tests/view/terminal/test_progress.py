@@ -23,7 +23,8 @@ class Clock:
 
 
 def planned(label: str) -> Any:
-    return SimpleNamespace(algorithm=SimpleNamespace(label=label), seed=1, config={"rounds": ROUNDS}, warmup=None)
+    named = {"algorithm": SimpleNamespace(label=label), "seed": 1, "title": f"{label}, seed 1"}
+    return SimpleNamespace(**named, config={"rounds": ROUNDS}, warmup=None)
 
 
 def progress(run: Any, t: int, reused: bool = False, **metrics: float) -> Any:

@@ -107,7 +107,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, words:
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", empty: str = "nothing yet") -> None:
     """Print rows of named values as a table; numbers are aligned to the right."""
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=Text(title) if title else None, title_justify="left", box=SIMPLE_HEAD)
     for key in rows[0] if rows else [empty]:
         number = bool(rows) and any(isinstance(row[key], int | float) for row in rows)
         whole = key == "name"  # it is copied into the next command

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
@@ -261,7 +262,8 @@ def table(rows: Sequence[Mapping[str, Any]], title: str, settings: Sequence[str]
         late = timed and any(0 < r["stopped"] > row["stopped"] for r in rows)  # it did not reach the target
         cells += [f"{'>' * bool(late)}{row[key]:.3g}" for key in timed]
         speed = row["rounds_per_second"]
-        out.add_row(query.label_in_words(str(row["algorithm"])), *cells, "–" if speed is None else f"{speed:.3g}")
+        cells = [query.label_in_words(str(row["algorithm"])), *cells, "–" if speed is None else f"{speed:.3g}"]
+        out.add_row(*map(escape, cells))  # a label may have brackets, which are no markup
     return out
 
 
