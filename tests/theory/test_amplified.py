@@ -175,6 +175,9 @@ def test_the_advice_for_clients_in_turn_is_to_wait_for_all() -> None:
         (lambda: stochastic_period(problem, 4, 0.2), "steps must be at most"),
         (lambda: stochastic_period(replace(problem, steps=1, excess=1e-9), 40, 0.2), "rounds must be at least"),
         (lambda: regularized_bound(problem, 2, divergence=-1.0), "at least 0, got -1"),
+        (lambda: corollary_bound(problem, 2, **{**given_terms, "between": np.nan}), "between must be .*, got nan"),
+        (lambda: amplification(problem, turns, divergence=np.inf), "divergence must be at least 0 and finite"),
+        (lambda: amplified_rates(problem, 5.5), "period must be a whole number, got 5.5"),  # type: ignore[arg-type]
         (lambda: Amplify(1.0, 1.0, 1.0, 1, 1), "rounds must be at least 2"),
         (lambda: Amplify(1.0, 1.0, 1.0, 1, 10, 2.0), "concentration"),
         (lambda: divergence(turns, np.ones((3, 2))), "n = 4"),

@@ -29,6 +29,7 @@ problem = Correlated(
 )  # fmt: skip
 chain = mixing(*(two_state(x, 0.6) for x in π))
 rates = [0.02 / t**0.75 for t in range(1, 401)]
+endless = correlated_bound(problem, q, π, chain._replace(states=math.inf), rates=rates)
 
 
 def test_theorem_2_3_3_term_by_term() -> None:
@@ -149,7 +150,14 @@ def test_no_other_weights_have_a_smaller_total_error(n: int, gap: float) -> None
         (lambda: correlated_bound(problem, [0.0] * 3, π, chain, rates=rates), "above 0"),
         (lambda: Correlated(L, -1.0, Γ, DIAM, D, G, H, K), "noise must be at least 0"),
         (lambda: mixing_lag(0, chain, H), "t must be at least 1"),
+        (lambda: mixing_lag([1.0, math.nan], chain, H), "t must be at least 1, in whole numbers"),
         (lambda: best_weights([0.0, 1.0], 1.0, [0.5, 0.5], 1.0), "above 0, one per client"),
+        (lambda: best_weights([1.0, 1.0], math.inf, [0.9, 0.1], 1.0), "v must be above 0 and finite, got inf"),
+        (
+            lambda: least_error_weights(endless, π, 1.0, target=[0.5, 0.3, 0.2], condition=2, gap=1),
+            "found must be finite",
+        ),
+        (lambda: total_error(1.0, q, π, target=[100, 200, 300], condition=1, gap=1.0), r"got sums of \[600.0\]"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(broken: Any, sentence: str) -> None:

@@ -108,6 +108,8 @@ def test_only_one_of_the_two_errors_vanishes() -> None:
         (lambda: upga_bound(problem, q, 0, distance=1.0), "rounds must be at least 1"),
         (lambda: upga_rate(problem, 0), "t must be at least 1"),
         (lambda: dma_bound(problem, q, 1, zeta1=-1.0, zeta2=0.0, excess=0.0), "zeta1"),
+        (lambda: dma_bound(problem, q, 1, zeta1=1.0, zeta2=math.nan, excess=0.0), "zeta2 must be .*, got nan"),
+        (lambda: retries(problem, q, 0.1, distance=1.0, most=10**9), r"most must be in \[0, 10000\]"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(broken: Any, sentence: str) -> None:

@@ -54,6 +54,7 @@ def test_clients_that_are_alike_do_not_differ() -> None:
     unknown = heterogeneity(Quadratic([[1.0, 2.0]] * 3), [5.0, 7.0], optima=math.nan)
     assert math.isnan(unknown.gap)
     assert [*unknown.numbers()] == ["diversity", "gradient"]
+    assert type(found.diversity) is float
 
 
 def test_noise_averages_out_over_draws() -> None:
@@ -106,3 +107,9 @@ def with_buffers() -> Quadratic:
 def test_what_cannot_be_is_said_in_one_sentence(broken: Any, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         broken()
+
+
+def test_parameters_with_a_gradient_are_refused_in_one_sentence() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(BadInput, match="params must be a number or an array of numbers, got tensor"):
+        heterogeneity(Quadratic([[1.0, 2.0]]), torch.ones(2, requires_grad=True))

@@ -73,6 +73,9 @@ class Range:
         found = [holds(value, limit) for holds, limit in self.limits]
         return bool(np.all(found)) if isinstance(value, np.ndarray) else all(found)  # a number in no time
 
+    def __repr__(self) -> str:
+        return f"Range({self.words!r})"
+
 
 Count = Annotated[int, Range("at least 1")]
 Natural = Annotated[int, Range("at least 0")]
@@ -202,11 +205,14 @@ def _same(x: object, y: object) -> bool:
     return bool(x == y)
 
 
+_UNUSABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+
+
 def arguments_checked(function: Callable[P, T]) -> Callable[P, T]:
     """The function, whose arguments of a foreign type are one sentence instead of an error from somewhere inside.
 
     They are looked at after a failure only: what a function can use is not refused for its type. A number outside
-    the Range in its hint is refused before.
+    the Range in its hint, a fraction for a whole number, and a list for a number are refused before.
     """
     name, parameters = function.__qualname__.removesuffix(".__init__"), [*inspect.signature(function).parameters]
 
@@ -214,13 +220,18 @@ def arguments_checked(function: Callable[P, T]) -> Callable[P, T]:
     def checked(*values: P.args, **settings: P.kwargs) -> T:
         given = dict(zip(parameters, values, strict=False)) | settings
         check_ranges(cast(Any, function), given)
+        hints = _hints(cast(Any, function))
+        plain = {key: x for key, x in given.items() if hints.get(key) in (int, float)}
+        odd = {
+            key: x for key, x in plain.items() if (x % 1 if isinstance(x, float) else isinstance(x, list | tuple))
+        }
+        check_types(cast(Any, function), odd)
         try:
             return function(*values, **settings)
         except BadInput:
             raise
-        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
-            hinted = typing.get_type_hints(function)
-            check_types(cast(Any, function), {key: value for key, value in given.items() if key in hinted})
+        except _UNUSABLE as error:
+            check_types(cast(Any, function), given)
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise BadInput(f"{name} cannot use these arguments ({text})") from error
 
@@ -244,11 +255,12 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def check_ranges(cls: type, settings: Mapping[str, Any]) -> None:
-    """Refuse a number that is outside the range of its field; what is no number is left to `check_types`."""
+    """Refuse numbers that are outside the range of their field; what is no number is left to `check_types`."""
     for name, allowed in _ranges(cls).items():
         value = settings.get(name)
-        if isinstance(value, int | float | np.number) and value not in allowed:
-            raise BadInput(f"{name} must be {allowed.words}, got {value}")
+        number = isinstance(value, int | float | np.number)
+        if (number or (isinstance(value, np.ndarray) and value.dtype.kind in "iuf")) and value not in allowed:
+            raise BadInput(f"{name} must be {allowed.words}, got {value if number else shown(value)}")
 
 
 @functools.cache

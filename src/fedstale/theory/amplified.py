@@ -3,6 +3,8 @@
 [A] Wang and Ji, A Unified Analysis of Federated Learning with Arbitrary Client Participation, 2022.
 """
 
+from __future__ import annotations  # `help` shows the names of hints
+
 import math
 from typing import NamedTuple
 

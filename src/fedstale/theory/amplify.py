@@ -4,12 +4,15 @@
 O(·): the terms here are what stands inside, each with the factor 1.
 """
 
+from __future__ import annotations  # `help` shows the names of hints
+
 import math
 from typing import NamedTuple
 
 import numpy.typing as npt
 
 from fedstale.core import Count, NotNegative, Positive, PositiveShare, arguments_checked, part, require
+from fedstale.core.parts import NotNegativeFinite
 from fedstale.theory.amplified import delta2
 from fedstale.theory.checks import over, weights_of
 
@@ -57,13 +60,13 @@ class AmplifiedBound(NamedTuple):
 
 @arguments_checked
 def amplified_bound(
-    problem: Amplify, settings: Amplification, *, within: float, between: float, participation: float
-) -> AmplifiedBound:
+    problem: Amplify, settings: Amplification, *, within: NotNegativeFinite, between: NotNegativeFinite,
+    participation: NotNegativeFinite,
+) -> AmplifiedBound:  # fmt: skip
     """Theorem 3.1 of [A], (8), for any γ ≤ 1/(12LIP), γη ≤ 1/(LIP) and P ≤ T/2; ν̃², β̃² and δ̃²(P) are given.
 
     F/(γηIT) + γ²L²I²ν̃² + γ²L²I²P²β̃² + δ̃²(P) + (γ²L²I + γ²L²IPρ² + γηLρ²) σ².
     """
-    _check_least(within, between, participation)
     (γ, η, P), L, I = settings, problem.smoothness, problem.steps  # noqa: E741
     _check_period(problem, P)
     most, slack = 1 / (L * I * P), 1 + 1e-9
@@ -99,15 +102,15 @@ def stochastic_rates(problem: Amplify, period: int) -> Amplification:
 
 @arguments_checked
 def corollary_bound(
-    problem: Amplify, period: int, *, within: float, between: float, participation: float, stochastic: bool = False
-) -> AmplifiedBound:
+    problem: Amplify, period: int, *, within: NotNegativeFinite, between: NotNegativeFinite,
+    participation: NotNegativeFinite, stochastic: bool = False,
+) -> AmplifiedBound:  # fmt: skip
     """(9) of [A] with the rates of Corollary 3.2, or (10) with those of 3.3 if `stochastic`.
 
     (9) is σρ√(LF)/√(IT) + LPF/T + ν̃²/(P²T) + β̃²/T + δ̃²(P) + σ²/(IPT); (10) has (1 + σ²) for σ and no LPF/T. The
     first term stands under `noise` in (9), its 1 under `start` in (10).
     """
     _check_period(problem, period)
-    _check_least(within, between, participation)
     L, I, T, P, σ2 = problem.smoothness, problem.steps, problem.rounds, period, problem.noise  # noqa: E741
     sgd = problem.concentration * math.sqrt(L * problem.excess / (I * T))
     start = sgd if stochastic else L * P * problem.excess / T
@@ -116,10 +119,9 @@ def corollary_bound(
 
 
 @arguments_checked
-def regularized_bound(problem: Amplify, period: int, *, divergence: float) -> float:
+def regularized_bound(problem: Amplify, period: int, *, divergence: NotNegative) -> float:
     """σρ√(LF)/√(IT) + (LPF + d² + σ²)/T, Corollary 4.3 of [A], (14): where `delta2` of the period is 0."""
     _check_period(problem, period)
-    _check_least(divergence)
     L, T, F = problem.smoothness, problem.rounds, problem.excess
     sgd = problem.concentration * math.sqrt(problem.noise * L * F / (problem.steps * T))
     return sgd + (L * period * F + divergence + problem.noise) / T
@@ -141,16 +143,15 @@ def stochastic_period(problem: Amplify, n: Count, variance: Positive) -> int:
 
 
 @arguments_checked
-def stochastic_bound(problem: Amplify, n: Count, *, divergence: float) -> float:
+def stochastic_bound(problem: Amplify, n: Count, *, divergence: NotNegative) -> float:
     """(1+σ²)ρ√(LF)/√(IT) + d²/√(NIT) + (d²+σ²)/T, Corollary 4.8 of [A], (18), with `stochastic_period`."""
-    _check_least(divergence)
     L, I, T, F = problem.smoothness, problem.steps, problem.rounds, problem.excess  # noqa: E741
     sgd = (1 + problem.noise) * problem.concentration * math.sqrt(L * F / (I * T))
     return sgd + divergence / math.sqrt(n * I * T) + (divergence + problem.noise) / T
 
 
 @arguments_checked
-def amplification(problem: Amplify, matrix: npt.ArrayLike, *, divergence: float) -> Amplification:
+def amplification(problem: Amplify, matrix: npt.ArrayLike, *, divergence: NotNegativeFinite) -> Amplification:
     """γ, η and P for clients that take part as in a recorded matrix: the P for which (9) of [A] is least.
 
     Rates are those of Corollary 3.2, δ̃²(P) is `delta2` of the matrix, and d² = `divergence` stands for β̃² and for
@@ -158,7 +159,6 @@ def amplification(problem: Amplify, matrix: npt.ArrayLike, *, divergence: float)
     is taken. The constants of O(·) are unknown: take P as an order of magnitude.
     """
     rounds = min(len(weights_of(matrix)), problem.rounds)
-    _check_least(divergence)
 
     def promised(P: int) -> float:
         unequal = delta2(matrix, P, divergence=divergence)
@@ -170,10 +170,6 @@ def amplification(problem: Amplify, matrix: npt.ArrayLike, *, divergence: float)
 def _check_period(problem: Amplify, period: int) -> None:
     half = problem.rounds / 2
     require(1 <= period <= half, f"period must be from 1 to half of the {problem.rounds} rounds, got {period}")
-
-
-def _check_least(*divergences: float) -> None:
-    require(min(divergences) >= 0, f"divergences must be at least 0, got {min(divergences)}")
 
 
 def _rate(problem: Amplify, period: int) -> float:

@@ -4,6 +4,8 @@
 [S] Rodio and Neglia, FedStale, ECAI 2024.
 """
 
+from __future__ import annotations  # `help` shows the names of hints
+
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -31,11 +33,17 @@ def chi_square(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
 
 
 def _both(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Two distributions over the same clients."""
+    """Two finite distributions over the same clients."""
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    ok = x.ndim == 1 and x.shape == y.shape and bool((x >= 0).all() and (y >= 0).all())
+    ok = x.ndim == 1 and x.shape == y.shape and bool((x >= 0).all() and (y >= 0).all() and (x + y < np.inf).all())
     require(ok, f"two distributions must have one number of at least 0 for every client, got {a!r} and {b!r}")
     return x, y
+
+
+def check_sums(*shares: npt.ArrayLike) -> None:
+    """Refuse weights, such as numbers of samples, where a theorem is about distributions."""
+    sums = [float(np.sum(np.asarray(share, np.float64))) for share in shares]
+    require(np.allclose(sums, 1, atol=1e-6), f"weights must sum to 1 (see `normalised`), got sums of {sums}")
 
 
 class BiasBound(NamedTuple):
@@ -52,6 +60,7 @@ def bias_bound(a: npt.ArrayLike, b: npt.ArrayLike, *, condition: Condition, gap:
 
     `gap` is Γ = max_i F_i(w*) - F_i*, and `gap_b` is Γ', the same at w_b.
     """
+    check_sums(a, b)
     κ2 = condition**2
     return BiasBound(κ2 * chi_square(a, b) * gap, 4 * κ2 * total_variation(a, b) ** 2 * gap_b)
 

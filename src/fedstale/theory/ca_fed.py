@@ -4,6 +4,8 @@
 writes E for K in places.
 """
 
+from __future__ import annotations  # `help` shows the names of hints
+
 import math
 from typing import NamedTuple
 
@@ -11,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, keep_numbers, part, per_client, require
-from fedstale.core.parts import Count, NotNegative, Positive
-from fedstale.theory.bias import Condition, biased_weights, chi_square
+from fedstale.core.parts import Count, NotNegative, Positive, PositiveFinite
+from fedstale.theory.bias import Condition, biased_weights, check_sums, chi_square
 from fedstale.theory.checks import probabilities
 from fedstale.theory.markov import Mixing
 
@@ -61,18 +63,17 @@ class Availability(NamedTuple):
 
 
 @arguments_checked
-def rate_limit(smoothness: float, steps: int, total: float) -> float:
+def rate_limit(smoothness: Positive, steps: Count, total: Positive) -> float:
     """1 / (2 L (1 + 2 K Q)), the most that the first learning rate may be (2.12); `total` is Q = Σ q_i."""
-    ok = smoothness > 0 and steps >= 1 and total > 0
-    require(ok, f"smoothness, steps and total must be above 0, got {smoothness}, {steps} and {total}")
     return 1 / (2 * smoothness * (1 + 2 * steps * total))
 
 
 @arguments_checked
-def mixing_lag(t: npt.ArrayLike, mixing: Mixing, loss_range: float) -> npt.NDArray[np.int64]:
+def mixing_lag(t: npt.ArrayLike, mixing: Mixing, loss_range: Positive) -> npt.NDArray[np.int64]:
     """J(t) = min{max{⌈ln(2 C_P H t) / ln(1 / λ(P))⌉, T_P}, t} of (2.17), for rounds t counted from 1."""
-    rounds = np.asarray(t, np.int64)
-    require(bool((rounds >= 1).all()) and loss_range > 0, "t must be at least 1 and loss_range above 0")
+    rounds = np.asarray(t)
+    ok = rounds.dtype.kind in "iuf" and bool(((rounds >= 1) & (rounds % 1 == 0)).all())
+    require(ok, f"t must be at least 1, in whole numbers, got {t!r}")
     lags = np.ceil(np.log(2 * mixing.constant * loss_range * rounds) / -math.log(mixing.rate))
     return np.asarray(np.minimum(np.maximum(lags, mixing.start), rounds), np.int64)
 
@@ -120,12 +121,15 @@ def total_error(opt: NotNegative, q: npt.ArrayLike, availability: npt.ArrayLike,
     `opt` bounds ε_opt (`Availability.error`), `target` are the α_i, and p_i = π_i q_i / Σ π_j q_j. Infinite if a
     client has no weight, which [T] calls an artifact of the proof.
     """
+    check_sums(target)
     p = biased_weights(availability, q)
     return 2 * condition**2 * (opt + condition**2 * chi_square(target, p) * gap)
 
 
 @arguments_checked
-def best_weights(sigma: npt.ArrayLike, v: float, availability: npt.ArrayLike, total: float) -> Floats:
+def best_weights(
+    sigma: npt.ArrayLike, v: PositiveFinite, availability: npt.ArrayLike, total: PositiveFinite
+) -> Floats:
     """(n,) q* that makes ε̄_opt least: (½ qᵀΣq + v) / πᵀq with q ≥ 0 and Σ q_i = Q, problem (A.192) of [T].
 
     q_i* = max{0, (ι* π_i - θ*) / Σ_ii} (A.204), with ι* and θ* of (A.206) and (A.207), where the clients left out
@@ -133,8 +137,8 @@ def best_weights(sigma: npt.ArrayLike, v: float, availability: npt.ArrayLike, to
     Problem (2.19) adds the bias: `least_error_weights`. The thesis has a closed form for this part only.
     """
     π, A = probabilities(availability), np.asarray(sigma, np.float64)
-    ok = A.shape == π.shape and bool((A > 0).all()) and bool((π > 0).all()) and v > 0 and total > 0
-    require(ok, "sigma and availability must be above 0, one per client, and v and total above 0")
+    ok = A.shape == π.shape and bool((A > 0).all()) and bool((π > 0).all())
+    require(ok, f"sigma and availability must be above 0, one per client, got shapes {A.shape} and {π.shape}")
     q = np.full(len(π), total / len(π))
     value = math.inf
     while (found := (0.5 * float(A @ q**2) + v) / float(π @ q)) < value * (1 - 1e-15):
@@ -143,8 +147,8 @@ def best_weights(sigma: npt.ArrayLike, v: float, availability: npt.ArrayLike, to
 
 
 @arguments_checked
-def least_error_weights(found: Availability, availability: npt.ArrayLike, total: Positive, *, target: npt.ArrayLike,
-                        condition: Condition, gap: Positive) -> Floats:  # fmt: skip
+def least_error_weights(found: Availability, availability: npt.ArrayLike, total: PositiveFinite, *,
+                        target: npt.ArrayLike, condition: Condition, gap: PositiveFinite) -> Floats:  # fmt: skip
     """(n,) q* > 0 with Σ q_i = Q that makes `total_error` least: problem (2.19) of [T], which it proves convex.
 
     Solved by Newton steps in y = q / πᵀq, the variable of (A.194), where πᵀy = 1 and χ² + 1 = Σ α_i² / (π_i y_i).
@@ -154,6 +158,10 @@ def least_error_weights(found: Availability, availability: npt.ArrayLike, total:
     π, α, A = probabilities(availability), np.asarray(target, np.float64), found.sigma / found.progress
     ok = A.shape == π.shape == α.shape and bool((π > 0).all() and (α > 0).all()) and abs(α.sum() - 1) < 1e-6
     require(ok, f"availability and target must be above 0, one per client, and target sum to 1, got {target!r}")
+    require(
+        math.isfinite(found.v),
+        "found must be finite, got v = inf, as of the 2^n states of 1024 clients",
+    )
     c, y, v = condition**2 * gap * α**2 / π, α / π, found.v / found.progress / total
     for more in 10.0 ** np.arange(
         16, -1, -1
@@ -213,5 +221,5 @@ def _weights(q: npt.ArrayLike, n: int) -> Floats:
 def _rates(rates: npt.ArrayLike) -> Floats:
     η = np.asarray(rates, np.float64)
     ok = η.ndim == 1 and len(η) > 0 and bool((η > 0).all()) and bool((np.diff(η) <= 0).all())
-    require(ok, "rates must be a list of learning rates above 0 that do not grow")
+    require(ok, f"rates must be a list of learning rates above 0 that do not grow, got {rates!r}")
     return η

@@ -4,6 +4,8 @@
 writes J for K.
 """
 
+from __future__ import annotations  # `help` shows the names of hints
+
 from typing import NamedTuple
 
 import numpy as np

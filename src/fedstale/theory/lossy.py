@@ -3,13 +3,15 @@
 [T] Rodio, Client heterogeneity in federated learning systems, thesis, 2024, chapter 4.
 """
 
-from typing import NamedTuple
+from __future__ import annotations  # `help` shows the names of hints
+
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, arguments_checked, keep_numbers, normalised, part, per_client, require
-from fedstale.core.parts import Count, NotNegative
+from fedstale.core import Floats, Range, arguments_checked, keep_numbers, normalised, part, per_client, require
+from fedstale.core.parts import Count, NotNegative, NotNegativeFinite, PositiveFinite
 
 __all__ = [
     "DmaBound", "Lossy", "LossyConstant", "Retries", "dma_bound", "loss_variance", "lossy_constant", "retries",
@@ -108,7 +110,8 @@ class Retries(NamedTuple):
 
 @arguments_checked
 def retries(
-    problem: Lossy, loss: npt.ArrayLike, target: float, *, distance: float, training: float = 0.0, most: int = 30,
+    problem: Lossy, loss: npt.ArrayLike, target: PositiveFinite, *, distance: NotNegativeFinite,
+    training: NotNegativeFinite = 0.0, most: Annotated[int, Range("in [0, 10000]")] = 30,
     weights: npt.ArrayLike | None = None,
 ) -> list[Retries]:  # fmt: skip
     """For R = 0, …, `most` retransmissions: rounds and time until (4.6) of [T] promises E F(w) - F* ≤ `target`.
@@ -117,9 +120,6 @@ def retries(
     but a round lasts as long as its slowest client sends, Σ_{k=0}^R (1 - Π_i (1 - q_i^k)) slots on average, after
     `training`, which is in slots too.
     """
-    ok = target > 0 and distance >= 0 and training >= 0 and most >= 0
-    got = f"{target}, {distance}, {training} and {most}"
-    require(ok, f"target must be above 0, distance, training and most at least 0, got {got}")
     q, _, _ = _losses(loss, weights)
     κ, found, slots = problem.smoothness / problem.convexity, list[Retries](), 0.0
     for R in range(most + 1):
@@ -144,16 +144,14 @@ class DmaBound(NamedTuple):
 
 @arguments_checked
 def dma_bound(
-    problem: Lossy, loss: npt.ArrayLike, rounds: int, *, zeta1: float, zeta2: float, excess: float,
-    weights: npt.ArrayLike | None = None,
+    problem: Lossy, loss: npt.ArrayLike, rounds: Count, *, zeta1: NotNegativeFinite, zeta2: NotNegativeFinite,
+    excess: NotNegativeFinite, weights: npt.ArrayLike | None = None,
 ) -> DmaBound:  # fmt: skip
     """(4.3) of [T], by M. Chen et al., 2021: full gradients, one local step, and an error that stays.
 
     A^t (F(w_1) - F*) + (2 ζ_1 / L) Σ α_i q_i (1 - A^t) / (1 - A) with A = 1 - μ/L + (4 μ ζ_2 / L) Σ α_i q_i. ζ_1
     and ζ_2 say how different the clients' data are, `excess` is F(w_1) - F*. Of `problem`, only L and μ are used.
     """
-    ok = rounds >= 1 and min(zeta1, zeta2, excess) >= 0
-    require(ok, f"rounds must be at least 1, zeta1, zeta2 and excess 0, got {rounds}, {zeta1}, {zeta2}, {excess}")
     lost, L, μ = _losses(loss, weights)[2], problem.smoothness, problem.convexity
     A = 1 - μ / L + 4 * μ * zeta2 / L * lost
     each = 2 * zeta1 / L * lost

@@ -3,6 +3,8 @@
 [T] Rodio, Client heterogeneity in federated learning systems, thesis, 2024, section 2.3, Lemma B.16, appendix F.
 """
 
+from __future__ import annotations  # `help` shows the names of hints
+
 import math
 from typing import Annotated, NamedTuple
 

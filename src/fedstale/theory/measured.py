@@ -3,6 +3,8 @@
 [T] Rodio, Client heterogeneity in federated learning systems, thesis, 2024, (1.6), (1.7), (2.9) and Theorem 2.3.4.
 """
 
+from __future__ import annotations  # `help` shows the names of hints
+
 import math
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """Statistics of a participation matrix."""
 
+from __future__ import annotations  # `help` shows the names of hints
+
 import math
 from typing import NamedTuple
 

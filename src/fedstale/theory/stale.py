@@ -3,6 +3,8 @@
 [S] Rodio and Neglia, FedStale, ECAI 2024, with its supplement (equations 16 and above).
 """
 
+from __future__ import annotations  # `help` shows the names of hints
+
 import math
 from typing import NamedTuple
 
