@@ -167,8 +167,10 @@ def test_every_exit_has_running_statistics_of_its_own():
     a = task.weights / task.weights.sum()
     np.testing.assert_allclose(after[0][:4], a[0] * means[0] + a[1] * means[1], rtol=1e-5)
     np.testing.assert_array_equal(after[1], before[1])
-    scores = evaluate(task, s)
-    assert scores == task.evaluate(s.params, s.checkpoint.buffers) != task.evaluate(s.params)
+    started = task.evaluate(s.params, task.initial_buffers)
+    assert evaluate(task, s) == task.evaluate(s.params, s.checkpoint.buffers) != started
+    with pytest.raises(BadInput, match=r"buffers of this model .*: use fs\.evaluate\(task, s\)"):
+        task.evaluate(s.params)
     assert task.layout()["buffers"][0]["name"].startswith("exit 1: ")
 
 

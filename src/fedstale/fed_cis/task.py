@@ -21,7 +21,7 @@ from fedstale.fed_cis.networks import ExitModel, Network
 from fedstale.fed_cis.tree import Tree
 from fedstale.fed_cis.weights import Equal, Exits, Weighting
 from fedstale.tasks.evaluation import EVALUATION_BATCH
-from fedstale.tasks.flat import Flat, draw, layout, seeded, slots, vector
+from fedstale.tasks.flat import Flat, draw, given_buffers, layout, seeded, slots, vector
 from fedstale.tasks.images import splits
 from fedstale.tasks.local import few_threads
 from fedstale.tasks.losses import cross_entropy
@@ -147,7 +147,8 @@ class EarlyExitTask:
         With buffers, which every exit has for itself, it passes through every prefix.
         """
         if len(self.initial_buffers):
-            return self._separate_answers(params, self.initial_buffers if buffers is None else buffers, split)
+            names = [name for exit in self.exits for name in exit.task.averaged]
+            return self._separate_answers(params, given_buffers(buffers, names, self.initial_buffers), split)
         flat = self._flat
         flat.load(params)
         flat.module.eval()
