@@ -14,7 +14,7 @@ from fedstale.engines import Serial
 from fedstale.fed_cis import Tree, serve
 from fedstale.fed_cis.networks import EarlyExit, ExitResNet18, SlicedCNN
 from fedstale.fed_cis.task import EarlyExitTask
-from fedstale.lab.build import make_task
+from fedstale.lab.build import make_participation, make_task
 from fedstale.lab.schema import check
 from fedstale.participation import Bernoulli
 from fedstale.simulate import simulate
@@ -55,6 +55,11 @@ def test_an_experiment_has_the_same_settings():
     assert (task.thresholds, len(task.exits)) == ([0.1] * 3, 3)  # type: ignore[attr-defined]
     plain = check(raw | {"data": data | {"cis": cis}}).data["cis"]
     assert not {"fractions", "thresholds"} & {*plain}  # a run that has neither is called as before
+    one = check(raw | {"data": data | {"cis": cis | {"thresholds": 0.1}}}).data["cis"]
+    assert one["thresholds"] == 0.1
+    other = raw | {"data": data | {"cis": cis | {"p": 0.2}}, "participation": {"kind": "exits", "p": 0.3}}
+    with pytest.raises(BadInput, match=r"^participation.p must be that of data.cis, 0.2, or be left out, got 0.3$"):
+        make_participation(other["participation"], check(other | {"participation": "exits"}).data)
 
 
 def test_fractions_that_are_given_are_served():
@@ -70,7 +75,10 @@ def test_fractions_that_are_given_are_served():
         ({"fractions": [0.4, 0.1, 1, 1]}, r"^fractions must leave no more than the capacity .* at nodes \[0\]$"),
         ({"fractions": [0.5, 0.1, 1, 0.5]}, "^fractions must be 4 numbers in .*, and 1 at a root"),
         ({"fractions": [0.5, 1, 1]}, "^fractions must be 4 numbers"),
-        ({"parents": [[0, 0.5, 0, 0], *LINKS[1:]]}, "^parents must be one node each, or"),
+        (
+            {"parents": [[0, 0.5, 0, 0], *LINKS[1:]]},
+            r"^parents must be one node each, or .*, got shape \(4, 4\) with row sums \[0.5, ",
+        ),
         ({"parents": [*LINKS[:3], [1, 0, 0, 0]], "exits": [1] * 4}, "without a cycle, got one through node 0"),
         ({"exits": [3, 2, 2, 3]}, "^a parent's exit must be at least as deep"),
     ],

@@ -311,7 +311,7 @@ def test_a_tree_that_does_not_fit_is_refused():
     with pytest.raises(BadInput, match="the tree must have the 2 nodes of the data, got 3"):
         EarlyExitTask(network(), samples((4, 6)), tree=TREE, pairs=pairs)
     deep = Tree([2, 2, -1], [1, 1, 3], [3, 1, 0], [1, 1, 0])
-    with pytest.raises(BadInput, match="the tree's exits must be among 2, got exit 3"):
+    with pytest.raises(BadInput, match="the tree's exits must be from 1 to 2, those of the network, got exit 3"):
         tiny(tree=deep)
     with pytest.raises(BadInput, match="nodes that receive requests must have test samples"):
         EarlyExitTask(network(), samples(SIZES), samples((0, 2, 4)), tree=TREE, pairs=pairs, requests=own)

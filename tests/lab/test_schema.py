@@ -111,6 +111,10 @@ REFUSED = [
         {"data": {"dataset": "digits", "fractoin": 0.5}},
         "the key in data 'fractoin' is unknown; did you mean 'fraction'",
     ),
+    (
+        {"data": {"dataset": "digits", "cis": {"threshold": 0.5}}},
+        "the key in data.cis 'threshold' is unknown; did you mean 'thresholds'",
+    ),
     ({"data": {"dataset": "digits", "partition": {"kind": "dirichlet", "alpha": -1.0}}}, "alpha"),
     ({"name": "../up"}, "name"),
     ({"estimator": {"kind": "known", "bogus": 1}, "algorithms": ["fedau"]}, "estimator setting 'bogus' is unknown"),

@@ -103,7 +103,10 @@ class Tree:
         """Λ_e, what the nodes with exit e serve together, for exits 1 … count (the tree's deepest if left out)."""
         exits = np.asarray(self.exits)
         count = int(exits.max()) if count is None else count
-        require(exits.max() <= count, f"the tree's exits must be among {count}, got exit {exits.max()}")
+        require(
+            exits.max() <= count,
+            f"the tree's exits must be from 1 to {count}, those of the network, got exit {exits.max()}",
+        )
         return np.asarray(np.bincount(exits - 1, self.flows().served, count), np.float64)
 
 
@@ -154,7 +157,7 @@ def _check_parents(parents: Ids | Floats) -> None:
 
 def _check_links(links: Floats, exits: Ids) -> None:
     for i in np.flatnonzero(_depths(links) > len(links)):
-        raise BadInput(f"the parents must make a tree, without a cycle, got one through node {i}")
+        raise BadInput(f"the parents must make a graph without a cycle, got one through node {i}")
     for i, j in np.argwhere((links > 0) & (exits[:, None] > exits)):
         got = f"exit {exits[j]} above exit {exits[i]} of node {i}"
         raise BadInput(f"a parent's exit must be at least as deep as its children's, got {got}")
@@ -176,7 +179,8 @@ def _shares(value: npt.ArrayLike) -> Floats:
     sums = links.sum(axis=1)
     ok = links.shape == (len(links), len(links)) and bool((links >= 0).all())
     ok = ok and bool((np.isclose(sums, 1) | (sums == 0)).all())
-    require(ok, "parents must be one node each, or (n, n) shares whose rows have the sum 1, or 0 for a root")
+    allowed = "parents must be one node each, or (n, n) shares whose rows have the sum 1, or 0 for a root"
+    require(ok, f"{allowed}, got shape {links.shape} with row sums {sums.tolist()[:5]}")
     return links
 
 

@@ -130,7 +130,8 @@ def _tree(cis: Mapping[str, Any]) -> Tree:
     layers, nodes = ("widths", "mix"), ("parents", "exits", "arrivals", "capacity")
     given = {key for key in (*layers, *nodes) if cis[key] is not None}
     one = given in ({*layers}, {*nodes})
-    require(one, f"data.cis needs {', '.join(layers)} or {', '.join(nodes)}, got {sorted(given)}")
+    got = ", ".join(sorted(given)) or "none of them"
+    require(one, f"data.cis needs either {', '.join(layers)}, or {', '.join(nodes)}, got {got}")
     if "mix" in given:
         require(cis.get("fractions") is None, "data.cis.fractions need parents: layers serve their mix")
         return layered(cis["widths"], cis["mix"])
@@ -147,7 +148,9 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
         table["labels"] = [np.bincount(divided.train(i)[1], minlength=divided.classes) for i in range(divided.n)]
     if table.get("kind") == "exits" and "exits" not in table:
         require(bool(data.get("cis")), "participation 'exits' needs data.cis, or exits of its own, got neither")
-        table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": data["cis"]["p"]}
+        p, own = data["cis"]["p"], table.get("p", data["cis"]["p"])
+        require(own == p, f"participation.p must be that of data.cis, {p}, or be left out, got {own}")
+        table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": p}
     return table
 
 

@@ -18,6 +18,7 @@ from pydantic import (
 
 from fedstale.core import BadInput, Local, arguments_checked, known, require, shown
 from fedstale.core.own_modules import import_from
+from fedstale.core.parts import alternatives
 from fedstale.lab.build import counted, located
 from fedstale.lab.spec import PARTS, Spec, Table, build, make, make_section, override
 from fedstale.registry import DATASETS, ENGINES, OWN, own_dataset
@@ -67,7 +68,7 @@ class Cis(Section):
     arrivals: list[float] | None = None  # requests per second that reach each node from outside
     capacity: list[float] | None = None  # requests per second that each node can pass on
     fractions: list[float] | None = None  # with parents: the share of its requests that each node serves
-    thresholds: list[float] | None = None  # of each exit: it answers what is less uncertain than this
+    thresholds: float | list[float] | None = None  # of all exits, or each: it answers what is less uncertain
     p: float | list[list[float]] = 0.0  # chance that a node trains a given exit below its own; or nodes × exits
     weighting: Spec = "serving-rate"  # how much each exit counts in training
     requests: Literal["own", "everywhere"] = "own"  # test samples that a node is asked about
@@ -333,10 +334,8 @@ def _siblings(model: type[Section], loc: tuple[int | str, ...]) -> Mapping[str, 
     """The keys that are known where the unknown one stands."""
     fields = model.model_fields
     for key in loc[:-1]:
-        inner = fields[str(key)].annotation
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return {}
-        fields = inner.model_fields
+        kinds = alternatives(fields[str(key)].annotation)  # an optional section is one or None
+        fields = next((x.model_fields for x in kinds if isinstance(x, type) and issubclass(x, BaseModel)), {})
     return fields
 
 

@@ -118,9 +118,8 @@ class Box:
     def __post_init__(self) -> None:
         low, high = (np.array(bound, np.float32) for bound in (self.low, self.high))
         ok = max(low.ndim, high.ndim) <= 1 and (low.size == high.size or 1 in (low.size, high.size))
-        require(
-            ok and bool((low <= high).all()), f"low must be at most high, got {shown(self.low)}, {shown(self.high)}"
-        )
+        ok = ok and bool(((low <= high) & (low < math.inf) & (high > -math.inf)).all())
+        require(ok, f"low must be at most high, got {shown(self.low)}, {shown(self.high)}")
         keep(self, "low", low)
         keep(self, "high", high)
 
@@ -146,8 +145,10 @@ class Affine:
     def __post_init__(self) -> None:
         A = np.atleast_2d(np.array(self.matrix, np.float64))
         b = np.array(self.values, np.float64)
-        ok = A.ndim == 2 and A.size > 0 and b.shape in [(), (len(A),)] and bool(np.isfinite(A).all())
+        ok = A.ndim == 2 and A.size > 0 and b.shape in [(), (len(A),)]
         require(ok, f"matrix must be (k, d) and values one number or k, got shapes {A.shape} and {b.shape}")
+        ok = bool(np.isfinite(A).all() and np.isfinite(b).all())
+        require(ok, f"matrix and values must be finite, got {shown(self.matrix)} and {shown(self.values)}")
         keep(self, "matrix", A)
         b = np.broadcast_to(b, len(A)).copy()
         keep(self, "values", b)
@@ -195,4 +196,6 @@ class Onto:
         change, state = self.base.apply(state, params, step)
         w = np.asarray(self._function(params + change), np.float32)
         require(w.shape == params.shape, f"nearest must return shape {params.shape}, got {w.shape}")
+        ok = bool(np.isfinite(w).all() or not np.isfinite(change).all())  # else a step diverged
+        require(ok, f"nearest must return finite numbers, got {shown(w)}")
         return w - params, state
