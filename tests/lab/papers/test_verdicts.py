@@ -207,8 +207,15 @@ def test_the_last_round_of_figure_1_and_the_best_beta_of_figure_2_are_those_of_t
             for metric in ("accuracy_last10", "accuracy_final"):
                 values[metric, row["p_min"], row["swap.fraction"]][row["beta"]].append(float(row[metric]))
     best = Counter((at[0], max(cell, key=lambda b: fmean(cell[b]))) for at, cell in values.items())
-    assert [best["accuracy_last10", b] for b in ("0.2", "0.5", "0.0")] == [7, 1, 1]
-    assert [best["accuracy_final", b] for b in ("0.2", "0.5", "0.0")] == [5, 2, 2]
+    page = (PAGES / "fedstale-fig2.md").read_text().replace("\n", " ")
+    for metric, told in (
+        (
+            "accuracy_last10",
+            "β = 0.2 has the highest mean accuracy in {} of the 30 cells, β = 0.5 in {} and β = 0 in {}.",
+        ),
+        ("accuracy_final", "β = 0.2 has it in {}, β = 0.5 in {} and β = 0 in {}."),
+    ):
+        assert told.format(*(best[metric, b] for b in ("0.2", "0.5", "0.0"))) in page
 
 
 RULES = ("FedAvg (β = 0)", "FedStale (β = 0.5)", "FedVARP (β = 1)")
