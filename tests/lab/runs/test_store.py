@@ -167,7 +167,12 @@ def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"{oops", b'{"round":7}', b"[]", b"\xff\xfe", b'{"step":1}', b"", b"[" * 100_000], ids=range(7)
+    "line",
+    [
+        *(b"{oops", b'{"round":7}', b"[]", b"\xff\xfe", b'{"step":1}', b"", b"[" * 100_000),
+        *(b'{"round":2,"clipped":"many"}', b'{"round":2,"heard":[-1]}', b'{"round":2,"idle":[3]}'),
+    ],
+    ids=range(10),
 )
 def test_a_damaged_line_of_metrics_is_named(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b'{"round":1}\n' + line + b'\n{"round":3}\n')

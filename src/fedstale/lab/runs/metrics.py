@@ -102,24 +102,19 @@ METRICS = (
     Metric("epsilon", "largest ε"),
     *(Metric(name, name, shown=False) for name in ("w1", "w2")),  # where a run of two parameters is
 )
-ROUND_KEYS = (  # of a line, not evaluated
-    "round", "available", "participants", "refused", "heard_weight", "train_loss", "step_norm", "staleness",
-    "heard", "not_selected", "lost", "excluded", "beta", "weights", "warnings", "bytes_up", "bytes_down",
-    "seconds", "ages", "lost_work", "idle", "clipped",
-)  # fmt: skip
 IDS, NUMBERS, NUMBER, COUNT = (
     (list, int), (list, int, float, type(None)), (None, int, float, type(None)), (None, int),
 )  # fmt: skip
-NAMES: dict[str, tuple[Any, ...]] = {  # what a value of a line is: a list or not, and of which types
-    **dict.fromkeys((m.name for m in METRICS), NUMBER),
-    **dict.fromkeys(("heard_weight", "train_loss", "step_norm", "beta"), NUMBER),
-    **dict.fromkeys(("round", "available", "participants", "refused"), COUNT),
-    **dict.fromkeys(("heard", "not_selected", "lost", "excluded"), IDS),
+# Of a line, not evaluated: whether each is a list, and of which types its values are.
+ROUND_KEYS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("round", "available", "participants", "refused", "clipped"), COUNT),
+    **dict.fromkeys(("heard_weight", "train_loss", "step_norm", "beta", "bytes_up", "bytes_down"), NUMBER),
+    **dict.fromkeys(("seconds", "lost_work", "idle"), NUMBER),
+    **dict.fromkeys(("heard", "not_selected", "lost", "excluded", "ages"), IDS),
     **dict.fromkeys(("staleness", "weights"), NUMBERS),
     "warnings": (None, dict),
-    **dict.fromkeys(("bytes_up", "bytes_down", "seconds", "lost_work", "idle"), NUMBER),
-    "ages": (list, int),
 }
+NAMES = dict.fromkeys((m.name for m in METRICS), NUMBER) | ROUND_KEYS
 OF_FEDERATION = dict.fromkeys(("refused", "idle"), IDS)  # other things in its lines, which say who was asked
 RESULT_KEYS = ("rounds", "refused", "warnings", "stopped", "evaluated_clients", "fingerprint", "seconds",
                "rounds_per_second", "bytes_up", "bytes_down", "clock")  # of a result  # fmt: skip
