@@ -47,7 +47,8 @@ def test_a_run_names_who_was_left_out(run: store.RunFolder) -> None:
 
 def test_the_picture_shows_every_cell_and_what_it_sums_to(run: store.RunFolder, tmp_path: Path) -> None:
     cells = recorded_presence(run)
-    shown = pictures.decisions_figure(run.config(), cells)
+    shown = pictures.decisions_figure(run.config() | {"label": "clipped strategy={'kind': 'fedavg'}"}, cells)
+    assert shown.get_suptitle() == f"clipped strategy=fedavg, seed {run.config()['seed']}"
     picture, shares, counts = shown.axes
     image = picture.images[0].get_array()
     for state in np.unique(cells):

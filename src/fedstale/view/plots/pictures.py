@@ -247,7 +247,7 @@ def decisions_figure(config: Mapping[str, Any], cells: States) -> Figure:
         _shares(out.add_subplot(grid[0, 1], sharey=picture), cells)
         _counts(out.add_subplot(grid[1, 0], sharex=picture), cells)
         out.legend(handles=patches(NAMES), loc="outside lower center", ncols=4)
-        out.suptitle(f"{config.get('label', '?')}, seed {config.get('seed')}", fontsize=10)
+        out.suptitle(f"{query.label_in_words(config.get('label', '?'))}, seed {config.get('seed')}", fontsize=10)
     return out
 
 
