@@ -95,8 +95,7 @@ def add(
     """
     import_from(Path())  # a rule may lie in the folder that the command is run in
     entry: dict[str, object] = {"kind": rule, "label": label or rule.rpartition(":")[2]}
-    for change in config or []:
-        override(entry, change)
+    override(entry, *(config or []))
     found = contest.entered(out)
     changed = found.model_copy(update={"rules": [*found.rules, entry]})
     _hold(contest.enter(changed, out), out, jobs, _work(out, jobs, executor, resume, log), str(entry["label"]))

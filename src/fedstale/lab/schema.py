@@ -239,8 +239,7 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> Table:
     """The table of an experiment in a TOML file, with `key=value` overrides, not checked yet."""
     raw = load(path, "experiment")
     raw.setdefault("name", path.stem)
-    for change in overrides:
-        override(raw, change)
+    override(raw, *overrides)
     named = {key: located(raw[key], path.parent) for key in ("participation", "data", "clock") if key in raw}
     return raw | named
 

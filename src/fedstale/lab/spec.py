@@ -240,15 +240,16 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     return float(value) if whole and float in kinds and int not in kinds else value
 
 
-def override(raw: Table, change: str) -> None:
-    """Put `a.b.0.c=value` in its place; the value is read as TOML, or as a word."""
-    key, eq, text = change.partition("=")
-    require(bool(eq and key), f"an override is key=value, got {shown(change)}")
-    try:
-        value = tomllib.loads(f"v = {text}")["v"]
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-        value = text
-    put(raw, key.strip(), value)
+def override(raw: Table, *changes: str) -> None:
+    """Put each `a.b.0.c=value` in its place; the value is read as TOML, or as a word."""
+    for change in changes:
+        key, eq, text = change.partition("=")
+        require(bool(eq and key), f"an override is key=value, got {shown(change)}")
+        try:
+            value = tomllib.loads(f"v = {text}")["v"]
+        except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+            value = text
+        put(raw, key.strip(), value)
 
 
 def as_toml(value: object) -> str:

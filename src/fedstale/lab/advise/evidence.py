@@ -189,8 +189,7 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> t
     `changes` are settings of it, key=value.
     """
     settings: dict[str, Any] = {}
-    for change in changes:
-        override(settings, change)
+    override(settings, *changes)
     own = path.is_dir()  # of a Flower app's run, or of a federation
     path = path / "trace.csv" if own else path
     kind = _recording_kind(path, settings)
@@ -205,8 +204,7 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> t
 def draw_trace(kind: str, n: int, rounds: int, changes: list[str]) -> tuple[Mask, Array]:
     """(rounds, n) of a participation process, drawn as by a run with seed 0, and its p (n,)."""
     settings: dict[str, Any] = {"kind": kind}
-    for change in changes:
-        override(settings, change)
+    override(settings, *changes)
     process: Any = build(settings, PARTICIPATION, "participation")
     rows = itertools.islice(process.rows(n, stream(0, "participation")), rounds)
     return np.array([*rows], np.bool_), process.probs(n)
