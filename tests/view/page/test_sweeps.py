@@ -48,6 +48,8 @@ def test_the_best_settings_are_named_and_all_are_drawn(tmp_path: Path, more: dic
     assert sorted(row[0] for row in best.rows) == ["fedavg"] * places + ["fedstale"] * places
     assert sum(int(row[-1]) for row in best.rows) == len(plot.table.rows)
     assert all(row[:-1] in plot.table.rows for row in best.rows)
+    quoted = [trace for trace in plot.data if "&#x27;" in str(trace.get("text"))]
+    assert not quoted, "settings in words, not as Python prints them"
 
 
 def test_the_best_settings_are_in_the_order_of_the_grid_and_the_best_algorithm_is_first(tmp_path: Path) -> None:

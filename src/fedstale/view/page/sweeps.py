@@ -85,12 +85,15 @@ def _row(x: Tried, keys: Sequence[str], m: Metric) -> list[str]:
     return [x.algorithm, *(x.settings.get(k, "–") for k in keys), m.text(x.value, x.std or None)]
 
 
+def _where(x: Tried, keys: Sequence[str]) -> str:
+    return ", ".join(f"{key} {x.settings.get(key, '–')}" for key in keys)
+
+
 def _plot(name: str, tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Plot:
     draw = {1: _lines, 2: _map}.get(len(keys), _parallel)
     data, axes, shown = draw(tried, keys, m)
     best = max(tried, key=lambda x: m.score(x.value))
-    where = ", ".join(f"{k} {best.settings.get(k, '–')}" for k in keys)
-    top = f"the best is {m.text(best.value)} of {best.algorithm} at {where}"
+    top = f"the best is {m.text(best.value)} of {best.algorithm} at {_where(best, keys)}"
     said = f"{m.title} at {len(tried)} settings; {top}."
     table = Table(["algorithm", *keys, m.label], [_row(x, keys, m) for x in tried[:MOST]])
     return Plot(f"{m.title} by {' and '.join(keys[:3])}: {name}", data, axes, said, table, shown, said)
@@ -156,7 +159,7 @@ def _parallel(tried: Sequence[Tried], keys: Sequence[str], m: Metric) -> Drawn:
             "legendgroup": x.algorithm, "y": plain([*places, _share(x.value, low, high)]),
             "line": stroke(drawn[x.algorithm], 4 if top else 1.2),
             "marker": {"color": drawn[x.algorithm].colour, "size": 7}, "hovertemplate": "%{text}<extra></extra>",
-            "text": [escape(f"{x.algorithm}, {str(x.settings)[1:-1]}: {m.text(x.value)}")] * (len(keys) + 1),
+            "text": [escape(f"{x.algorithm}, {_where(x, keys)}: {m.text(x.value)}")] * (len(keys) + 1),
         })  # fmt: skip
     ends = {m.label: [m.text(low), m.text(high)]}
     told = [
