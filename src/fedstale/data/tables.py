@@ -101,10 +101,7 @@ class Preparation:
         numbers = [k for k, name in enumerate(names) if name not in texts]
         self.numbers, seen = numbers, x[:, numbers]
         self.gaps = {names[k]: int(np.isnan(x[:, k]).sum()) for k in numbers if np.isnan(x[:, k]).any()}
-        filled = np.where(np.isnan(seen), -np.inf, seen)
-        ok = [np.isfinite(v).any() for v in filled.T]
-        middle = [float(np.nanmedian(v)) if some else 0.0 for v, some in zip(seen.T, ok, strict=True)]
-        self.median = np.array(middle)
+        self.median = np.array([np.nanmedian(v) if np.isfinite(v).any() else 0.0 for v in seen.T])
         full = np.where(np.isnan(seen), self.median, seen)
         deviation = full.std(axis=0)
         self.mean, self.std = full.mean(axis=0), np.where(deviation > 0, deviation, 1.0)

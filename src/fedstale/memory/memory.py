@@ -195,12 +195,13 @@ class Memory:
         none = np.zeros(0, np.float32)
         self.remember(Round(t, none, np.array([i]), value[None], arrived[None], none, self.weights, none))
 
-    def forget(self, clients: Ids) -> None:
+    def forget(self, clients: Ids) -> "Memory":
         """h_i ← 0, as before the first update, for these clients; the sum stays that of the rows."""
         nothing = np.zeros(len(self.total), np.float32)
         for i in clients[self.written[clients] > 0].tolist():
             self.write(i, nothing, np.ones(1, np.bool_), 0)
         self.known = None
+        return self
 
     def saved(self) -> dict[str, Any]:
         """What a checkpoint holds: the rows in RAM, or where they are in their file."""

@@ -50,5 +50,4 @@ class AFACS:
         return memory.weighted_sum(r.weights).astype(np.float32), memory
 
     def forget(self, memory: Memory, clients: Ids) -> Memory:
-        memory.forget(clients)
-        return memory
+        return memory.forget(clients)

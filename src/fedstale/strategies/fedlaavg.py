@@ -33,5 +33,4 @@ class FedLaAvg:
         return memory.weighted_sum(r.weights).astype(np.float32), memory  # Σ_i a_i h_i
 
     def forget(self, memory: Memory, clients: Ids) -> Memory:
-        memory.forget(clients)
-        return memory
+        return memory.forget(clients)

@@ -57,5 +57,4 @@ class FedStale:
         return (self.beta * total.stale + total.sums).astype(np.float32), None
 
     def forget(self, memory: Memory, clients: Ids) -> Memory:
-        memory.forget(clients)
-        return memory
+        return memory.forget(clients)

@@ -44,5 +44,4 @@ class FedVARP:
         return (mean + total.stale).astype(np.float32), None
 
     def forget(self, memory: Memory, clients: Ids) -> Memory:
-        memory.forget(clients)
-        return memory
+        return memory.forget(clients)

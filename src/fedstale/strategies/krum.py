@@ -39,6 +39,4 @@ class Krum:
         return rows[best].mean(axis=0).astype(np.float32), memory
 
     def forget(self, memory: Memory | None, clients: Ids) -> Memory | None:
-        if memory is not None:
-            memory.forget(clients)
-        return memory
+        return None if memory is None else memory.forget(clients)

@@ -38,5 +38,4 @@ class MIFA:
         return (total.stale + total.change).astype(np.float32), None
 
     def forget(self, memory: Memory, clients: Ids) -> Memory:
-        memory.forget(clients)
-        return memory
+        return memory.forget(clients)

@@ -83,8 +83,7 @@ class PrivateFedStale:
         return e, clipped(np.where(arrived, stale + e, h), self.clip)
 
     def forget(self, memory: Memory, clients: Ids) -> Memory:
-        memory.forget(clients)
-        return memory
+        return memory.forget(clients)
 
     def sensitivity(self, memory: Memory, clients: Ids, weights: Array, probs: Array) -> Floats:
         """(n,) how far each client can move the step of a round in which these clients are heard.

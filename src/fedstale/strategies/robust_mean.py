@@ -42,9 +42,7 @@ class TrimmedMean:
         return trimmed(latest(memory, r), self.trim), memory
 
     def forget(self, memory: Memory | None, clients: Ids) -> Memory | None:
-        if memory is not None:
-            memory.forget(clients)
-        return memory
+        return None if memory is None else memory.forget(clients)
 
 
 @part
@@ -65,6 +63,4 @@ class Median:
         return trimmed(latest(memory, r), 0.5), memory
 
     def forget(self, memory: Memory | None, clients: Ids) -> Memory | None:
-        if memory is not None:
-            memory.forget(clients)
-        return memory
+        return None if memory is None else memory.forget(clients)
