@@ -246,6 +246,7 @@ class Supervised:
         return map(Batch, torch.split(rows, sizes), [flat.draw(rng) if self.stochastic else None for _ in sizes])
 
     def gradient(self, params: Array, client: int, batch: Batch) -> tuple[float, Array]:
+        """Loss and gradient (d,) of one batch; the next call overwrites the gradient, so `copy` what you keep."""
         working = self.working.flat
         working.load(params)
         value = self.backward(client, batch).item()
