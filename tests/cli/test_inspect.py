@@ -90,6 +90,8 @@ def test_an_event_list_and_a_grid_are_told_from_a_table(tmp_path: Path) -> None:
     events.write_text("device,t_s,state\na,0,AVL_TRAIN\na,1200,UN_AVL\nb,600,AVL_TRAIN\nb,1800,UN_AVL\n")
     assert read_trace(events, [])[0].tolist() == [[True, False], [True, True], [False, True]]
     assert read_trace(events, ["round_seconds=1200", "clients=1"])[0].tolist() == [[True], [False]]
+    with pytest.raises(BadInput, match=r"--clients-first is for a table of zeros and ones, got .* of kind events"):
+        read_trace(events, [], clients_first=True)
     grid = tmp_path / "grid.npz"
     np.savez(grid, avail=np.array([[-1, 1], [0, 1]], np.int8))
     assert read_trace(grid, [])[0].tolist() == [[False, True], [False, True]]

@@ -306,8 +306,10 @@ def test_impossible_pairs_are_refused(pairs, sentence):
         EarlyExitTask(network(), samples(SIZES), tree=TREE, pairs=pairs)
 
 
-def test_a_tree_that_does_not_fit_is_refused():
+def test_a_tree_or_a_network_that_does_not_fit_is_refused():
     pairs = SAMPLING.pairs()
+    with pytest.raises(BadInput, match=r"^model must make an EarlyExit\(stages, heads\), got Linear$"):
+        EarlyExitTask(lambda: nn.Linear(3, 2), samples(SIZES), tree=TREE, pairs=pairs)  # type: ignore[arg-type,return-value]
     with pytest.raises(BadInput, match="the tree must have the 2 nodes of the data, got 3"):
         EarlyExitTask(network(), samples((4, 6)), tree=TREE, pairs=pairs)
     deep = Tree([2, 2, -1], [1, 1, 3], [3, 1, 0], [1, 1, 0])

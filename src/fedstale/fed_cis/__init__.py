@@ -18,16 +18,17 @@ from fedstale.fed_cis.weights import Balanced, Equal, Exits, FlopsProportional, 
 
 if TYPE_CHECKING:
     from fedstale.fed_cis.networks import EarlyExit, ExitCNN, ExitResNet18, SlicedCNN
-    from fedstale.fed_cis.task import early_exit_task
+    from fedstale.fed_cis.task import EarlyExitTask, early_exit_task
 else:  # they need torch
     NETWORKS = ("EarlyExit", "ExitCNN", "ExitResNet18", "SlicedCNN")
     __getattr__ = on_first_use(__name__, {
-        "early_exit_task": f"{__name__}.task:early_exit_task", **{k: f"{__name__}.networks:{k}" for k in NETWORKS},
+        **{k: f"{__name__}.task:{k}" for k in ("EarlyExitTask", "early_exit_task")},
+        **{k: f"{__name__}.networks:{k}" for k in NETWORKS},
     })  # fmt: skip
 
 __all__ = [
-    "DATA_SHARES", "MIXES", "REQUESTS", "SEVENTEEN_NODES", "SEVEN_NODES", "Balanced", "EarlyExit", "Equal",
-    "ExitCNN", "ExitResNet18", "ExitSampling", "Exits", "FlopsProportional", "Flows", "Given",
+    "DATA_SHARES", "MIXES", "REQUESTS", "SEVENTEEN_NODES", "SEVEN_NODES", "Balanced", "EarlyExit", "EarlyExitTask",
+    "Equal", "ExitCNN", "ExitResNet18", "ExitSampling", "Exits", "FlopsProportional", "Flows", "Given",
     "ServingRate", "SlicedCNN", "Tree", "Weighting", "early_exit_task", "everywhere", "layered",
     "normalised_entropy", "own", "serve", "served_mean",
 ]  # fmt: skip

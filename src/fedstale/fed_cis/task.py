@@ -50,6 +50,8 @@ class EarlyExitTask:
         self.thresholds = thresholds
         self._make, self.tree, self.ridge, self.watch_variances = model, tree, ridge, watch_variances
         network = self.module()
+        ok = isinstance(network, Network)
+        require(ok, f"model must make an EarlyExit(stages, heads), got {type(network).__name__}")
         self.slots = slots(network)
         self.d = self.slots[-1].where.stop
         place = partial(exit_of, model, self.slots, ridge=ridge, device=device)

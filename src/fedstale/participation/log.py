@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Mask, keep, known, part, require, shown
+from fedstale.core import Mask, keep, known, part, require, shown
 from fedstale.core.abilities import in_order
 from fedstale.core.text_files import csv_lines, open_text
 from fedstale.participation.files import reading
@@ -193,9 +193,11 @@ def _entries(
 
 def _count(cell: str, where: str) -> float:
     try:
-        return float(cell or 0)
+        found = float(cell or 0)
     except ValueError:
-        raise BadInput(f"{where}: the count must be a number, got {shown(cell)}") from None
+        found = math.nan
+    require(found >= 0, f"{where}: the count must be a number of at least 0, got {shown(cell)}")
+    return found
 
 
 def _time(cell: str | float, where: str) -> float:
