@@ -172,6 +172,7 @@ def test_the_advice_for_clients_in_turn_is_to_wait_for_all() -> None:
         (lambda: amplified_bound(problem, Amplification(1.0, 1.0, 1), **given_terms), "1/\\(12LIP\\)"),
         (lambda: amplified_bound(problem, Amplification(1e-3, 1e4, 1), **given_terms), "1/\\(LIP\\)"),
         (lambda: stochastic_rates(problem, 100), "√F/"),
+        (lambda: corollary_bound(problem, 100, **given_terms, stochastic=True), "√F/"),
         (lambda: stochastic_period(problem, 4, 0.2), "steps must be at most"),
         (lambda: stochastic_period(replace(problem, steps=1, excess=1e-9), 40, 0.2), "rounds must be at least"),
         (lambda: regularized_bound(problem, 2, divergence=-1.0), "at least 0, got -1"),

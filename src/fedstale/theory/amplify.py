@@ -110,7 +110,7 @@ def corollary_bound(
     (9) is σρ√(LF)/√(IT) + LPF/T + ν̃²/(P²T) + β̃²/T + δ̃²(P) + σ²/(IPT); (10) has (1 + σ²) for σ and no LPF/T. The
     first term stands under `noise` in (9), its 1 under `start` in (10).
     """
-    _check_period(problem, period)
+    (stochastic_rates if stochastic else _check_period)(problem, period)  # refuses what the corollary does
     L, I, T, P, σ2 = problem.smoothness, problem.steps, problem.rounds, period, problem.noise  # noqa: E741
     sgd = problem.concentration * math.sqrt(L * problem.excess / (I * T))
     start = sgd if stochastic else L * P * problem.excess / T
