@@ -58,7 +58,7 @@ class Availability(NamedTuple):
         return self.variance + self.start + self.psi + self.correlation
 
     def error(self) -> float:
-        """A bound on E F_B(w̄_T) - F_B*: ε̄_opt over Σ_{t ≤ T} η_t, by which (2.13) forgets to divide."""
+        """A bound on E F_B(w̄_T) - F_B*: ε̄_opt over Σ_{t ≤ T} η_t, (2.13) and (A.187)."""
         return self.opt() / self.progress
 
 

@@ -76,8 +76,7 @@ def bound(
 ) -> Bound:
     """Theorem 1 of [S], eq. (10), for FedStale(beta), with the constants of eq. (144) in its proof.
 
-    `excess` is F(w_1) - F*, `memory_error` is H_1 = mean_i ‖∇F_i(w_1) - h_i‖². Eq. (140) and (145) collect
-    the same terms but lose factors in print.
+    `excess` is F(w_1) - F*, `memory_error` is H_1 = mean_i ‖∇F_i(w_1) - h_i‖².
     """
     p_var, p_avg, p_min = _present(p)
     q, n, L, K, T = probabilities(p), np.size(p), problem.smoothness, problem.steps, rounds
