@@ -182,7 +182,7 @@ def test_of_two_that_are_alike_the_more_correlated_goes_first() -> None:
         assert strategy.select(strategy.init(4, 1), a)[0].tolist() == [i for i in range(4) if i != gone]
 
 
-def test_the_first_pass_goes_by_magnitude_or_as_the_thesis_by_sign() -> None:
+def test_the_first_pass_goes_by_magnitude_or_by_sign() -> None:
     a = asked(range(4), [2, 2, 1, 1], [0.25] * 4, [0.5, 0.4, 0.9, 0.9], [-0.5, 0.2, 0, 0])
     for magnitude, gone in ((True, 0), (False, 1)):
         strategy = CAFed(kappa2=0.18, tau=0.07, optimum=0.0, by_magnitude=magnitude)

@@ -27,8 +27,9 @@ class Reported(NamedTuple):
 class CAFed:
     """step = Σ (a_i / p_i) Δ_i over the clients that are kept, chosen anew each round to make ε small:
     ε = Σ b_i (F̂_i - F̂_i*) + 4 κ̄² TV(a, b)² max_i(F̂_i - F̂_i*) with b_i = a_i / Σ_kept a_j or 0.
-    Clients are tried by |λ_i| (released code) or by λ_i (thesis: `by_magnitude = False`) descending, then by p_i
-    ascending; one is left out if ε falls by at least `tau`. A large `kappa2` (κ̄²) keeps all, which is Unbiased.
+    Clients are tried by |λ_i|, that is by λ(P_i) = (|λ_i| + 1) / 2 (A.209), or with `by_magnitude = False` by λ_i
+    with its sign (A.218), descending, then by p_i ascending; one is left out if ε falls, by at least `tau`, but
+    never the last. A large `kappa2` (κ̄²) keeps all, which is Unbiased.
     `optimum` is F_i*, one or one per client; "local" is the least loss that each client reaches alone.
     A report is filtered, F̂_i ← (1 - beta) F̂_i + beta F_i (2.22); with beta 1 the newest counts.
     """
