@@ -1,7 +1,7 @@
 """F3AST: of the available clients, train the ones that are most behind.
 
 Ribero et al., Federated Learning Under Intermittent Client Availability and Time-Varying Communication
-Constraints, 2022; in the form of Rodio, thesis, 2024, section 2.5, where r_i follows the availability.
+Constraints, 2022; in the form of the code released with CA-Fed, where r_i follows the availability.
 """
 
 from typing import NamedTuple
