@@ -58,8 +58,8 @@ class ServingRate:
 class Balanced:
     """Λ̃ = ½ Λ + ½ σ⁻² / Σ σ⁻²: between what will be asked and what can be learnt; σ_e² is measured.
 
-    Robust where rounds are few or the task is hard; the thesis' "Balanced Adj". `share` is that of the second part:
-    1 goes by the variances alone, the thesis' rule where the optimisation error dominates.
+    Robust where rounds are few or the task is hard; "Balanced Adj", which the thesis prints no formula for. `share`
+    is that of the second part: 1 goes by the variances alone, its rule where the optimisation error dominates.
     """
 
     share: Share = field(default=0.5, metadata=LATER)
