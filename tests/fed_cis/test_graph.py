@@ -115,6 +115,15 @@ def test_thresholds_are_checked_before_anything_is_trained(wrong):
         EarlyExitTask(build, samples((5, 7), (1, 8, 8)), tree=TREE, pairs=PAIRS, thresholds=wrong)
 
 
+def test_words_and_a_network_in_the_place_of_its_function_are_refused():
+    build = partial(SlicedCNN((4, 6), (0.5, 1.0)).build, (1, 8, 8), 3)
+    make = partial(EarlyExitTask, train=samples((5, 7), (1, 8, 8)), tree=TREE, pairs=PAIRS)
+    with pytest.raises(BadInput, match=r"^thresholds must be .* got 'high'$"):
+        make(build, thresholds="high")
+    with pytest.raises(BadInput, match=r"^model must be a function that makes an EarlyExit\(stages, heads\), got"):
+        make(build())
+
+
 def samples(sizes, shape, seed=0):
     rng = np.random.default_rng(seed)
     return [(rng.standard_normal((k, *shape)).astype(np.float32), rng.integers(0, 3, k)) for k in sizes]

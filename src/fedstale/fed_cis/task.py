@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedstale.core import Array, BadInput, Floats, Ids, Local, normalised, require, stream
+from fedstale.core import Array, BadInput, Floats, Ids, Local, arguments_checked, normalised, require, stream
 from fedstale.data.federated import Federated
 from fedstale.fed_cis.exits import Exit, exit_of, flops, gradient_variances
 from fedstale.fed_cis.inference import Requests, normalised_entropy, own, serve, served_mean
@@ -41,6 +41,7 @@ class EarlyExitTask:
     are those of each exit: the prefixes share parameters, and no buffers.
     """
 
+    @arguments_checked
     def __init__(
         self, model: Callable[[], Network], train: Samples, test: Samples | None = None, *,
         tree: Tree, pairs: npt.ArrayLike, weighting: Weighting = Equal(), requests: Requests = own,
@@ -49,6 +50,8 @@ class EarlyExitTask:
     ) -> None:  # fmt: skip
         self.thresholds = thresholds
         self._make, self.tree, self.ridge, self.watch_variances = model, tree, ridge, watch_variances
+        ok = not isinstance(model, nn.Module)
+        require(ok, "model must be a function that makes an EarlyExit(stages, heads), got a network")
         network = self.module()
         ok = isinstance(network, Network)
         require(ok, f"model must make an EarlyExit(stages, heads), got {type(network).__name__}")
