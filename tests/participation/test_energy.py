@@ -66,6 +66,9 @@ def test_prices_are_read_from_a_file(tmp_path):
         (lambda: Budget([[1.0]]), "^a budget is either rounds_each or spend: give one of them$"),
         (lambda: Budget([[-1.0]], 1), "^prices must be .* of at least 0, got shape"),
         (lambda: Budget({"kind": "x"}, 1), "^prices must be .* of at least 0, got {.kind.: .x.}"),
+        (lambda: Budget([[1.0]], -1), "^budgets must be at least 0, rounds_each in whole numbers, got -1.0$"),
+        (lambda: Budget([[1.0]], 1.5), "^budgets must be .* whole numbers, got 1.5$"),
+        (lambda: Budget([[1.0, 2.0]], spend=[1.0, float("nan")]), r"^budgets must .* got \[1.0, nan\]$"),
         (lambda: Budget([[1.0, 2.0]], 1).probs(3), "^3 clients need 3 columns of prices, got 2$"),
     ],
 )

@@ -100,6 +100,9 @@ class Budget:
         require(ok, f"prices must be (rounds, clients) numbers of at least 0, got {got}")
         ok = (self.rounds_each is None) != (self.spend is None)
         require(ok, "a budget is either rounds_each or spend: give one of them")
+        most = np.array(self.rounds_each if self.spend is None else self.spend, np.float64)
+        ok = bool((most >= 0).all()) and (self.rounds_each is None or bool((most % 1 == 0).all()))
+        require(ok, f"budgets must be at least 0, rounds_each in whole numbers, got {shown(most.tolist())}")
         keep(self, "prices", table)
 
     probs, rows = shares, replay
