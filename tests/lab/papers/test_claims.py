@@ -215,6 +215,14 @@ def test_a_claim_about_an_algorithm_that_was_not_run_is_not_tested() -> None:
         assert verdict(found, first="a", **claim).verdict == "not tested"
 
 
+@pytest.mark.parametrize(("asked", "told"), [(10, claims.HOLDS), (11, claims.UNTESTED)])
+def test_a_claim_about_a_round_after_the_last_is_not_tested(asked: int, told: str) -> None:
+    at = f"accuracy_at_{asked}"  # of runs of 10 rounds; the evaluated round that is next to it
+    found = [r._replace(values={at: r.values["accuracy_last10"]}) for r in rows({(1, "a"): FAR, (1, "b"): NEAR})]
+    for check in ("above", "mean_lead"):
+        assert verdict(found, check=check, first="a", second="b", metric=at).verdict == told
+
+
 @pytest.mark.parametrize(("fails", "told"), [(1, claims.HOLDS), (2, claims.FAILS)])
 def test_a_statement_may_fail_in_a_tenth_of_the_cells(fails: int, told: str) -> None:
     found = {(x, name): values for x in range(10) for name, values in (("a", FAR), ("b", NEAR))}

@@ -133,6 +133,8 @@ def cells(claim: Claim, rows: Sequence[Row]) -> list[Compared]:
     found: dict[str, Compared] = {}
     for row in rows:
         cell = found.setdefault(repr(row.place), Compared(row.place, {}, {}))
+        if (asked := metric.rpartition("_at_")[2]).isdigit() and int(asked) > row.rounds:
+            continue  # the run ends before
         require(row.diverged or metric in row.values, f"claim {claim['text']!r}: the rows have no {metric!r}")
         value = -math.inf if row.diverged else sign * float(row.values[metric])
         cell.values[row.algorithm] = np.append(cell.values.get(row.algorithm, []), value)
