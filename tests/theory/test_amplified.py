@@ -178,6 +178,15 @@ def test_the_advice_for_clients_in_turn_is_to_wait_for_all() -> None:
         (lambda: regularized_bound(problem, 2, divergence=-1.0), "at least 0, got -1"),
         (lambda: corollary_bound(problem, 2, **{**given_terms, "between": np.nan}), "between must be .*, got nan"),
         (lambda: amplification(problem, turns, divergence=np.inf), "divergence must be at least 0 and finite"),
+        (
+            lambda: amplification(problem, turns.astype(bool), divergence="x"),
+            "divergence must be a number, got 'x'",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: amplification(problem, np.zeros((9, 2)), divergence=1.0),
+            r"^somebody must come in some round, got shape \(9, 2\)",
+        ),
+        (lambda: Amplify(1.0, np.inf, 1.0, 1, 10), "noise must be at least 0 and finite, got inf"),
         (lambda: amplified_rates(problem, 5.5), "period must be a whole number, got 5.5"),  # type: ignore[arg-type]
         (lambda: Amplify(1.0, 1.0, 1.0, 1, 1), "rounds must be at least 2"),
         (lambda: Amplify(1.0, 1.0, 1.0, 1, 10, 2.0), "concentration"),

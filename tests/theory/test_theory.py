@@ -328,6 +328,7 @@ def test_summary_client_by_client(matrix: Any) -> None:
         (lambda: bound(Problem(1, 1, 1, 1, 0.1), [1.0], 1.5, rounds=3), "beta must be in"),
         (lambda: limits([1.0], -1, smoothness=1, steps=1), "beta must be in"),
         (lambda: Problem(0, 1, 1, 1, 0.1), "smoothness"),
+        (lambda: Problem(1, 1, np.inf, 1, 0.1), "diversity must be at least 0 and finite, got inf"),
         (lambda: least_rounds(0.1, 0), "target must be above 0"),
         (lambda: least_rounds(2.0, 0.1), r"p_min must be in \[0, 1\], got 2.0"),
         (lambda: lower_bound(0.1, -1), "rounds must be at least 0, got -1"),

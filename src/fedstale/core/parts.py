@@ -369,7 +369,8 @@ def _numeric(value: Any) -> bool:
         return False
     try:
         bits = isinstance(value, list | tuple) and bool in map(type, np.asarray(value, object).flat)
-        return np.asarray(value).dtype.kind in "iuf" and not bits
+        mask = isinstance(value, np.ndarray) and value.ndim == 2  # who was there: rounds × clients
+        return np.asarray(value).dtype.kind in ("iufb" if mask else "iuf") and not bits
     except (ValueError, TypeError, OverflowError, RuntimeError):  # rows of different lengths, or no array at all
         return False
 

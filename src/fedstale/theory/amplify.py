@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy.typing as npt
 
 from fedstale.core import Count, NotNegative, Positive, PositiveShare, arguments_checked, part, require
-from fedstale.core.parts import NotNegativeFinite
+from fedstale.core.parts import NotNegativeFinite, PositiveFinite
 from fedstale.theory.amplified import delta2
 from fedstale.theory.checks import over, weights_of
 
@@ -26,9 +26,9 @@ __all__ = [
 class Amplify:
     """What Theorem 3.1 of [A] assumes of the objective, of training and of the participation weights q."""
 
-    smoothness: Positive  # L
-    noise: NotNegative  # σ²
-    excess: Positive  # F = f(x_0) - f*
+    smoothness: PositiveFinite  # L
+    noise: NotNegativeFinite  # σ²
+    excess: PositiveFinite  # F = f(x_0) - f*
     steps: Count  # I, local steps
     rounds: int  # T
     concentration: PositiveShare = 1.0  # ρ, root of the most Σ_n q_n² of a round: 1 / √S if S clients come
@@ -158,7 +158,9 @@ def amplification(problem: Amplify, matrix: npt.ArrayLike, *, divergence: NotNeg
     ν̃² (Proposition 4.1). Periods up to half of the recorded rounds and of T are tried; of equals the shortest
     is taken. The constants of O(·) are unknown: take P as an order of magnitude.
     """
-    rounds = min(len(weights_of(matrix)), problem.rounds)
+    q = weights_of(matrix)
+    require(bool(q.any()), f"somebody must come in some round, got shape {q.shape} of zeros")
+    rounds = min(len(q), problem.rounds)
 
     def promised(P: int) -> float:
         unequal = delta2(matrix, P, divergence=divergence)

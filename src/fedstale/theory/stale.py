@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Count, NotNegative, Positive, Share, arguments_checked, part, require
+from fedstale.core.parts import NotNegativeFinite, PositiveFinite
 from fedstale.theory.checks import over, probabilities
 
 __all__ = [
@@ -40,11 +41,11 @@ def spread(p: npt.ArrayLike) -> Spread:
 class Problem:
     """What Theorem 1 of [S] assumes of the objective and of local training."""
 
-    smoothness: Positive  # L
-    noise: NotNegative  # σ², variance of a stochastic gradient
-    diversity: NotNegative  # σ_g², squared distance of a client's gradient from the global one
+    smoothness: PositiveFinite  # L
+    noise: NotNegativeFinite  # σ², variance of a stochastic gradient
+    diversity: NotNegativeFinite  # σ_g², squared distance of a client's gradient from the global one
     steps: Count  # K
-    client_lr: Positive  # η_c
+    client_lr: PositiveFinite  # η_c
 
     def drift(self) -> float:
         """η_c² L² K (K - 1): how far local steps lead away from the gradient; 0 if there is but one."""
