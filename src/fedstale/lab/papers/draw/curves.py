@@ -144,12 +144,17 @@ def _accuracies(rows: Sequence[Row]) -> tuple[Figure, Any, dict[tuple[Any, ...],
 
 
 def over(rows: Sequence[Row], about: About) -> Figure:
-    """Thesis, figure 2.3: test accuracy over data heterogeneity."""
+    """Thesis, figures 2.3, D.1: test accuracy over a setting; a panel "A, B" of one point is a line in panel A."""
     along, name = next(iter(about["axes"].items()))
-    panels = by(rows, "panel")
-    figure, axes, legend = _stack(len(panels), len(by(rows, "algorithm")), height=2.6)
-    for place, ((panel,), group) in zip(axes, panels.items(), strict=True):
-        points(place, group, lambda row: row.place[along], ACCURACY)
+    panels = {panel: group for (panel,), group in by(rows, "panel").items()}
+    single = [panel for panel, group in panels.items() if len({row.place[along] for row in group}) == 1]
+    lines = [panel for panel in single if panel.split(", ")[0] in {*panels} - {panel}]
+    figure, axes, legend = _stack(len(panels) - len(lines), len(by(rows, "algorithm")) + len(lines), height=2.6)
+    for place, panel in zip(axes, (panel for panel in panels if panel not in lines), strict=True):
+        points(place, panels[panel], lambda row: row.place[along], ACCURACY)
+        for line in (line for line in lines if line.startswith(f"{panel}, ")):
+            height = np.mean([100 * row.values[ACCURACY] for row in panels[line] if not row.diverged])
+            place.axhline(height, color="black", linestyle="--", linewidth=1, label=line.removeprefix(f"{panel}, "))
         place.set(xlabel=name, title=panel)
     _shared(legend, axes[0])
     return figure
