@@ -269,9 +269,9 @@ def test_parameters_that_overflow_stop_the_run() -> None:
 
 def test_a_round_in_which_all_are_refused_stops_the_run() -> None:
     engine = Recording(bad=dict.fromkeys(range(5), ("updates", np.nan)))
-    with pytest.raises(Diverged, match=r"round 1: .*not finite"):
+    with pytest.raises(Diverged, match=r"round 1: no update is finite"):
         list(simulate(engine, FedAvg(), Bernoulli(1.0), rounds=2))
-    with pytest.raises(Diverged, match=r"round 1: all updates are not finite"):
+    with pytest.raises(Diverged, match=r"round 1: no update is finite"):
         next(simulate(engine, FedAvg(), Bernoulli([0, 0, 1, 1, 0]), rounds=2))
     s = next(simulate(engine, FedAvg(), Bernoulli([0, 0, 1, 0, 0]), rounds=2))  # one client may be ill
     assert s.refused.tolist() == [2]

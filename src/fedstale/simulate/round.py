@@ -165,7 +165,7 @@ def receive(
         why = dict.fromkeys(trained[came & ~finite].tolist(), NOT_FINITE)
         losses, clients, arrived, reply = reply.losses, trained[keep], arrived[keep], reply.of(keep)
         if len(why) > 1 and len(clients) == 0:
-            raise Diverged(f"round {asked.t}: all updates are not finite; {_way_out(asked.t, losses)}")
+            raise Diverged(f"round {asked.t}: no update is finite; {_way_out(asked.t, losses)}")
     updates, losses, work, buffers, _, gradients = reply
     given = (updates, arrived, losses, fixed.weights, asked.probs, work, gradients, buffers, asked.idle, why)
     return Round(asked.t, now.params, clients, *given), now
