@@ -26,6 +26,13 @@ def test_an_experiment_without_a_clock_tells_how_different_its_clients_are() -> 
     assert (timed["steps"], timed["diversity"]) == (2, pytest.approx(2.5))
 
 
+def test_the_noise_of_gradients_does_not_count_as_difference(tmp_path: Path) -> None:
+    noisy = check(RAW | {"heterogeneity": True, "data": RAW["data"] | {"noise": 5.0}})
+    assert describe(noisy)["diversity"] == pytest.approx(2.5, abs=1)  # one gradient each adds 25 on average
+    list(execute(noisy, planned := plan(noisy, open_store(tmp_path))))
+    assert [line["diversity"] for line in planned[0].folder.metrics()] == pytest.approx([2.5] * 2, abs=1)
+
+
 def test_a_run_records_it_in_every_evaluated_round(tmp_path: Path) -> None:
     experiment = check(RAW | {"heterogeneity": True})
     planned = plan(experiment, open_store(tmp_path))

@@ -205,7 +205,7 @@ class Recorder:
             own = evaluate(self.evaluated, s.checkpoint._replace(params=self.point(s.checkpoint.state, s.params)))
             values |= {f"own_{key}": float(value) for key, value in own.items()}
         if self.planned.config.get("heterogeneity"):
-            values |= heterogeneity(self.task, s.params).numbers()
+            values |= heterogeneity(self.task, s.params, draws=100).numbers()  # of noisy gradients
         if traced:
             values["weights"] = [float(f"{w:.6g}") for w in self.tally.weights / s.t]
         return values

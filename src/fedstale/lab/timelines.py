@@ -24,7 +24,7 @@ def describe(experiment: Experiment) -> dict[str, Any]:
     p = plan(experiment, Path())[0]
     task, a = make_task(experiment.data, experiment.model.model_dump(), experiment.device), p.algorithm
     measurable = buffered(task) is None and keeps_own(task) is None
-    differ = heterogeneity(task, task.init(p.seed), optima=math.nan).numbers() if measurable else {}
+    differ = heterogeneity(task, task.init(p.seed), optima=math.nan, draws=100).numbers() if measurable else {}
     if p.clock is None:
         return {"clients": task.n, **differ}
     run = Run(Serial(task, a.local), a.strategy, p.participation, experiment.rounds, p.seed, clock=p.clock)
