@@ -75,6 +75,12 @@ def test_without_a_second_the_slope_is_that_of_the_first_itself():
     assert judged(rows, check="lead_slope", first="a", along="x", up=False).verdict == claims.FAILS
 
 
+@pytest.mark.parametrize("check", ["above", "near", "gap_trend", "mean_lead"])
+def test_a_lead_over_nobody_is_refused(check):
+    with pytest.raises(BadInput, match=f"check '{check}' needs a `second` to compare with `first`, got none"):
+        judged(made(lambda p, n, s: 0.5 + 0.01 * s, PLACES), check=check, first="a", along="x", margin=0.1)
+
+
 def test_the_best_beta_is_the_vertex_of_a_parabola_within_the_range():
     def value(place, name, seed):
         best = 0.2 + 0.5 * place["x"] + 0.01 * seed

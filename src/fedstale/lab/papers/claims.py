@@ -93,7 +93,9 @@ def require_known(claim: Claim) -> None:
     """Refuse a claim with an unknown key or check."""
     for key in claim:
         known(key, dict.fromkeys(KEYS), "the key of a claim")
-    known(claim.get("check"), {**OF_CELLS, **OF_PAIRS, **OF_FIGURES}, "check")
+    check = known(claim.get("check"), {**OF_CELLS, **OF_PAIRS, **OF_FIGURES}, "check")
+    ok = "second" in claim or check not in ("above", "near", "gap_trend", "mean_lead")
+    require(ok, f"check {check!r} needs a `second` to compare with `first`, got none in {claim['text']!r}")
     known(claim.get("scale", "value"), SCALES, "scale")
 
 

@@ -31,9 +31,8 @@ class Compared(NamedTuple):
 
 
 def lead(c: Compared, claim: Mapping[str, Any]) -> Floats:
-    """(seeds,) by how much `first` is better than `second`; its own value if the claim names no second."""
-    first = c.values[claim["first"]]
-    return difference(first, c.values[claim["second"]]) if "second" in claim else first
+    """(seeds,) by how much `first` is better than `second`."""
+    return difference(c.values[claim["first"]], c.values[claim["second"]])
 
 
 def mean_lead(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
@@ -43,8 +42,11 @@ def mean_lead(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
 
 
 def lead_slope(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
-    """(seeds,) slope of the lead of `first` over `second` along a setting, on average over the other settings."""
-    return _slope(cells, claim, lambda c: lead(c, claim))
+    """(seeds,) slope of the lead of `first` over `second` along a setting, on average over the other settings.
+
+    Without a `second` it is the slope of `first` alone.
+    """
+    return _slope(cells, claim, lambda c: lead(c, claim) if "second" in claim else c.values[claim["first"]])
 
 
 def best_slope(cells: Sequence[Compared], claim: Mapping[str, Any]) -> Floats:
