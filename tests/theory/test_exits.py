@@ -85,7 +85,7 @@ def test_rates_fall_and_training_an_exit_more_often_costs_less() -> None:
         ),
         (
             lambda: exit_bound(problem, D, p, Λ, target=[7.0, 18.0], dimensions=PDIM, rounds=1, distance=1.0),
-            r"used and target must each sum to 1, as shares of the requests, got .* and \[7.0, 18.0\]",
+            r"weights must sum to 1 .*, got sums of \[1.0, 25.0\]",
         ),
     ],
 )

@@ -160,13 +160,12 @@ def amplification(problem: Amplify, matrix: npt.ArrayLike, *, divergence: NotNeg
     """
     q = weights_of(matrix)
     require(bool(q.any()), f"somebody must come in some round, got shape {q.shape} of zeros")
-    rounds = min(len(q), problem.rounds)
 
     def promised(P: int) -> float:
-        unequal = delta2(matrix, P, divergence=divergence)
+        unequal = delta2(q, P, divergence=divergence)
         return corollary_bound(problem, P, within=divergence, between=divergence, participation=unequal).total()
 
-    return amplified_rates(problem, min(range(1, max(rounds // 2, 1) + 1), key=promised))
+    return amplified_rates(problem, min(range(1, max(min(len(q), problem.rounds) // 2, 1) + 1), key=promised))
 
 
 def _check_period(problem: Amplify, period: int) -> None:

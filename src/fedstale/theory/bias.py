@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, NotNegative, Range, arguments_checked, normalised, require
-from fedstale.theory.checks import matrix_of, over, probabilities
+from fedstale.theory.checks import check_sums, matrix_of, over, probabilities, weights_of
 
 __all__ = ["BiasBound", "bias_bound", "biased_weights", "chi_square", "plain_weights", "total_variation"]
 
@@ -36,14 +36,8 @@ def _both(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Two finite distributions over the same clients."""
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     ok = x.ndim == 1 and x.shape == y.shape and bool((x >= 0).all() and (y >= 0).all() and (x + y < np.inf).all())
-    require(ok, f"two distributions must have one number of at least 0 for every client, got {a!r} and {b!r}")
+    require(ok, f"two distributions must have one finite number of at least 0 per client, got {a!r} and {b!r}")
     return x, y
-
-
-def check_sums(*shares: npt.ArrayLike) -> None:
-    """Refuse weights, such as numbers of samples, where a theorem is about distributions."""
-    sums = [float(np.sum(np.asarray(share, np.float64))) for share in shares]
-    require(np.allclose(sums, 1, atol=1e-6), f"weights must sum to 1 (see `normalised`), got sums of {sums}")
 
 
 class BiasBound(NamedTuple):
@@ -81,7 +75,7 @@ def biased_weights(p: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Fl
 def plain_weights(matrix: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Floats:
     """(n,) mean of a_i 1{i here} / Σ_here a_j over the rounds with anybody there: how FedAvg weighs clients."""
     here = matrix_of(matrix)
-    q = here * normalised(weights, here.shape[1])
-    q = q[q.sum(axis=1) > 0]
+    q = weights_of(here * normalised(weights, here.shape[1]))
+    q = q[q.any(axis=1)]
     require(len(q) > 0, "a participation matrix must have a round with somebody there, got none")
-    return np.asarray((q / q.sum(axis=1, keepdims=True)).mean(axis=0))
+    return np.asarray(q.mean(axis=0))

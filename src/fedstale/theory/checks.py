@@ -33,6 +33,12 @@ def weights_of(matrix: npt.ArrayLike) -> Floats:
     return np.asarray(q / np.where(total > 0, total, 1))
 
 
+def check_sums(*shares: npt.ArrayLike) -> None:
+    """Refuse weights, such as numbers of samples, where a theorem is about distributions."""
+    sums = [float(np.sum(np.asarray(share, np.float64))) for share in shares]
+    require(np.allclose(sums, 1, atol=1e-6), f"weights must sum to 1 (see `normalised`), got sums of {sums}")
+
+
 def over(x: float, y: float) -> float:
     """x / y, infinite if y is 0."""
     return math.inf if y == 0 else x / y

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fedstale.core import Count, Floats, Natural, NotNegative, Positive, arguments_checked, part, require
 from fedstale.theory.bias import total_variation
+from fedstale.theory.checks import check_sums
 
 __all__ = ["ExitBound", "ExitConstant", "Exits", "exit_bound", "exit_constant", "exit_rate"]
 
@@ -112,8 +113,7 @@ def exit_bound(
     require(ok, f"dimensions must be one per exit, got {dimensions!r}")
     ok = np.shape(target) == Λ.shape
     require(ok, f"target must be one weight for each of the {len(Λ)} exits, got {target!r}")
-    ok = np.allclose([Λ.sum(), np.sum(target)], 1, atol=1e-6)
-    require(ok, f"used and target must each sum to 1, as shares of the requests, got {used!r} and {target!r}")
+    check_sums(Λ, target)
     M, μ, γ = problem.largest_loss, problem.convexity, problem.offset()
     B = exit_constant(problem, samples, p, used, server_lr=server_lr).total()
     inside = 2 * B / μ + μ * (γ + 1) / 2 * distance**2
