@@ -72,7 +72,7 @@ class Balanced:
 
 @part
 class Given:
-    """Λ̃ as given, one weight per exit, such as what `fs.theory.exit_bound` advises; 0 leaves an exit untrained."""
+    """Λ̃ as given, one weight per exit, such as where `fs.theory.exit_bound` is least; 0 leaves an exit out."""
 
     values: npt.ArrayLike
 

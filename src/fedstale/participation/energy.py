@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Floats, Mask, keep, keep_numbers, part, per_client, require, shown
-from fedstale.participation.files import read_arrays, reading
+from fedstale.participation.files import read_array, reading
 from fedstale.participation.groups import Kind, independent
 from fedstale.participation.trace import replay, shares
 
@@ -100,24 +100,26 @@ class Budget:
         require(ok, f"prices must be (rounds, clients) numbers of at least 0, got {got}")
         ok = (self.rounds_each is None) != (self.spend is None)
         require(ok, "a budget is either rounds_each or spend: give one of them")
-        most = np.array(self.rounds_each if self.spend is None else self.spend, np.float64)
-        ok = bool((most >= 0).all()) and (self.rounds_each is None or bool((most % 1 == 0).all()))
-        require(ok, f"budgets must be at least 0, rounds_each in whole numbers, got {shown(most.tolist())}")
+        keep_numbers(self, self._limit, "at least 0")
+        ok = self.rounds_each is None or bool((np.asarray(self.rounds_each) % 1 == 0).all())
+        require(ok, f"rounds_each must be whole numbers, got {shown(self.rounds_each)}")
         keep(self, "prices", table)
 
     probs, rows = shares, replay
 
+    @property
+    def _limit(self) -> str:
+        return "spend" if self.rounds_each is None else "rounds_each"
+
     def recording(self, n: int | None = None) -> Mask:
         """(rounds, n) who takes part."""
         prices = np.asarray(self.prices)
-        rounds, clients = prices.shape
+        clients = prices.shape[1]
         require(n in (None, clients), f"{n} clients need {n} columns of prices, got {clients}")
         order = np.argsort(prices, axis=0, kind="stable")
-        if self.rounds_each is not None:
-            paid = np.arange(rounds)[:, None] < per_client(self.rounds_each, clients, "budgets")
-        else:
-            most = per_client(np.nan if self.spend is None else self.spend, clients, "budgets")
-            paid = np.take_along_axis(prices, order, axis=0).cumsum(axis=0) <= most * (1 + 1e-12)
+        costs = np.take_along_axis(prices, order, axis=0) if self.rounds_each is None else np.ones(prices.shape)
+        most = per_client(getattr(self, self._limit), clients, "budgets")
+        paid = costs.cumsum(axis=0) <= most * (1 + 1e-12)
         table = np.zeros(prices.shape, np.bool_)
         np.put_along_axis(table, order, paid, axis=0)
         return table
@@ -127,5 +129,5 @@ def _numbers(path: Path) -> npt.ArrayLike:
     """The numbers of a file."""
     with reading(path, "file of prices"):
         if path.suffix in (".npy", ".npz"):
-            return next(iter(read_arrays(path).values()))
+            return read_array(path)
         return np.loadtxt(path, delimiter=",", ndmin=2)

@@ -42,9 +42,14 @@ def read_table(path: Path) -> npt.ArrayLike:
             return _csv_table(path)
         allowed = path.suffix in (".npy", ".npz")
         require(allowed, f"a trace file must end in .csv, .csv.gz, .csv.xz, .npy or .npz, got {path}")
-        found = read_arrays(path)
-        require(len(found) == 1, f"{path} must hold one array, got {len(found)}: {[*found]}")
-        return next(iter(found.values()))
+        return read_array(path)
+
+
+def read_array(path: Path) -> npt.NDArray[Any]:
+    """The one array of an .npy or .npz file."""
+    found = read_arrays(path)
+    require(len(found) == 1, f"{path} must hold one array, got {len(found)}: {[*found]}")
+    return next(iter(found.values()))
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Mask, keep, known, part, require, shown
+from fedstale.core import BadInput, Mask, keep, known, part, require, shown
 from fedstale.core.abilities import in_order
 from fedstale.core.text_files import csv_lines, open_text
 from fedstale.participation.files import reading
@@ -146,19 +146,16 @@ def _columns(header: Sequence[str], first_row: Sequence[str], client: str | None
     who: int | None = None
     if client is not None:
         who = [*header].index(known(client, dict.fromkeys(header), f"{path}: column"))
-    else:
-        at = first(WHO)
-        who = at if at is not None else next((k for k, kind in enumerate(kinds) if kind == "text"), None)
+    elif (who := first(WHO)) is None and "text" in kinds:
+        who = kinds.index("text")
     when, start, end, count = (first(words) for words in (WHEN, FROM, TO, COUNT))
     if when is None and start is None and dates:
         when = dates[0]
         start, end = (dates[0], dates[1]) if len(dates) > 1 else (None, None)
     when = start if start is not None and end is not None else when
-    ok = who is not None and when is not None
-    told = "a client and a timestamp, a client, from and to, or a client, a date and a count"
-    require(ok, f"{path} must have columns for {told}, got {', '.join(header)}")
-    assert who is not None
-    assert when is not None
+    if who is None or when is None:
+        told = "a client and a timestamp, a client, from and to, or a client, a date and a count"
+        raise BadInput(f"{path} must have columns for {told}, got {', '.join(header)}")
     return Columns(who, when, end if start is not None else None, count if start is None else None)
 
 
@@ -209,9 +206,9 @@ def _time(cell: str | float, where: str) -> float:
     except ValueError:
         pass
     moment = _moment(text)
-    hint = ": is the day or the month first?" if "/" in text else ""
-    require(moment is not None, f"{where}: a time must be such as {EXAMPLES}, got {shown(cell)}{hint}")
-    assert moment is not None
+    if moment is None:
+        hint = ": is the day or the month first?" if "/" in text else ""
+        raise BadInput(f"{where}: a time must be such as {EXAMPLES}, got {shown(cell)}{hint}")
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

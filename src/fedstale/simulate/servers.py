@@ -119,7 +119,8 @@ class Box:
         low, high = (np.array(bound, np.float32) for bound in (self.low, self.high))
         ok = max(low.ndim, high.ndim) <= 1 and (low.size == high.size or 1 in (low.size, high.size))
         ok = ok and bool(((low <= high) & (low < math.inf) & (high > -math.inf)).all())
-        require(ok, f"low must be at most high, got {shown(self.low)}, {shown(self.high)}")
+        got = f"got {shown(self.low)}, {shown(self.high)}"
+        require(ok, f"low must be at most high and below inf, high above -inf, {got}")
         keep(self, "low", low)
         keep(self, "high", high)
 

@@ -6,15 +6,15 @@ organisations.
 
 import numpy as np
 
-from fedstale.core import Array, Ids, Round, part, require
+from fedstale.core import Array, BadInput, Ids, Round, part
 from fedstale.memory import Coding, Float32, Memory
 
 
 def _per_step(r: Round) -> Round:
     """The round with updates Δ_i / K_i, which are -lr G_i, G_i the mean of the K_i local gradients."""
-    require(r.work is not None, "anarchic averaging needs the local steps of each client in Round.work")
-    steps = r.work.steps if r.work else np.ones(len(r.clients))
-    return r._replace(updates=(r.updates / steps[:, None]).astype(np.float32))
+    if r.work is None:
+        raise BadInput("anarchic averaging needs the local steps of each client in Round.work")
+    return r._replace(updates=(r.updates / r.work.steps[:, None]).astype(np.float32))
 
 
 @part

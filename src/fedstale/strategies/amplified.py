@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import LATER, Array, Count, Positive, Round, keep, part, require
+from fedstale.core import LATER, Array, Count, Positive, Round, keep, part, require, shown
 
 
 class Progress(NamedTuple):
@@ -27,8 +27,8 @@ class Amplified:
     After P rounds the model is at w + η u: small steps gather what all groups of clients want before a
     large one is made. Good when a period covers a full cycle of availability; too long a period or too
     large a factor overshoots. η = 1 is FedAvg, P = 1 is FedAvg with the server's learning rate η.
-    The algorithm's own weights q_t^n are `q` of who is there, scaled to sum 1, in the place of the a_i: (n,), or
-    (rounds, n) and then again from the first round.
+    `q` are the q_t^n of the paper, weights in the place of the a_i: (n,), or (rounds, n), which begin again after
+    the last row. Those of who is there are scaled to sum 1.
     """
 
     period: Count
@@ -39,7 +39,8 @@ class Amplified:
         if self.q is not None:
             q = np.array(self.q, np.float32)
             ok = q.ndim in (1, 2) and bool((q >= 0).all()) and 0 < float(q.sum()) < np.inf
-            require(ok, f"q must be a weight of at least 0 for each client, not all 0, got {self.q}")
+            allowed = "a weight of at least 0 for each client, or rounds × clients of them, not all 0"
+            require(ok, f"q must be {allowed}, got {shown(self.q)}")
             keep(self, "q", q)
 
     def init(self, n: int, d: int) -> Progress:

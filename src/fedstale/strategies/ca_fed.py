@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Array, Availability, Floats, HasOptima, Ids, Mask, Round, weighted_sum
-from fedstale.core.parts import LATER, NotNegative, PositiveShare, part, require
+from fedstale.core.parts import LATER, NotNegative, PositiveShare, keep, part, require
 
 
 class Reported(NamedTuple):
@@ -43,7 +43,7 @@ class CAFed:
 
     def __post_init__(self) -> None:
         if self.optimum is not None and not isinstance(self.optimum, str):
-            object.__setattr__(self, "optimum", np.array(self.optimum, np.float64))
+            keep(self, "optimum", np.array(self.optimum, np.float64))
 
     def bind(self, task: object) -> "CAFed":
         local = task.optima if isinstance(self.optimum, str) and isinstance(task, HasOptima) else self.optimum

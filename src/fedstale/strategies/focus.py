@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedstale.core import LATER, Array, Floats, Ids, Round, part, require
+from fedstale.core import LATER, Array, BadInput, Floats, Ids, Round, part
 
 
 class Tracked(NamedTuple):
@@ -43,11 +43,10 @@ class FOCUS:
     def aggregate(self, state: Tracked, r: Round) -> tuple[Array, Tracked]:
         rows, Y, rate = state
         if len(r.clients):
-            known = r.gradients is not None and r.work is not None
-            require(known, "FOCUS needs the last local gradients in Round.gradients and the rates in Round.work")
-            gradients = np.empty((0, 0), np.float32) if r.gradients is None else r.gradients
-            rate = float(r.work.rates[0] / r.work.steps[0]) if r.work else rate
-            for i, g, arrived in zip(r.clients.tolist(), gradients, r.arrived, strict=True):
+            if r.gradients is None or r.work is None:
+                raise BadInput("FOCUS needs the last local gradients, Round.gradients, and Round.work")
+            rate = float(r.work.rates[0] / r.work.steps[0])
+            for i, g, arrived in zip(r.clients.tolist(), r.gradients, r.arrived, strict=True):
                 y = np.where(arrived, g.astype(np.float64) - rows[i], 0)  # what the client sends
                 Y += len(r.weights) * float(r.weights[i]) * y
                 rows[i] = np.where(arrived, g, rows[i])

@@ -20,7 +20,7 @@ from fedstale.lab.runs.store import RunFolder
 from fedstale.lab.schema import Experiment
 from fedstale.lab.spec import Spec, Table, build, override
 from fedstale.participation import Bernoulli, LabelTied, Markov, MarkovClasses, Trace, TwoGroups
-from fedstale.participation.files import BROKEN, read_arrays
+from fedstale.participation.files import BROKEN, read_array, read_arrays
 from fedstale.participation.log import is_log
 from fedstale.participation.trace import Recorded, matched
 from fedstale.registry import CHANNELS, ESTIMATORS, PARTICIPATION
@@ -249,7 +249,7 @@ def read_numbers(text: str, what: str) -> Floats:
     require(path.is_file(), f"{what} must be numbers such as 0.9,0.05 or a file of them; there is no file {text}")
     try:
         if path.suffix == ".npy":
-            return np.asarray(next(iter(read_arrays(path).values())), np.float64).ravel()
+            return np.asarray(read_array(path), np.float64).ravel()
         return np.array(_column(path.read_text(encoding="utf-8-sig")), np.float64)
     except (OSError, ValueError) as error:
         allowed = "numbers or a .npy, .csv or text file of them"
