@@ -94,7 +94,7 @@ def test_the_exits_of_nodes_are_independent_of_who_is_there():
         ([1, 3], float("nan"), "p must be at least 0"),
         ([1, 2], [0.1, 0.2], "p must be one number, or 2 × 2 probabilities"),
         ([1, 2], [[1, 0], [0.6, 0.5]], "with a sum of at most 1"),
-        ([1, 2], [[0.5, 0.5], [0, 1]], "0 beyond its exit"),
+        ([1, 2], [[0.5, 0.5], [0, 1]], "0 beyond the node's exit"),
         ([1, 2], [[0, 0], [0, 0]], "p must be one number"),
     ],
 )

@@ -121,9 +121,7 @@ class ExitCNN:
     kernel: int = 3
 
     def __post_init__(self) -> None:
-        ok = len(self.channels) > 0 and min(self.channels) >= 1
-        require(ok, f"channels must be sizes of at least 1, got {self.channels}")
-        require(self.kernel >= 1 and self.kernel % 2 == 1, f"kernel must be odd and at least 1, got {self.kernel}")
+        _check_convolutions(self.channels, self.kernel)
 
     def build(self, shape: Shape, classes: int) -> EarlyExit:
         require(len(shape) == 3, f"exit-cnn takes (C, H, W) images, got inputs {shape}")
@@ -153,11 +151,9 @@ class SlicedCNN:
     kernel: int = 3
 
     def __post_init__(self) -> None:
-        ok = len(self.channels) > 0 and min(self.channels) >= 1
-        require(ok, f"channels must be sizes of at least 1, got {self.channels}")
+        _check_convolutions(self.channels, self.kernel)
         ok = all(a < b for a, b in pairwise((0.0, *self.widths))) and self.widths[-1:] == (1.0,)
         require(ok, f"widths must be shares above 0, ascending, the last one 1, got {self.widths}")
-        require(self.kernel >= 1 and self.kernel % 2 == 1, f"kernel must be odd and at least 1, got {self.kernel}")
 
     def build(self, shape: Shape, classes: int) -> Sliced:
         require(len(shape) == 3, f"sliced-cnn takes (C, H, W) images, got inputs {shape}")
@@ -167,8 +163,10 @@ class SlicedCNN:
             layers: list[nn.Module] = [ChannelsLast()]
             for inputs, outputs in pairwise((shape[0], *kept)):
                 layers.append(nn.Conv2d(inputs, outputs, self.kernel, padding=self.kernel // 2))
-                layers += [nn.MaxPool2d(2), nn.ReLU()] if side >= 4 else [nn.ReLU()]
-                side = side // 2 if side >= 4 else side
+                if side >= 4:
+                    layers.append(nn.MaxPool2d(2))
+                    side //= 2
+                layers.append(nn.ReLU())
             return nn.Sequential(*layers, *pooled(kept[-1], classes, grid=2))
 
         return Sliced(make, self.widths)
@@ -205,6 +203,11 @@ class ExitResNet18:
         # the first stage begins with the stem
         stages = [nn.Sequential(*layers[a + 1 : b + 1]) for a, b in pairwise((-1, *ends))]
         return EarlyExit(stages, [pooled(sizes[end - 1], classes) for end in ends])
+
+
+def _check_convolutions(channels: tuple[int, ...], kernel: int) -> None:
+    require(bool(channels) and min(channels) >= 1, f"channels must be sizes of at least 1, got {channels}")
+    require(kernel >= 1 and kernel % 2 == 1, f"kernel must be odd and at least 1, got {kernel}")
 
 
 class Residual(nn.Module):

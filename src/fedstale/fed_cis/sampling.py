@@ -39,15 +39,13 @@ class ExitSampling:
         if p.ndim:
             ok = p.shape == (len(exits), deepest) and bool((p >= 0).all() and (p.sum(axis=1) <= 1 + 1e-9).all())
             ok = ok and bool(p.any()) and not p[np.arange(deepest) >= exits[:, None]].any()
-            most = (
-                f"{len(exits)} × {deepest} probabilities, with a sum of at most 1 and 0 beyond its exit in each row"
-            )
-            require(ok, f"p must be one number, or {most}, got {self.p}")
+            table = f"{len(exits)} × {deepest} probabilities"
+            allowed = f"one number, or {table}, in each row with a sum of at most 1 and 0 beyond the node's exit"
         else:
             ok = float(p) >= 0 and (deepest - 1) * float(p) < 1
             rest = f"below 1/{deepest - 1}, for the deepest of {deepest} exits is trained with the rest"
-            most = rest if deepest > 1 else "finite"
-            require(ok, f"p must be at least 0 and {most}, got {self.p}")
+            allowed = f"at least 0 and {rest if deepest > 1 else 'finite'}"
+        require(ok, f"p must be {allowed}, got {self.p}")
         keep(self, "exits", exits)
         keep(self, "p", p if p.ndim else float(p))
 
@@ -62,10 +60,8 @@ class ExitSampling:
 
     def rows(self, n: int, rng: np.random.Generator) -> Iterator[Mask]:
         node, exit = self._pairs(n).T
-        edges = np.pad(
-            self._chances().cumsum(axis=1), ((0, 0), (1, 0))
-        )  # (nodes, E + 1): exit e from [e - 1] to [e]
-        edges[edges > 1 - 1e-9] = 1.0
+        # (nodes, E + 1): a draw from edges[e - 1] to edges[e] is for exit e
+        edges = np.pad(self._chances().cumsum(axis=1), ((0, 0), (1, 0)))
         low, high = edges[node, exit - 1], edges[node, exit]
         draws = np.random.Generator(cast(Any, rng.bit_generator).jumped(AWAY))
         there = None if self.nodes is None else self.nodes.rows(len(edges), rng)

@@ -43,7 +43,7 @@ class Tree:
 
     def __post_init__(self) -> None:
         graph = np.ndim(self.parents) == 2
-        parents = _shares(self.parents) if graph else _whole("parents", self.parents)
+        parents = _shares(self.parents) if graph else _nodes(self.parents)
         exits = _whole("exits", self.exits)
         arrivals, capacity = _rates("arrivals", self.arrivals), _rates("capacity", self.capacity)
         sizes = [len(parents), len(exits), len(arrivals), len(capacity)]
@@ -52,11 +52,9 @@ class Tree:
         require(exits.min() >= 1, f"exits must count from 1, got {exits.min()}")
         total = arrivals.sum()
         require(0 < total < np.inf, f"arrivals must be finite and not all 0, got a total of {total:g}")
-        _check_parents(parents)
-        keep(self, "parents", parents)
-        _check_links(self.links, exits)
         for name, value in {"parents": parents, "exits": exits, "arrivals": arrivals, "capacity": capacity}.items():
             keep(self, name, value)
+        _check_links(self.links, exits)
         if self.fractions is not None:
             keep(self, "fractions", _rates("fractions", self.fractions))
             self._check_fractions()
@@ -65,10 +63,8 @@ class Tree:
         r, root = np.asarray(self.fractions), ~self.links.any(axis=1)
         ok = r.shape == (self.n,) and bool((r <= 1).all()) and bool((r[root] == 1).all())
         require(ok, f"fractions must be {self.n} numbers in [0, 1], and 1 at a root, got {r.tolist()}")
-        over = np.flatnonzero(self.flows().transferred > np.asarray(self.capacity) * (1 + 1e-9)).tolist()
-        require(
-            not over, f"fractions must leave no more than the capacity to pass on, got more at nodes {over[:5]}"
-        )
+        over = np.flatnonzero(self.flows().transferred > np.asarray(self.capacity) * (1 + 1e-9))[:5].tolist()
+        require(not over, f"fractions must leave no more than the capacity to pass on, got more at nodes {over}")
 
     @property
     def links(self) -> Floats:
@@ -103,10 +99,8 @@ class Tree:
         """Λ_e, what the nodes with exit e serve together, for exits 1 … count (the tree's deepest if left out)."""
         exits = np.asarray(self.exits)
         count = int(exits.max()) if count is None else count
-        require(
-            exits.max() <= count,
-            f"the tree's exits must be from 1 to {count}, those of the network, got exit {exits.max()}",
-        )
+        allowed = f"the tree's exits must be from 1 to {count}, those of the network"
+        require(exits.max() <= count, f"{allowed}, got exit {exits.max()}")
         return np.asarray(np.bincount(exits - 1, self.flows().served, count), np.float64)
 
 
@@ -147,14 +141,6 @@ def layered(widths: Sequence[int], mix: Sequence[float]) -> Tree:
     return Tree(parents, level + 1, arrivals, load * passed)
 
 
-def _check_parents(parents: Ids | Floats) -> None:
-    last = len(parents) - 1
-    if parents.ndim == 1:
-        for i in np.flatnonzero((parents < -1) | (parents > last)):
-            allowed = f"a parent must be a node from 0 to {last}, or -1 for a root"
-            raise BadInput(f"{allowed}, got {parents[i]} for node {i}")
-
-
 def _check_links(links: Floats, exits: Ids) -> None:
     for i in np.flatnonzero(_depths(links) > len(links)):
         raise BadInput(f"the parents must make a graph without a cycle, got one through node {i}")
@@ -172,6 +158,15 @@ def _depths(links: Floats) -> Ids:
             break
         depths = further
     return depths
+
+
+def _nodes(value: npt.ArrayLike) -> Ids:
+    parents = _whole("parents", value)
+    last = len(parents) - 1
+    for i in np.flatnonzero((parents < -1) | (parents > last)):
+        allowed = f"a parent must be a node from 0 to {last}, or -1 for a root"
+        raise BadInput(f"{allowed}, got {parents[i]} for node {i}")
+    return parents
 
 
 def _shares(value: npt.ArrayLike) -> Floats:
