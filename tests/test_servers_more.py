@@ -110,6 +110,8 @@ def test_other_projections_are_the_nearest_point_of_their_set(params, step, lr):
         change, _ = server.apply(server.init(d), params, step)
         np.testing.assert_allclose(params + change, nearest, atol=2e-5)
         assert change.dtype == np.float32
+    diverged, _ = Onto(np.abs).apply(None, params, np.full(d, np.nan, np.float32))
+    assert np.isnan(diverged).all(), "a step that diverged is not the fault of `nearest`"
     inside, _ = Box(-1e9, 1e9, Sgd(lr)).apply(None, params, step)
     np.testing.assert_array_equal(inside, np.float32(lr) * step)  # the bits of the base
 
@@ -133,6 +135,10 @@ def test_yogi_learns():
         (lambda: Onto(np.sum).apply(None, W, W), "^nearest must return shape"),
         (lambda: Onto(lambda w: w * np.nan).apply(None, W, W), "^nearest must return finite numbers, got"),
         (lambda: Box(np.inf, np.inf), "^low must be at most high and below inf, .*, got inf, inf$"),
+        (
+            lambda: Box(-np.inf, -np.inf),
+            "^low must be at most high and below inf, high above -inf, got -inf, -inf$",
+        ),
         (lambda: Affine([1.0, np.nan]), "^matrix and values must be finite, got"),
         (lambda: Projection(float("nan")), "^radius must be above 0, got nan$"),
         (lambda: Yogi(lr=0), "^lr must be above 0 and finite, got 0$"),

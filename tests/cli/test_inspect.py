@@ -92,6 +92,10 @@ def test_an_event_list_and_a_grid_are_told_from_a_table(tmp_path: Path) -> None:
     assert read_trace(events, ["round_seconds=1200", "clients=1"])[0].tolist() == [[True], [False]]
     with pytest.raises(BadInput, match=r"--clients-first is for a table of zeros and ones, got .* of kind events"):
         read_trace(events, [], clients_first=True)
+    visits = tmp_path / "visits.csv"
+    visits.write_text("client,date\na,2026-01-01\nb,2026-01-02\n")
+    with pytest.raises(BadInput, match=r"--clients-first is for a table of zeros and ones, got .* of kind log"):
+        read_trace(visits, [], clients_first=True)
     grid = tmp_path / "grid.npz"
     np.savez(grid, avail=np.array([[-1, 1], [0, 1]], np.int8))
     assert read_trace(grid, [])[0].tolist() == [[False, True], [False, True]]

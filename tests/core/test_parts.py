@@ -1,6 +1,7 @@
 """Type hints: an alias is opened wherever it stands, as numpy's own are from Python 3.12 on."""
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from typing_extensions import TypeAliasType
 
+from fedstale import theory
 from fedstale.core import BadInput, Range, Share, arguments_checked, part
 from fedstale.core.parts import alternatives, fits, words
 from fedstale.memory import Coding, Float32
@@ -118,3 +120,12 @@ def test_what_is_in_its_range_or_left_out_is_taken() -> None:
 @arguments_checked
 def halved(share: Share) -> float:
     return share / 2
+
+
+def test_a_signature_says_which_numbers_a_setting_may_be() -> None:
+    @part
+    class Own:
+        share: Share
+
+    assert "Range('in [0, 1]')" in str(signature(Own))
+    assert "beta: 'Share'" in str(signature(theory.limits)), "theory names its hints, for `help`"

@@ -41,6 +41,14 @@ def test_it_knows_every_run_its_state_and_its_value(store: Path) -> None:
     assert [len(rows) for rows in index.experiments().values()] == [6]
 
 
+def test_a_rule_around_another_is_shown_in_words(tmp_path: Path) -> None:
+    wrapped = {"kind": "clipped", "strategy": {"kind": "fedavg"}, "bound": 1.0}
+    computed(tmp_path / "runs", rounds=2, seeds=[1], algorithms=[wrapped])
+    index = Index([tmp_path / "runs"])
+    index.scan()
+    assert [r.label for r in index.all()] == ["clipped strategy=fedavg, bound=1.0"]
+
+
 def test_a_run_is_running_while_another_process_has_it(store: Path) -> None:
     run = RunFolder(sorted(store.glob("fedavg-*"))[0])
     unfinish(run, 6)

@@ -63,6 +63,12 @@ def test_the_best_settings_are_in_the_order_of_the_grid_and_the_best_algorithm_i
         assert values == sorted(values)
 
 
+def test_a_rule_around_another_is_named_in_words(tmp_path: Path) -> None:
+    wrapped = {"kind": "clipped", "strategy": {"kind": "fedavg"}, "bound": 1.0}
+    ((_, best, _),) = sweeps(swept(tmp_path / "runs", algorithms=[wrapped], tune={"lr": [0.1, 0.2]}))
+    assert [row[0] for row in best.rows] == ["clipped strategy=fedavg, bound=1.0"]
+
+
 def test_runs_of_one_setting_are_no_sweep(tmp_path: Path) -> None:
     assert sweeps(swept(tmp_path / "runs")) == []
 

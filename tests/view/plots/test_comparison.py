@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from fedstale.lab.runs import metrics, store
 from fedstale.lab.runs.metrics import Metric
@@ -92,6 +93,18 @@ def test_a_new_metric_has_a_panel_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert [axes.get_ylabel() for axes in drawn(coverage=0.5).axes][2] == "coverage"  # also where it is unknown
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, Metric("coverage", "coverage of rare classes")))
     assert [axes.get_ylabel() for axes in drawn(coverage=0.5).axes][2] == "coverage of rare classes"
+
+
+def test_a_rule_around_another_has_its_label_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, drawn = store.RunFolder(tmp_path / "run"), list[Figure]()
+    folder.path.mkdir()
+    store.write_json(folder.path / "config.json", CONFIG)
+    (folder.path / "metrics.jsonl").write_text('{"round":1,"accuracy":0.5,"heard":[0]}\n')
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    pictures.comparison({"clipped strategy={'kind': 'fedavg'}": [folder]}, "", tmp_path / "picture.png")
+    labels = [line.get_label() for axes in drawn[0].axes for line in axes.lines]
+    assert "clipped strategy=fedavg" in labels
+    assert not any("kind" in str(label) for label in labels)
 
 
 def test_a_run_with_damaged_metrics_is_named_and_left_out(tmp_path: Path) -> None:
