@@ -307,7 +307,7 @@ def weights_with_bias(rng: np.random.Generator) -> Pairs:
     for _ in range(120):
         a, b = low + (high - low) / 3, high - (high - low) / 3
         low, high = (low, b) if error(a) < error(b) else (a, high)
-    found = th.Availability(Σ, v, 0.0, 0.0, 0.0, 0.0, 0.0, S)
+    found = th.CorrelatedBound(Σ, v, 0.0, 0.0, 0.0, 0.0, 0.0, S)
     q = th.least_error_weights(found, π, Q, target=α, condition=κ, gap=Γ)
     return [(sum(q), Q), (error(q[0] / Q), error(low)), (np.round(q / Q, 6), np.round([low, 1 - low], 6))]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fedstale.core import BadInput
 from fedstale.theory import (
-    Availability,
     Correlated,
+    CorrelatedBound,
     best_weights,
     correlated_bound,
     least_error_weights,
@@ -114,7 +114,7 @@ def test_best_weights_leave_out_who_is_seldom_there() -> None:
 def test_no_other_weights_have_a_smaller_total_error(n: int, gap: float) -> None:
     rng = np.random.default_rng(n)
     p, a = rng.uniform(0.05, 0.95, n), rng.dirichlet(np.ones(n)) * 0.9 + 0.1 / n
-    found = Availability(rng.uniform(1, 50, n), 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0)
+    found = CorrelatedBound(rng.uniform(1, 50, n), 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0)
 
     def error(x: Any) -> float:
         opt = (0.5 * float(found.sigma @ x**2) + found.v) / float(p @ x) / found.progress
@@ -155,7 +155,7 @@ def test_no_other_weights_have_a_smaller_total_error(n: int, gap: float) -> None
         (lambda: best_weights([1.0, 1.0], math.inf, [0.9, 0.1], 1.0), "v must be above 0 and finite, got inf"),
         (
             lambda: least_error_weights(endless, π, 1.0, target=[0.5, 0.3, 0.2], condition=2, gap=1),
-            "^found.v must be finite, got inf: ",
+            "^bound.v must be finite, got inf: ",
         ),
         (lambda: total_error(1.0, q, π, target=[100, 200, 300], condition=1, gap=1.0), r"got sums of \[600.0\]"),
     ],

@@ -19,7 +19,7 @@ from fedstale.theory.checks import check_sums, probabilities
 from fedstale.theory.markov import Mixing
 
 __all__ = [
-    "Availability", "Correlated", "best_weights", "correlated_bound", "least_error_weights", "mixing_lag",
+    "Correlated", "CorrelatedBound", "best_weights", "correlated_bound", "least_error_weights", "mixing_lag",
     "rate_limit", "total_error",
 ]  # fmt: skip
 
@@ -41,7 +41,7 @@ class Correlated:
         keep_numbers(self, "noise", "at least 0")
 
 
-class Availability(NamedTuple):
+class CorrelatedBound(NamedTuple):
     """The bound of Theorem 2.3.3 of [T] on the error of the biased objective, and what it is made of."""
 
     sigma: Floats  # (n,) the diagonal of Σ (2.14)
@@ -87,7 +87,7 @@ def correlated_bound(
     *,
     rates: npt.ArrayLike,
     rounds: int | None = None,
-) -> Availability:
+) -> CorrelatedBound:
     """Theorem 2.3.3 of [T], (2.13) to (2.18), for aggregation weights q_i and availabilities π_i.
 
     `rates` are η_1, η_2, …, which must not grow. Sums that the theorem runs to infinity run over all that are
@@ -110,7 +110,7 @@ def correlated_bound(
     psi += H * float(η[: max(mixing.start - 1, 0)].sum())
     phi = 2 * K * problem.gradient * problem.stochastic_gradient * Q * _lagged(η, t, mixing, H)
     variance, correlation = 0.5 * float(sigma @ weights**2) / pull, phi / -math.log(mixing.rate)
-    return Availability(sigma, v, psi, phi, variance, v / pull, correlation, float(η[:T].sum()))
+    return CorrelatedBound(sigma, v, psi, phi, variance, v / pull, correlation, float(η[:T].sum()))
 
 
 @arguments_checked
@@ -118,7 +118,7 @@ def total_error(opt: NotNegative, q: npt.ArrayLike, availability: npt.ArrayLike,
                 condition: Condition, gap: NotNegative) -> float:  # fmt: skip
     """2 κ² (ε_opt + κ² χ²(α, p) Γ), the bound (2.10) with (2.11) on F(w) - F*; problem (2.19) makes it least.
 
-    `opt` bounds ε_opt (`Availability.error`), `target` are the α_i, and p_i = π_i q_i / Σ π_j q_j. Infinite if a
+    `opt` bounds ε_opt (`CorrelatedBound.error`), `target` are the α_i, and p_i = π_i q_i / Σ π_j q_j. Infinite if a
     client has no weight, which [T] calls an artifact of the proof.
     """
     check_sums(target)
@@ -147,20 +147,20 @@ def best_weights(
 
 
 @arguments_checked
-def least_error_weights(found: Availability, availability: npt.ArrayLike, total: PositiveFinite, *,
+def least_error_weights(bound: CorrelatedBound, availability: npt.ArrayLike, total: PositiveFinite, *,
                         target: npt.ArrayLike, condition: Condition, gap: PositiveFinite) -> Floats:  # fmt: skip
     """(n,) q* > 0 with Σ q_i = Q that makes `total_error` least: problem (2.19) of [T], which it proves convex.
 
     Solved by Newton steps in y = q / πᵀq, the variable of (A.194), where πᵀy = 1 and χ² + 1 = Σ α_i² / (π_i y_i).
-    `found` is the bound with any weights of the same sum: its Σ, v and Σ η_t do not depend on them. Where the bias
-    is less than 1e-8 of the error, rounding shows: `best_weights` is the limit.
+    `bound` is that of any weights of the same sum: its Σ, v and Σ η_t do not depend on them. Where the bias is less
+    than 1e-8 of the error, rounding shows: `best_weights` is the limit.
     """
-    π, α, A = probabilities(availability), np.asarray(target, np.float64), found.sigma / found.progress
+    π, α, A = probabilities(availability), np.asarray(target, np.float64), bound.sigma / bound.progress
     ok = A.shape == π.shape == α.shape and bool((π > 0).all() and (α > 0).all())
     require(ok, f"availability and target must be above 0, one per client, got {availability!r} and {target!r}")
     check_sums(α)
-    require(math.isfinite(found.v), f"found.v must be finite, got {found.v}: the chain has too many states")
-    c, y, v = condition**2 * gap * α**2 / π, α / π, found.v / found.progress / total
+    require(math.isfinite(bound.v), f"bound.v must be finite, got {bound.v}: the chain has too many states")
+    c, y, v = condition**2 * gap * α**2 / π, α / π, bound.v / bound.progress / total
     for more in 10.0 ** np.arange(16, -1, -1):  # from y = α / π, where the bias alone counts, to how much it counts
         y = _descended(A * total, v, more * c, y, π)
     return np.asarray(total * y / y.sum())
