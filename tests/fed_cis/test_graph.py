@@ -46,13 +46,16 @@ def test_an_experiment_has_the_same_settings():
     data = {
         "dataset": "digits",
         "clients": 4,
-        "cis": cis | {"fractions": [0.5, 0.1, 1, 1], "thresholds": [0.1] * 3},
+        "cis": cis
+        | {"fractions": [0.5, 0.1, 1, 1], "thresholds": [0.1] * 3}
+        | {"weighting": {"kind": "given", "values": [2, 1, 1]}},
     }
     task = make_task(
         check(raw | {"data": data}).data, {"kind": "sliced-cnn", "channels": (4, 4), "ridge": 0.0}, "cpu"
     )
     assert task.tree == graph(fractions=[0.5, 0.1, 1, 1])  # type: ignore[attr-defined]
     assert (task.thresholds, len(task.exits)) == ([0.1] * 3, 3)  # type: ignore[attr-defined]
+    assert task.exit_weights.tolist() == [0.5, 0.25, 0.25]  # type: ignore[attr-defined]
     plain = check(raw | {"data": data | {"cis": cis}}).data["cis"]
     assert not {"fractions", "thresholds"} & {*plain}  # a run that has neither is called as before
     one = check(raw | {"data": data | {"cis": cis | {"thresholds": 0.1}}}).data["cis"]

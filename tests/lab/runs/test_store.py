@@ -170,9 +170,14 @@ def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
     "line",
     [
         *(b"{oops", b'{"round":7}', b"[]", b"\xff\xfe", b'{"step":1}', b"", b"[" * 100_000),
-        *(b'{"round":2,"clipped":"many"}', b'{"round":2,"heard":[-1]}', b'{"round":2,"idle":[3]}'),
+        *(
+            b'{"round":2,"clipped":"many"}',
+            b'{"round":2,"heard":[-1]}',
+            b'{"round":2,"idle":[3]}',
+            b'{"round":2,"ages":[-1]}',
+        ),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_a_damaged_line_of_metrics_is_named(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b'{"round":1}\n' + line + b'\n{"round":3}\n')

@@ -101,10 +101,12 @@ def test_a_rule_around_another_has_its_label_in_words(tmp_path: Path, monkeypatc
     store.write_json(folder.path / "config.json", CONFIG)
     (folder.path / "metrics.jsonl").write_text('{"round":1,"accuracy":0.5,"heard":[0]}\n')
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    pictures.comparison({"clipped strategy={'kind': 'fedavg'}": [folder]}, "", tmp_path / "picture.png")
-    labels = [line.get_label() for axes in drawn[0].axes for line in axes.lines]
-    assert "clipped strategy=fedavg" in labels
-    assert not any("kind" in str(label) for label in labels)
+    long = [f"clipped strategy={{'kind': 'amplified', 'q': {[1, 1, 1, *range(7), last]}}}" for last in (1, 2)]
+    for names, due in ((["clipped strategy={'kind': 'fedavg'}"], 1), (long, 2)):
+        pictures.comparison({name: [folder] for name in names}, "", tmp_path / "picture.png")
+        labels = {str(line.get_label()) for axes in drawn[-1].axes for line in axes.lines}
+        assert len({label for label in labels if label.startswith("clipped")}) == due, "none is lost"
+        assert due == 2 or "clipped strategy=fedavg" in labels
 
 
 def test_a_run_with_damaged_metrics_is_named_and_left_out(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def _shown_once(out: Figure) -> None:
 
 def comparison(groups: Mapping[str, Sequence[RunFolder]], title: str, path: Path) -> None:
     """Write the picture of these runs, by the label of their algorithm."""
-    groups = {query.label_in_words(label): runs for label, runs in groups.items()}
+    words = {query.label_in_words(label): runs for label, runs in groups.items()}
+    groups = words if len(words) == len(groups) else groups  # long lists are cut, so that two may have the same
     if found := _readable(groups):
         config = next(iter(groups.values()))[0].config()
         figure(found, config, title, behind=_behind(groups, found)).savefig(path, dpi=160)
