@@ -14,7 +14,7 @@ from fedstale.core.rng import stream
 from fedstale.data import federate, from_frame
 from fedstale.fed_cis.task import early_exit_task
 from fedstale.lab import schema
-from fedstale.lab.build import make_task
+from fedstale.lab.build import SYNTHETIC, TABULAR, make_task
 from fedstale.lab.execute import execute
 from fedstale.lab.plan import plan
 from fedstale.lab.schema import read
@@ -368,3 +368,11 @@ def test_a_key_that_a_file_leaves_out_is_what_the_function_takes_it_to_be(sectio
     for key in keys:
         told = section.model_fields[key].default
         assert (tuple(told) if isinstance(told, list) else told) == signature(function).parameters[key].default, key
+
+
+@pytest.mark.parametrize(
+    ("section", "function", "passed"),
+    [(schema.Tabular, from_frame, TABULAR), (schema.Synthetic, synthetic, (*SYNTHETIC, "weights"))],
+)
+def test_every_setting_that_the_function_has_reaches_it(section: Any, function: Any, passed: Any) -> None:
+    assert {*section.model_fields} & {*signature(function).parameters} == {*passed}

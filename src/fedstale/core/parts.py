@@ -220,12 +220,9 @@ def arguments_checked(function: Callable[P, T]) -> Callable[P, T]:
     def checked(*values: P.args, **settings: P.kwargs) -> T:
         given = dict(zip(parameters, values, strict=False)) | settings
         check_ranges(cast(Any, function), given)
-        hints = _hints(cast(Any, function))
-        plain = {key: x for key, x in given.items() if hints.get(key) in (int, float)}
-        odd = {
-            key: x for key, x in plain.items() if (x % 1 if isinstance(x, float) else isinstance(x, list | tuple))
-        }
-        check_types(cast(Any, function), odd)
+        numbers = [key for key, hint in _hints(cast(Any, function)).items() if hint in (int, float)]
+        odd = {key: given[key] for key in numbers if isinstance(given.get(key), float | list | tuple)}
+        check_types(cast(Any, function), {key: x for key, x in odd.items() if not isinstance(x, float) or x % 1})
         try:
             return function(*values, **settings)
         except BadInput:

@@ -91,13 +91,9 @@ def delta2_mixing(
 
 @arguments_checked
 def delta2_independent(
-    n: Count,
-    variance: NotNegative,
-    period: Count,
-    *,
-    divergence: NotNegative = 1.0,
+    n: Count, variance: NotNegative, period: Count, *, divergence: NotNegative = 1.0,
     failure: PositiveShare | None = None,
-) -> float:
+) -> float:  # fmt: skip
     """N² d² υ² / P in expectation, or N² d² ln(2 / c) / (2 P) with probability 1 - c; Proposition 4.7 of [A].
 
     For weights that are independent from round to round; `variance` is υ², and the second does not use it.

@@ -70,9 +70,8 @@ def amplified_bound(
     (γ, η, P), L, I = settings, problem.smoothness, problem.steps  # noqa: E741
     _check_period(problem, P)
     most, slack = 1 / (L * I * P), 1 + 1e-9
-    require(
-        0 < γ <= most / 12 * slack, f"client_lr must be above 0 and at most 1/(12LIP) = {most / 12:.6g}, got {γ}"
-    )
+    ok = 0 < γ <= most / 12 * slack
+    require(ok, f"client_lr must be above 0 and at most 1/(12LIP) = {most / 12:.6g}, got {γ}")
     require(0 < γ * η <= most * slack, f"client_lr · factor must be at most 1/(LIP) = {most:.6g}, got {γ * η:.6g}")
     ρ2, drift = problem.concentration**2, (γ * L * I) ** 2
     noise = (γ * L) ** 2 * I + (γ * L) ** 2 * I * P * ρ2 + γ * η * L * ρ2

@@ -80,14 +80,9 @@ def mixing_lag(t: npt.ArrayLike, mixing: Mixing, loss_range: Positive) -> npt.ND
 
 @arguments_checked
 def correlated_bound(
-    problem: Correlated,
-    q: npt.ArrayLike,
-    availability: npt.ArrayLike,
-    mixing: Mixing,
-    *,
-    rates: npt.ArrayLike,
-    rounds: int | None = None,
-) -> CorrelatedBound:
+    problem: Correlated, q: npt.ArrayLike, availability: npt.ArrayLike, mixing: Mixing, *,
+    rates: npt.ArrayLike, rounds: int | None = None,
+) -> CorrelatedBound:  # fmt: skip
     """Theorem 2.3.3 of [T], (2.13) to (2.18), for aggregation weights q_i and availabilities π_i.
 
     `rates` are η_1, η_2, …, which must not grow. Sums that the theorem runs to infinity run over all that are
@@ -127,9 +122,8 @@ def total_error(opt: NotNegative, q: npt.ArrayLike, availability: npt.ArrayLike,
 
 
 @arguments_checked
-def best_weights(
-    sigma: npt.ArrayLike, v: PositiveFinite, availability: npt.ArrayLike, total: PositiveFinite
-) -> Floats:
+def best_weights(sigma: npt.ArrayLike, v: PositiveFinite, availability: npt.ArrayLike,
+                 total: PositiveFinite) -> Floats:  # fmt: skip
     """(n,) q* that makes ε̄_opt least: (½ qᵀΣq + v) / πᵀq with q ≥ 0 and Σ q_i = Q, problem (A.192) of [T].
 
     q_i* = max{0, (ι* π_i - θ*) / Σ_ii} (A.204), with ι* and θ* of (A.206) and (A.207), where the clients left out

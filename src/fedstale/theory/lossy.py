@@ -69,13 +69,9 @@ def upga_rate(problem: Lossy, t: Count) -> float:
 
 @arguments_checked
 def upga_bound(
-    problem: Lossy,
-    loss: npt.ArrayLike,
-    rounds: Count,
-    *,
-    distance: NotNegative,
+    problem: Lossy, loss: npt.ArrayLike, rounds: Count, *, distance: NotNegative,
     weights: npt.ArrayLike | None = None,
-) -> float:
+) -> float:  # fmt: skip
     """Theorem 4.3.1 of [T], (4.6), on E F(w) - F* after t = `rounds` of UPGA-PL: it vanishes as 1 / t.
 
     κ / (8κ + t) · (2 K C / μ + 4 L ‖w_1 - w*‖²), where `distance` is ‖w_1 - w*‖.

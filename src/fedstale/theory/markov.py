@@ -81,9 +81,7 @@ def mixing(*chains: npt.ArrayLike) -> Mixing:
     second, norms, rho_min, states = zip(*(_spectrum(_chain(chain)) for chain in chains), strict=True)
     slowest, M = max(second), math.prod(map(float, states))
     constant = math.sqrt(M - 1) * math.prod(norms)
-    return Mixing(
-        slowest, (slowest + 1) / 2, constant, 0, 1 / (1 - slowest), math.prod(rho_min), M,
-    )  # fmt: skip
+    return Mixing(slowest, (slowest + 1) / 2, constant, 0, 1 / (1 - slowest), math.prod(rho_min), M)
 
 
 @arguments_checked

@@ -66,15 +66,9 @@ class Bound(NamedTuple):
 
 @arguments_checked
 def bound(
-    problem: Problem,
-    p: npt.ArrayLike,
-    beta: Share,
-    *,
-    rounds: Count,
-    server_lr: Positive = 1.0,
-    excess: NotNegative = 1.0,
-    memory_error: NotNegative = 1.0,
-) -> Bound:
+    problem: Problem, p: npt.ArrayLike, beta: Share, *, rounds: Count, server_lr: Positive = 1.0,
+    excess: NotNegative = 1.0, memory_error: NotNegative = 1.0,
+) -> Bound:  # fmt: skip
     """Theorem 1 of [S], eq. (10), for FedStale(beta), with the constants of eq. (144) in its proof.
 
     `excess` is F(w_1) - F*, `memory_error` is H_1 = mean_i ‖∇F_i(w_1) - h_i‖².
