@@ -187,6 +187,11 @@ def test_the_advice_for_clients_in_turn_is_to_wait_for_all() -> None:
             r"^somebody must come in some round, got shape \(9, 2\)",
         ),
         (lambda: Amplify(1.0, np.inf, 1.0, 1, 10), "noise must be at least 0 and finite, got inf"),
+        (
+            lambda: amplified_bound(problem, Amplification(1e-4, 1.0, 2.5), **given_terms),  # type: ignore[arg-type]
+            "period must be a whole number from 1 to half of the .*, got 2.5",
+        ),
+        (lambda: delta2([[-1, 2]], 1), r"of weights from 0, got \[\[-1, 2\]\]$"),
         (lambda: amplified_rates(problem, 5.5), "period must be a whole number, got 5.5"),  # type: ignore[arg-type]
         (lambda: Amplify(1.0, 1.0, 1.0, 1, 1), "rounds must be at least 2"),
         (lambda: Amplify(1.0, 1.0, 1.0, 1, 10, 2.0), "concentration"),

@@ -169,7 +169,8 @@ def amplification(problem: Amplify, matrix: npt.ArrayLike, *, divergence: NotNeg
 
 def _check_period(problem: Amplify, period: int) -> None:
     half = problem.rounds / 2
-    require(1 <= period <= half, f"period must be from 1 to half of the {problem.rounds} rounds, got {period}")
+    ok = 1 <= period <= half and period % 1 == 0
+    require(ok, f"period must be a whole number from 1 to half of the {problem.rounds} rounds, got {period}")
 
 
 def _rate(problem: Amplify, period: int) -> float:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, Mask, require
+from fedstale.core import Floats, Mask, require, shown
 
 
 def probabilities(p: npt.ArrayLike) -> Floats:
@@ -20,7 +20,7 @@ def matrix_of(matrix: npt.ArrayLike) -> Mask:
     """A participation matrix, rounds × clients."""
     m = np.asarray(matrix)
     ok = m.ndim == 2 and m.size > 0 and bool(((m == 0) | (m == 1)).all())
-    require(ok, f"a participation matrix must be rounds × clients of 0 and 1, got shape {m.shape}")
+    require(ok, f"a participation matrix must be rounds × clients of 0 and 1, got {shown(matrix)}")
     return m.astype(np.bool_)
 
 
@@ -28,7 +28,7 @@ def weights_of(matrix: npt.ArrayLike) -> Floats:
     """(rounds, n) q_t^n, scaled to sum 1 in every round: given, or alike for all who are there; 0 if nobody is."""
     q = np.asarray(matrix, np.float64)
     ok = q.ndim == 2 and q.size > 0 and bool((q >= 0).all()) and bool(np.isfinite(q).all())
-    require(ok, f"participation must be rounds × clients of 0 and 1, or of weights from 0, got shape {q.shape}")
+    require(ok, f"participation must be rounds × clients of 0 and 1, or of weights from 0, got {shown(matrix)}")
     total = q.sum(axis=1, keepdims=True)
     return np.asarray(q / np.where(total > 0, total, 1))
 
