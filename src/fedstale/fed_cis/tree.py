@@ -4,14 +4,13 @@ Rodio's thesis, section 5.3.1: eqs. (5.2), (5.3) and (5.5), with the transfer ra
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import LATER, BadInput, Floats, Ids, keep, part, require
+from fedstale.core import BadInput, Floats, Ids, keep, part, require
 
 
 class Flows(NamedTuple):
@@ -39,7 +38,7 @@ class Tree:
     exits: npt.ArrayLike
     arrivals: npt.ArrayLike
     capacity: npt.ArrayLike
-    fractions: npt.ArrayLike | None = field(default=None, metadata=LATER)
+    fractions: npt.ArrayLike | None = None
 
     def __post_init__(self) -> None:
         graph = np.ndim(self.parents) == 2

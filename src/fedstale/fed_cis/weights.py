@@ -5,13 +5,12 @@ weight on noisy exits makes training faster (theorem 5.3.1).
 """
 
 from collections.abc import Callable
-from dataclasses import field
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import LATER, Floats, Share, keep, normalised, part, require
+from fedstale.core import Floats, Share, keep, normalised, part, require
 
 
 class Exits(NamedTuple):
@@ -62,7 +61,7 @@ class Balanced:
     is that of the second part: 1 goes by the variances alone, its rule where the optimisation error dominates.
     """
 
-    share: Share = field(default=0.5, metadata=LATER)
+    share: Share = 0.5
 
     def weights(self, exits: Exits) -> Floats:
         σ2 = exits.variances()
