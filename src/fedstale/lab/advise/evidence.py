@@ -194,8 +194,8 @@ def read_trace(path: Path, changes: list[str], clients_first: bool = False) -> t
     path = path / "trace.csv" if own else path
     kind = _recording_kind(path, settings)
     require(path.is_file(), f"there is no trace file {path}")
-    named = clients_first and kind in ("log", "events")  # neither has sides
-    require(not named, f"--clients-first is for a table of zeros and ones, got {path} of kind {kind}")
+    ok = not clients_first or kind not in ("log", "events")  # these name their clients in every line
+    require(ok, f"--clients-first is for a table of zeros and ones, got {path} of kind {kind}")
     settings |= {"clients_first": clients_first} if kind == "trace" and (clients_first or own) else {}
     part: Any = build({"kind": kind, catalogue.RECORDINGS[kind]: str(path), **settings}, PARTICIPATION, kind)
     table: Mask = part.recording()
