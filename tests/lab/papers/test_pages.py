@@ -138,8 +138,7 @@ TABLES = [
         for panel in dict.fromkeys(line["panel"] for line in lines(f"{figure}-laptop"))
     ),
     *(
-        row("thesis-fig4.2", f"{what}, here", of("thesis-fig4.2", m, panel=panel))
-        for panel in ("weighted by samples", "weighted alike")
+        row("thesis-fig4.2", f"{what}, here", of("thesis-fig4.2", m))
         for what, m in (("test accuracy (%)", LAST), ("training loss", LOSS))
     ),
     *(
@@ -290,7 +289,9 @@ def compared(claim: claims.Claim, rows: Sequence[Row]) -> list[Floats]:
     if check == "near_best":
         return [lead(cell, {**claim, "second": claims.best(cell)}) for cell in found]
     pooled = [OF_FIGURES[check](found, claim)] if check in ("lead_slope", "best_slope") else []
-    by_cell = [lead(cell, claim) for cell in found] if check in ("above", "near", "within", "mean_lead") else []
+    if check == "within":
+        return [cell.values[claim["first"]] for cell in found]
+    by_cell = [lead(cell, claim) for cell in found] if check in ("above", "near", "mean_lead") else []
     pooled += [np.mean(by_cell, axis=0)] if check == "mean_lead" else []
     return pooled + by_cell
 

@@ -202,23 +202,25 @@ def clusters(rows: Sequence[Row], about: About) -> Figure:
 def losses(rows: Sequence[Row], about: About) -> Figure:
     """Thesis, figures 4.1 and 4.2: loss and accuracy over lossy links, and UPGA-PL's lead by draw of the data."""
     panels = by(rows, "panel")
-    n = max(2, len(panels))
-    figure, axes = subplots(3, n, (3.0 * n, 6.6))
+    one, n = len(panels) == 1, max(2, len(panels))
+    figure, axes = subplots(3 - one, n, (3.0 * n, 6.6 - 2.2 * one))
+    objective, accuracy = (axes[0, :1], axes[0, 1:]) if one else axes[:2]
+    lead, legend = axes[-1, :2]
     for k, ((panel,), group) in enumerate(panels.items()):
-        learning_curves(axes[0, k], group, "objective", log=True)
-        learning_curves(axes[1, k], group, "accuracy")
-        axes[0, k].set_title(textwrap.fill(panel, 28))
-        axes[0, k].set_xlabel("")
+        learning_curves(objective[k], group, "objective", log=True)
+        learning_curves(accuracy[k], group, "accuracy")
+        objective[k].set_title("" if one else textwrap.fill(panel, 28))
+        objective[k].set_xlabel("round" if one else "")
         leads = np.sort(_leads(group, "UPGA-PL", "DMA-PL"))
-        axes[2, 0].plot(leads, label=panel, marker="os"[k % 2], markersize=3, **look(k).line)
-    lead = axes[2, 0]
+        lead.plot(leads, label=panel, marker="os"[k % 2], markersize=3, **look(k).line)
     lead.axhline(0, color="black", linewidth=0.8, linestyle=":")
     lead.set(xlabel="draws of the data, sorted", ylabel="points", title="UPGA-PL above DMA-PL at the end")
-    for empty in (*axes[:2, len(panels) :].flat, *axes[2, 1:]):
+    for empty in axes[-1, 1:]:
         empty.axis("off")
-    curves, draws = axes[0, 0].get_legend_handles_labels()[0], lead.get_legend_handles_labels()[0]
-    axes[2, 1].add_artist(axes[2, 1].legend(handles=curves, loc="upper left", title="curves"))
-    axes[2, 1].legend(handles=draws, loc="lower left", title="leads")
+    curves, draws = objective[0].get_legend_handles_labels()[0], lead.get_legend_handles_labels()[0]
+    legend.add_artist(legend.legend(handles=curves, loc="upper left", title="curves"))
+    if not one:
+        legend.legend(handles=draws, loc="lower left", title="leads")
     return figure
 
 
