@@ -175,8 +175,17 @@ def test_the_advice_for_clients_in_turn_is_to_wait_for_all() -> None:
         (lambda: corollary_bound(problem, 100, **given_terms, stochastic=True), "√F/"),
         (lambda: stochastic_period(problem, 4, 0.2), "steps must be at most"),
         (lambda: stochastic_period(replace(problem, steps=1, excess=1e-9), 40, 0.2), "rounds must be at least"),
-        (lambda: regularized_bound(problem, 2, divergence=-1.0), "at least 0, got -1"),
+        (lambda: regularized_bound(problem, 2, divergence=-1.0), "at least 0 and finite, got -1"),
         (lambda: corollary_bound(problem, 2, **{**given_terms, "between": np.nan}), "between must be .*, got nan"),
+        (
+            lambda: corollary_bound(problem, 2, **{**given_terms, "participation": "x"}),
+            "participation must be a number",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: amplified_bound(problem, Amplification(1e-6, 1.0, 1), **{**given_terms, "participation": None}),
+            "got None",
+        ),  # type: ignore[arg-type]
+        (lambda: delta2_independent(2, "x", 1, failure=0.1), "variance must be a number, got 'x'"),  # type: ignore[arg-type]
         (lambda: amplification(problem, turns, divergence=np.inf), "divergence must be at least 0 and finite"),
         (
             lambda: amplification(problem, turns.astype(bool), divergence="x"),

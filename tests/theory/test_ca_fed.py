@@ -151,6 +151,8 @@ def test_no_other_weights_have_a_smaller_total_error(n: int, gap: float) -> None
         (lambda: Correlated(L, -1.0, Γ, DIAM, D, G, H, K), "noise must be at least 0"),
         (lambda: mixing_lag(0, chain, H), "t must be at least 1"),
         (lambda: mixing_lag([1.0, math.nan], chain, H), "t must be at least 1, in whole numbers"),
+        (lambda: mixing_lag(math.inf, chain, H), "t must be at least 1, in whole numbers"),
+        (lambda: Correlated(L, math.inf, Γ, DIAM, D, G, H, K), "noise must be at least 0 and finite"),
         (lambda: best_weights([0.0, 1.0], 1.0, [0.5, 0.5], 1.0), "above 0, one per client"),
         (lambda: best_weights([1.0, 1.0], math.inf, [0.9, 0.1], 1.0), "v must be above 0 and finite, got inf"),
         (

@@ -73,6 +73,11 @@ def test_rates_fall_and_training_an_exit_more_often_costs_less() -> None:
         (lambda: exit_constant(problem, D[:2], p, Λ), "nodes × exits"),
         (lambda: exit_constant(problem, D, [[1.5, 0.5]] * 3, Λ), "p must be probabilities"),
         (lambda: exit_constant(problem, D, p, Λ, server_lr=[-1, 0.5]), "server_lr must be a number"),  # type: ignore[arg-type]
+        (
+            lambda: exit_constant(problem, D, p, Λ, server_lr=np.inf),
+            "server_lr must be above 0 and finite, got inf",
+        ),
+        (lambda: Exits(1.0, 1.0, [], 0.0, 1.0, 1.0, 1), "noise must be at least 0 and finite"),
         (lambda: exit_rate(problem, 1, 3), "k must be below 3"),
         (lambda: Exits(1.0, 2.0, 0.0, 0.0, 1.0, 1.0, 1), "at most smoothness"),
         (

@@ -104,6 +104,7 @@ def test_only_one_of_the_two_errors_vanishes() -> None:
     [
         (lambda: lossy_constant(problem, [1.0, 0.0, 0.0]), "in \\[0, 1\\)"),
         (lambda: Lossy(1.0, 2.0, 0.0, 0.0, 1.0, 1), "at most smoothness"),
+        (lambda: Lossy(math.inf, 2.0, 0.0, 0.0, 1.0, 1), "smoothness must be above 0 and finite, got inf"),
         (lambda: Lossy(1.0, 1.0, -1.0, 0.0, 1.0, 1), "must be at least 0"),
         (lambda: upga_bound(problem, q, 0, distance=1.0), "rounds must be at least 1"),
         (lambda: upga_rate(problem, 0), "t must be at least 1"),

@@ -102,6 +102,11 @@ def with_buffers() -> Quadratic:
         (lambda: heterogeneity(with_buffers(), [0.0]), "without buffers"),
         (lambda: heterogeneity(Quadratic([[0.0]]), [0.0], draws=0), "draws must be"),
         (lambda: heterogeneity(Quadratic([[0.0]]), [0.0], optima=[1.0, 2.0]), "1 clients need 1 optima"),
+        (
+            lambda: heterogeneity(Quadratic([[0.0]]), [0.0], optima=np.inf),
+            "optima must be one loss or one per client",
+        ),
+        (lambda: heterogeneity(Quadratic([[0.0]]), [0.0], optima=[[1.0]]), r"where it is unknown, got \[\[1.0\]\]"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(broken: Any, sentence: str) -> None:

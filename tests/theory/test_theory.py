@@ -334,10 +334,20 @@ def test_summary_client_by_client(matrix: Any) -> None:
         (lambda: lower_bound(0.1, -1), "rounds must be at least 0, got -1"),
         (lambda: bound(Problem(1, 1, 1, 1, 0.1), [1.0], 0.5, rounds=0), "rounds must be at least 1, got 0"),
         (lambda: bound(Problem(1, 1, 1, 1, 0.1), [1.0], 0.5, rounds=1, excess=-1.0), "excess must be at least 0"),
-        (lambda: limits([1.0], 0.5, smoothness=0.0, steps=1), "smoothness must be above 0, got 0.0"),
+        (lambda: limits([1.0], 0.5, smoothness=0.0, steps=1), "smoothness must be above 0 and finite, got 0.0"),
         (lambda: total_variation([1.0], [0.5, 0.5]), "one finite number of at least 0 per client, got .1.0. and"),
         (lambda: chi_square([1.5, -0.5], [0.5, 0.5]), "must have one finite number of at least 0 per client"),
-        (lambda: bias_bound([1], [1], condition=0.5, gap=1.0, gap_b=1.0), "condition must be at least 1, got 0.5"),
+        (
+            lambda: bias_bound([1], [1], condition=0.5, gap=1.0, gap_b=1.0),
+            "condition must be at least 1 and finite, got 0.5",
+        ),
+        (
+            lambda: bias_bound([1], [1], condition=1.0, gap=np.inf, gap_b=1.0),
+            "gap must be at least 0 and finite, got inf",
+        ),
+        (lambda: bias_bound([1], [1], condition=np.inf, gap=1.0, gap_b=1.0), "condition must be .*, got inf"),
+        (lambda: least_rounds(0.1, 0.1, excess=np.inf), "excess must be at least 0 and finite, got inf"),
+        (lambda: Problem(1, np.inf, 1, 1, 0.1), "noise must be at least 0 and finite, got inf"),
         (lambda: bias_bound([3, 1], [2, 2], condition=1, gap=1, gap_b=1), r"sum to 1 .*, got sums of \[4.0, 4.0\]"),
         (lambda: chi_square([0.5, 0.5], [np.inf, 0.5]), "two distributions must have one finite number"),
         (lambda: bound(Problem(1, 1, 1, 1, 0.1), [1.0], 0.5, rounds=np.inf), "rounds must be a whole number"),  # type: ignore[arg-type]

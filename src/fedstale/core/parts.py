@@ -205,6 +205,7 @@ def _same(x: object, y: object) -> bool:
     return bool(x == y)
 
 
+_NO_NUMBER = (list, tuple, dict, str, types.NoneType)
 _UNUSABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
@@ -212,7 +213,7 @@ def arguments_checked(function: Callable[P, T]) -> Callable[P, T]:
     """The function, whose arguments of a foreign type are one sentence instead of an error from somewhere inside.
 
     They are looked at after a failure only: what a function can use is not refused for its type. A number outside
-    the Range in its hint, a fraction for a whole number, and a list for a number are refused before.
+    the Range in its hint, a fraction for a whole number, and a list or a word for a number are refused before.
     """
     name, parameters = function.__qualname__.removesuffix(".__init__"), [*inspect.signature(function).parameters]
 
@@ -220,9 +221,10 @@ def arguments_checked(function: Callable[P, T]) -> Callable[P, T]:
     def checked(*values: P.args, **settings: P.kwargs) -> T:
         given = dict(zip(parameters, values, strict=False)) | settings
         check_ranges(cast(Any, function), given)
-        numbers = [key for key, hint in _hints(cast(Any, function)).items() if hint in (int, float)]
-        odd = {key: given[key] for key in numbers if isinstance(given.get(key), float | list | tuple)}
-        check_types(cast(Any, function), {key: x for key, x in odd.items() if not isinstance(x, float) or x % 1})
+        hints = _hints(cast(Any, function))
+        plain = {key: x for key, x in given.items() if hints.get(key) in (int, float)}
+        odd = {key: x for key, x in plain.items() if (x % 1 if isinstance(x, float) else isinstance(x, _NO_NUMBER))}
+        check_types(cast(Any, function), odd)
         try:
             return function(*values, **settings)
         except BadInput:

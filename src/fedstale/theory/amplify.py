@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from fedstale.core import Count, NotNegative, Positive, PositiveShare, arguments_checked, part, require
+from fedstale.core import Count, PositiveShare, arguments_checked, part, require
 from fedstale.core.parts import NotNegativeFinite, PositiveFinite
 from fedstale.theory.amplified import delta2
 from fedstale.theory.checks import over, weights_of
@@ -118,7 +118,7 @@ def corollary_bound(
 
 
 @arguments_checked
-def regularized_bound(problem: Amplify, period: int, *, divergence: NotNegative) -> float:
+def regularized_bound(problem: Amplify, period: int, *, divergence: NotNegativeFinite) -> float:
     """σρ√(LF)/√(IT) + (LPF + d² + σ²)/T, Corollary 4.3 of [A], (14): where `delta2` of the period is 0."""
     _check_period(problem, period)
     L, T, F = problem.smoothness, problem.rounds, problem.excess
@@ -127,7 +127,7 @@ def regularized_bound(problem: Amplify, period: int, *, divergence: NotNegative)
 
 
 @arguments_checked
-def stochastic_period(problem: Amplify, n: Count, variance: Positive) -> int:
+def stochastic_period(problem: Amplify, n: Count, variance: PositiveFinite) -> int:
     """P = υ² N^{5/2} √(IT), Corollary 4.8 of [A], rounded down but at least 1.
 
     `variance` is υ² or, with memory, υ̂². The corollary asks that I ≤ ρ / (υ² N^{5/2} √(LF)) and T ≥ 4 υ⁴ I N⁵
@@ -142,7 +142,7 @@ def stochastic_period(problem: Amplify, n: Count, variance: Positive) -> int:
 
 
 @arguments_checked
-def stochastic_bound(problem: Amplify, n: Count, *, divergence: NotNegative) -> float:
+def stochastic_bound(problem: Amplify, n: Count, *, divergence: NotNegativeFinite) -> float:
     """(1+σ²)ρ√(LF)/√(IT) + d²/√(NIT) + (d²+σ²)/T, Corollary 4.8 of [A], (18), with `stochastic_period`."""
     L, I, T, F = problem.smoothness, problem.steps, problem.rounds, problem.excess  # noqa: E741
     sgd = (1 + problem.noise) * problem.concentration * math.sqrt(L * F / (I * T))

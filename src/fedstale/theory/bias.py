@@ -11,12 +11,13 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, NotNegative, Range, arguments_checked, normalised, require
+from fedstale.core import Floats, Range, arguments_checked, normalised, require
+from fedstale.core.parts import NotNegativeFinite
 from fedstale.theory.checks import check_sums, matrix_of, over, probabilities, weights_of
 
 __all__ = ["BiasBound", "bias_bound", "biased_weights", "chi_square", "plain_weights", "total_variation"]
 
-Condition = Annotated[float, Range("at least 1")]  # κ = L / μ
+Condition = Annotated[float, Range("at least 1 and finite")]  # κ = L / μ
 
 
 @arguments_checked
@@ -48,8 +49,8 @@ class BiasBound(NamedTuple):
 
 
 @arguments_checked
-def bias_bound(a: npt.ArrayLike, b: npt.ArrayLike, *, condition: Condition, gap: NotNegative,
-               gap_b: NotNegative) -> BiasBound:  # fmt: skip
+def bias_bound(a: npt.ArrayLike, b: npt.ArrayLike, *, condition: Condition, gap: NotNegativeFinite,
+               gap_b: NotNegativeFinite) -> BiasBound:  # fmt: skip
     """Theorems 2.3.2 and 2.3.4 of [T], for strongly convex F_i with condition number κ = L / μ.
 
     `gap` is Γ = max_i F_i(w*) - F_i*, and `gap_b` is Γ', the same at w_b.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, arguments_checked, keep_numbers, part, per_client, require
-from fedstale.core.parts import Count, NotNegative, Positive, PositiveFinite
+from fedstale.core.parts import Count, NotNegative, NotNegativeFinite, PositiveFinite
 from fedstale.theory.bias import Condition, biased_weights, chi_square
 from fedstale.theory.checks import check_sums, probabilities
 from fedstale.theory.markov import Mixing
@@ -28,17 +28,17 @@ __all__ = [
 class Correlated:
     """What Theorem 2.3.3 of [T] assumes of the objective, the set W of models, and local training."""
 
-    smoothness: Positive  # L
+    smoothness: PositiveFinite  # L
     noise: npt.ArrayLike  # σ_i², variance of a client's stochastic gradient: one for all, or one each
-    gap: NotNegative  # Γ = max_i F_i(w*) - F_i* (2.9)
-    diameter: Positive  # diam(W)
-    gradient: Positive  # D, the most ‖∇F_i(w)‖ (2.6)
-    stochastic_gradient: Positive  # G, root of the most E‖∇F_i(w, B)‖² (2.7)
-    loss_range: Positive  # H, the most |F_i(w) - F_i(w_B*)| (2.8)
+    gap: NotNegativeFinite  # Γ = max_i F_i(w*) - F_i* (2.9)
+    diameter: PositiveFinite  # diam(W)
+    gradient: PositiveFinite  # D, the most ‖∇F_i(w)‖ (2.6)
+    stochastic_gradient: PositiveFinite  # G, root of the most E‖∇F_i(w, B)‖² (2.7)
+    loss_range: PositiveFinite  # H, the most |F_i(w) - F_i(w_B*)| (2.8)
     steps: Count  # K
 
     def __post_init__(self) -> None:
-        keep_numbers(self, "noise", "at least 0")
+        keep_numbers(self, "noise", "at least 0 and finite")
 
 
 class CorrelatedBound(NamedTuple):
@@ -63,16 +63,16 @@ class CorrelatedBound(NamedTuple):
 
 
 @arguments_checked
-def rate_limit(smoothness: Positive, steps: Count, total: Positive) -> float:
+def rate_limit(smoothness: PositiveFinite, steps: Count, total: PositiveFinite) -> float:
     """1 / (2 L (1 + 2 K Q)), the most that the first learning rate may be (2.12); `total` is Q = Σ q_i."""
     return 1 / (2 * smoothness * (1 + 2 * steps * total))
 
 
 @arguments_checked
-def mixing_lag(t: npt.ArrayLike, mixing: Mixing, loss_range: Positive) -> npt.NDArray[np.int64]:
+def mixing_lag(t: npt.ArrayLike, mixing: Mixing, loss_range: PositiveFinite) -> npt.NDArray[np.int64]:
     """J(t) = min{max{⌈ln(2 C_P H t) / ln(1 / λ(P))⌉, T_P}, t} of (2.17), for rounds t counted from 1."""
     rounds = np.asarray(t)
-    ok = rounds.dtype.kind in "iuf" and bool(((rounds >= 1) & (rounds % 1 == 0)).all())
+    ok = rounds.dtype.kind in "iuf" and bool(((rounds >= 1) & (rounds < math.inf)).all() and not (rounds % 1).any())
     require(ok, f"t must be at least 1, in whole numbers, got {t!r}")
     lags = np.ceil(np.log(2 * mixing.constant * loss_range * rounds) / -math.log(mixing.rate))
     return np.asarray(np.minimum(np.maximum(lags, mixing.start), rounds), np.int64)
@@ -110,7 +110,7 @@ def correlated_bound(
 
 @arguments_checked
 def total_error(opt: NotNegative, q: npt.ArrayLike, availability: npt.ArrayLike, *, target: npt.ArrayLike,
-                condition: Condition, gap: NotNegative) -> float:  # fmt: skip
+                condition: Condition, gap: NotNegativeFinite) -> float:  # fmt: skip
     """2 κ² (ε_opt + κ² χ²(α, p) Γ), the bound (2.10) with (2.11) on F(w) - F*; problem (2.19) makes it least.
 
     `opt` bounds ε_opt (`CorrelatedBound.error`), `target` are the α_i, and p_i = π_i q_i / Σ π_j q_j. Infinite if a

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Count, Floats, Natural, NotNegative, Positive, arguments_checked, part, require
+from fedstale.core import Count, Floats, Natural, Range, arguments_checked, part, require
+from fedstale.core.parts import NotNegativeFinite, PositiveFinite
 from fedstale.theory.bias import total_variation
 from fedstale.theory.checks import check_sums
 
@@ -22,19 +23,20 @@ __all__ = ["ExitBound", "ExitConstant", "Exits", "exit_bound", "exit_constant", 
 class Exits:
     """What Theorem 5.3.1 of [T] assumes of the losses, of the set W of models and of local training."""
 
-    smoothness: float  # L
+    smoothness: PositiveFinite  # L
     convexity: float  # μ
     noise: npt.ArrayLike  # σ_{i,e}²: one number, one per exit, or nodes × exits
-    gap: NotNegative  # Γ = max F_{i,e}(w*) - F_{i,e}* (D.19)
-    diameter: Positive  # diam(W)
-    largest_loss: Positive  # M: losses are in [0, M]
+    gap: NotNegativeFinite  # Γ = max F_{i,e}(w*) - F_{i,e}* (D.19)
+    diameter: PositiveFinite  # diam(W)
+    largest_loss: PositiveFinite  # M: losses are in [0, M]
     steps: Count  # K
 
     def __post_init__(self) -> None:
         ok = 0 < self.convexity <= self.smoothness
         require(ok, f"convexity must be above 0 and at most smoothness, got {self.convexity} and {self.smoothness}")
-        ok = bool((np.asarray(self.noise, np.float64) >= 0).all())
-        require(ok, f"noise must be at least 0, got {self.noise}")
+        σ2 = np.asarray(self.noise, np.float64)
+        ok = σ2.size > 0 and σ2 in Range("at least 0 and finite")
+        require(ok, f"noise must be at least 0 and finite, got {self.noise}")
 
     def offset(self) -> float:
         """γ = max{8 κ, K} - 1."""
@@ -73,8 +75,9 @@ def exit_rate(problem: Exits, t: Count, k: Natural) -> float:
 
 @arguments_checked
 def exit_constant(
-    problem: Exits, samples: npt.ArrayLike, p: npt.ArrayLike, used: npt.ArrayLike, *, server_lr: Positive = 1.0
-) -> ExitConstant:
+    problem: Exits, samples: npt.ArrayLike, p: npt.ArrayLike, used: npt.ArrayLike, *,
+    server_lr: PositiveFinite = 1.0,
+) -> ExitConstant:  # fmt: skip
     """B of Theorem D.4 of [T], (D.50) to (D.53).
 
     `samples` are the |D_i|, p_{i,e} (nodes × exits) how often node i trains exit e, `used` the weights Λ̃_e. Exits
@@ -98,8 +101,8 @@ def exit_constant(
 @arguments_checked
 def exit_bound(
     problem: Exits, samples: npt.ArrayLike, p: npt.ArrayLike, used: npt.ArrayLike, *,
-    target: npt.ArrayLike, dimensions: npt.ArrayLike, rounds: Count, distance: NotNegative,
-    server_lr: Positive = 1.0, constant: Positive = 320.0,
+    target: npt.ArrayLike, dimensions: npt.ArrayLike, rounds: Count, distance: NotNegativeFinite,
+    server_lr: PositiveFinite = 1.0, constant: PositiveFinite = 320.0,
 ) -> ExitBound:  # fmt: skip
     """Theorem 5.3.1 of [T], (5.7), with the constants of (D.2), (D.7), (D.9) and (D.49).
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedstale.core import Floats, Range, arguments_checked, keep_numbers, normalised, part, per_client, require
-from fedstale.core.parts import Count, NotNegative, NotNegativeFinite, PositiveFinite
+from fedstale.core.parts import Count, NotNegativeFinite, PositiveFinite
 
 __all__ = [
     "DmaBound", "Lossy", "LossyConstant", "Retries", "dma_bound", "loss_variance", "lossy_constant", "retries",
@@ -23,17 +23,17 @@ __all__ = [
 class Lossy:
     """What Theorem 4.3.1 of [T] assumes of the objective and of local training."""
 
-    smoothness: float  # L
+    smoothness: PositiveFinite  # L
     convexity: float  # μ
     noise: npt.ArrayLike  # σ_i²: one for all, or one each
-    gap: NotNegative  # Γ = F* - Σ α_i F_i*, Definition 4.3.1
-    stochastic_gradient: NotNegative  # G, root of the most E‖∇F_i(w, B)‖²
+    gap: NotNegativeFinite  # Γ = F* - Σ α_i F_i*, Definition 4.3.1
+    stochastic_gradient: NotNegativeFinite  # G, root of the most E‖∇F_i(w, B)‖²
     steps: Count  # K
 
     def __post_init__(self) -> None:
         ok = 0 < self.convexity <= self.smoothness
         require(ok, f"convexity must be above 0 and at most smoothness, got {self.convexity} and {self.smoothness}")
-        keep_numbers(self, "noise", "at least 0")
+        keep_numbers(self, "noise", "at least 0 and finite")
 
 
 class LossyConstant(NamedTuple):
@@ -69,7 +69,7 @@ def upga_rate(problem: Lossy, t: Count) -> float:
 
 @arguments_checked
 def upga_bound(
-    problem: Lossy, loss: npt.ArrayLike, rounds: Count, *, distance: NotNegative,
+    problem: Lossy, loss: npt.ArrayLike, rounds: Count, *, distance: NotNegativeFinite,
     weights: npt.ArrayLike | None = None,
 ) -> float:  # fmt: skip
     """Theorem 4.3.1 of [T], (4.6), on E F(w) - F* after t = `rounds` of UPGA-PL: it vanishes as 1 / t.

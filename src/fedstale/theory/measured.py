@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedstale.core.abilities import CountsSamples, HasOptima, buffered, keeps_own
 from fedstale.core.local import Local
-from fedstale.core.parts import Count, arguments_checked, normalised, per_client, require
+from fedstale.core.parts import Count, arguments_checked, normalised, per_client, require, shown
 from fedstale.core.protocols import Task
 from fedstale.core.records import Array, Floats
 from fedstale.core.rng import stream
@@ -67,7 +67,10 @@ def heterogeneity(
 
 def _optima(task: Task, optima: npt.ArrayLike | None) -> Floats:
     known = task.optima if optima is None and isinstance(task, HasOptima) else optima
-    return per_client(math.nan if known is None else known, task.n, "optima")
+    best = np.asarray(math.nan if known is None else known, np.float64)
+    ok = best.ndim < 2 and not np.isinf(best).any()
+    require(ok, f"optima must be one loss or one per client, nan where it is unknown, got {shown(best.tolist())}")
+    return per_client(best, task.n, "optima")
 
 
 def _whole(task: Task, params: Array, client: int, draws: int) -> tuple[float, Floats]:

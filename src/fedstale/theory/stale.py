@@ -66,8 +66,8 @@ class Bound(NamedTuple):
 
 @arguments_checked
 def bound(
-    problem: Problem, p: npt.ArrayLike, beta: Share, *, rounds: Count, server_lr: Positive = 1.0,
-    excess: NotNegative = 1.0, memory_error: NotNegative = 1.0,
+    problem: Problem, p: npt.ArrayLike, beta: Share, *, rounds: Count, server_lr: PositiveFinite = 1.0,
+    excess: NotNegativeFinite = 1.0, memory_error: NotNegativeFinite = 1.0,
 ) -> Bound:  # fmt: skip
     """Theorem 1 of [S], eq. (10), for FedStale(beta), with the constants of eq. (144) in its proof.
 
@@ -108,7 +108,7 @@ class Limits(NamedTuple):
 
 
 @arguments_checked
-def limits(p: npt.ArrayLike, beta: Share, *, smoothness: Positive, steps: Count) -> Limits:
+def limits(p: npt.ArrayLike, beta: Share, *, smoothness: PositiveFinite, steps: Count) -> Limits:
     """η_c ≤ 1 / (8 L K) and η_s ≤ min{n p_var / (12 (1 - β)²), p_var p_min / (3 β² p_avg)}.
 
     The third limit of eq. (104), 2 n p_var / 3, is never the least one for two clients or more.
@@ -122,7 +122,7 @@ def limits(p: npt.ArrayLike, beta: Share, *, smoothness: Positive, steps: Count)
 
 @arguments_checked
 def lower_bound(
-    p_min: Share, rounds: NotNegative, *, smoothness: Positive = 1.0, excess: NotNegative = 1.0
+    p_min: Share, rounds: NotNegative, *, smoothness: PositiveFinite = 1.0, excess: NotNegativeFinite = 1.0
 ) -> float:
     """Theorem 4 of [S], constants of eq. (157): some objective keeps min_t E‖∇F(w_t)‖² above this."""
     x = p_min * rounds
@@ -130,7 +130,9 @@ def lower_bound(
 
 
 @arguments_checked
-def least_rounds(p_min: Share, target: Positive, *, smoothness: Positive = 1.0, excess: NotNegative = 1.0) -> float:
+def least_rounds(
+    p_min: Share, target: Positive, *, smoothness: PositiveFinite = 1.0, excess: NotNegativeFinite = 1.0
+) -> float:
     """The rounds after which `lower_bound` is down to `target`: a constant over p_min, so Ω(1 / p_min)."""
     level = 3 * smoothness * excess / target  # = (x + 2)(4x + 9)², whose one positive root is x = p_min t
     roots = np.roots([16, 104, 225, 162 - level])
