@@ -72,6 +72,7 @@ def test_prices_are_read_from_a_file(tmp_path):
         (lambda: Budget([[1.0]], -1), "^rounds_each must be at least 0, one or one per client, got -1$"),
         (lambda: Budget([[1.0]], spend=float("nan")), "^spend must be at least 0, one or one per client, got nan$"),
         (lambda: Budget([[-1.0]], 1), "^prices must be .* of at least 0, got shape"),
+        (lambda: Budget([[1.0, 2.0], [3.0]], 1), "^prices must be .* of at least 0, got "),
         (lambda: Budget({"kind": "x"}, 1), "^prices must be .* of at least 0, got {.kind.: .x.}"),
         (lambda: Budget([[1.0]], 1.5), "^rounds_each must be whole numbers, got 1.5$"),
         (lambda: Budget([[1.0, 2.0]], 1).probs(3), "^3 clients need 3 columns of prices, got 2$"),

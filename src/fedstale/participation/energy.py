@@ -91,9 +91,10 @@ class Budget:
 
     def __post_init__(self) -> None:
         given = self.prices
+        read = _numbers(Path(given)) if isinstance(given, str | os.PathLike) else given
         try:
-            table = np.array(_numbers(Path(given)) if isinstance(given, str | os.PathLike) else given, np.float64)
-        except TypeError:
+            table = np.array(read, np.float64)
+        except (TypeError, ValueError):
             table = np.zeros(0)
         ok = table.ndim == 2 and table.size > 0 and bool((table >= 0).all())
         got = f"shape {table.shape}" if table.size else shown(given)
