@@ -11,7 +11,7 @@ from fedstale.core import BadInput, Local
 from fedstale.core.abilities import evaluate
 from fedstale.core.rng import stream
 from fedstale.engines import Serial
-from fedstale.fed_cis import Tree, serve
+from fedstale.fed_cis import Tree, layered, normalised_entropy, serve
 from fedstale.fed_cis.networks import EarlyExit, ExitResNet18, SlicedCNN
 from fedstale.fed_cis.task import EarlyExitTask
 from fedstale.lab.build import make_participation, make_task
@@ -27,6 +27,11 @@ INF = float("inf")
 def graph(**changes):
     settings = {"parents": LINKS, "exits": [1, 2, 2, 3], "arrivals": [8, 1, 0, 0], "capacity": [4, INF, 2, 0]}
     return Tree(**settings | changes)
+
+
+def test_with_fractions_the_strongest_node_may_be_anywhere():
+    strong = graph(exits=[3, 2, 1, 1], fractions=[0.5, 0.1, 1, 1])
+    assert strong.rates().tolist() == pytest.approx([3 + 1.8, 0.2, 4])
 
 
 def test_what_a_node_passes_on_is_divided_among_its_parents():
@@ -63,6 +68,12 @@ def test_an_experiment_has_the_same_settings():
     other = raw | {"data": data | {"cis": cis | {"p": 0.2}}, "participation": {"kind": "exits", "p": 0.3}}
     with pytest.raises(BadInput, match=r"^participation.p must be that of data.cis, 0.2, or be left out, got 0.3$"):
         make_participation(other["participation"], check(other | {"participation": "exits"}).data)
+    none = check(raw | {"data": data | {"cis": cis | {"p": float("nan")}}}).data
+    with pytest.raises(BadInput, match=r"^participation: p must be at least 0 and .*, got nan$"):
+        make_participation("exits", none)
+    for key in ("p", "thresholds"):
+        with pytest.raises(BadInput, match=rf"^data\.cis\.{key} must be a number or a list, got 'x'$"):
+            check(raw | {"data": data | {"cis": cis | {key: "x"}}})
 
 
 def test_fractions_that_are_given_are_served():
@@ -83,7 +94,10 @@ def test_fractions_that_are_given_are_served():
             r"^parents must be one node each, or .*, got shape \(4, 4\) with row sums \[0.5, ",
         ),
         ({"parents": [*LINKS[:3], [1, 0, 0, 0]], "exits": [1] * 4}, "without a cycle, got one through node 0"),
-        ({"exits": [3, 2, 2, 3]}, "^a parent's exit must be at least as deep"),
+        (
+            {"exits": [3, 2, 2, 3]},
+            "^a parent's exit must be at least as deep as its children's, got .*: else give fractions$",
+        ),
     ],
 )
 def test_what_is_no_graph(changes, sentence):
@@ -109,6 +123,38 @@ def test_below_a_threshold_a_request_is_answered_where_it_is():
     hard = np.array([[0.1, 0.5, 0.5, 0.9], [0.9, 0.2, 0.7, 0.1], [1.0, 1.0, 1.0, 1.0]])
     served = serve(graph(arrivals=[4, 0, 0, 0]), hard, [[1.0] * 4, *np.zeros((3, 4))], thresholds=[0.5, 0.6, 0.0])
     assert served.tolist() == [[1, 0, 0, 0], [0, 0.25, 0, 0.25], [0, 0.75, 0, 0.75], [0, 0, 1, 0]]
+
+
+def test_a_network_answers_by_its_thresholds():
+    build = partial(SlicedCNN((4, 6), (0.5, 1.0)).build, (1, 8, 8), 3)
+    data = samples((5, 7), (1, 8, 8))
+    for thresholds, exit in (
+        (0.0, 2),
+        (1.0, 1),
+    ):  # all goes up, or stays at the leaf, which serves 2 of 3 otherwise
+        task = EarlyExitTask(build, data, data, tree=TREE, pairs=PAIRS, thresholds=thresholds)
+        scores = task.evaluate(task.init(3))
+        assert scores["accuracy"] == pytest.approx(scores[f"accuracy_exit_{exit}"])
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (
+            lambda: serve(graph(), np.ones((3, 2)), np.ones((4, 3))),
+            r"^difficulty must be .*, got shapes \(3, 2\) and",
+        ),
+        (
+            lambda: serve(TREE, np.ones((2, 1)), [[3], [0]], thresholds=float("nan")),
+            r"^thresholds must be numbers, got \[nan nan\]",
+        ),
+        (lambda: layered("x", (1, 2)), "^widths must be a list of whole numbers, got 'x'$"),
+        (lambda: normalised_entropy(1.0), "^normalised_entropy cannot use these arguments"),
+    ],
+)
+def test_what_cannot_be_served(broken, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        broken()
 
 
 @pytest.mark.parametrize("wrong", [[0.3, 0.5, 0.5], 1.5, [-0.1, 0.5], [float("nan")]])
@@ -191,6 +237,9 @@ def test_every_exit_has_running_statistics_of_its_own():
     assert evaluate(task, s) == task.evaluate(s.params, s.checkpoint.buffers) != started
     with pytest.raises(BadInput, match=r"buffers of this model .*: use fs\.evaluate\(task, s\)"):
         task.evaluate(s.params)
+    own = np.arange(len(task.initial_buffers), dtype=np.float64)
+    task.load_buffers(own)
+    np.testing.assert_array_equal(task.read_buffers(), own)
     assert task.layout()["buffers"][0]["name"].startswith("exit 1: ")
 
 

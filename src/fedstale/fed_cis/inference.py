@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import Floats, Ids, require
+from fedstale.core import Floats, Ids, arguments_checked, require
 from fedstale.fed_cis.tree import Tree
 
 # tree, test samples of each node (n,) -> rate of sample m at node i (n, M)
@@ -38,6 +38,7 @@ def everywhere(tree: Tree, sizes: Ids) -> Floats:
 REQUESTS: Mapping[str, Requests] = {"own": own, "everywhere": everywhere}
 
 
+@arguments_checked
 def normalised_entropy(logits: npt.ArrayLike) -> Floats:
     """Of the predicted class probabilities, over the last axis: 0 is certain, 1 knows nothing."""
     z = np.asarray(logits, np.float64)
@@ -48,6 +49,7 @@ def normalised_entropy(logits: npt.ArrayLike) -> Floats:
     return entropy
 
 
+@arguments_checked
 def serve(
     tree: Tree, difficulty: npt.ArrayLike, requests: npt.ArrayLike, thresholds: npt.ArrayLike | None = None
 ) -> Floats:
@@ -59,7 +61,11 @@ def serve(
     """
     hard, waiting = np.asarray(difficulty, np.float64), np.array(requests, np.float64)
     arrivals, exits, links = np.asarray(tree.arrivals), np.asarray(tree.exits), tree.links
+    ok = hard.ndim == 2 and len(hard) >= exits.max() and waiting.shape == (tree.n, hard.shape[1])
+    allowed = f"difficulty must be exits × samples and requests {tree.n} nodes × samples"
+    require(ok, f"{allowed}, got shapes {hard.shape} and {waiting.shape}")
     limits = None if thresholds is None else np.broadcast_to(np.asarray(thresholds, np.float64), len(hard))
+    require(limits is None or not np.isnan(limits).any(), f"thresholds must be numbers, got {limits}")
     require(np.allclose(waiting.sum(axis=1), arrivals), f"requests must add up to the arrivals {arrivals.tolist()}")
     served, rates = np.zeros_like(waiting), tree.flows().served
     for i in tree.order:
@@ -78,7 +84,9 @@ def serve(
     return served
 
 
-def served_mean(tree: Tree, served: Floats, values: npt.ArrayLike) -> float:
+@arguments_checked
+def served_mean(tree: Tree, served: npt.ArrayLike, values: npt.ArrayLike) -> float:
     """The mean over all answers of `values` (E, M), each as given by the exit that answers."""
     answers = np.asarray(values, np.float64)[np.asarray(tree.exits) - 1]  # (n, M)
-    return float((served * answers).sum() / served.sum())
+    rates = np.asarray(served, np.float64)
+    return float((rates * answers).sum() / rates.sum())

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedstale.core import BadInput, Floats, Ids, keep, part, require
+from fedstale.core import BadInput, Floats, Ids, arguments_checked, keep, part, require
 
 
 class Flows(NamedTuple):
@@ -26,7 +26,8 @@ class Tree:
     """Node i answers with exit exits[i] and passes at most capacity[i] requests per second to its parent.
 
     `parents` holds node numbers from 0, and -1 for a root, which serves all that reaches it; several
-    roots are several trees. `exits` count from 1 and never get shallower towards a root. `arrivals` are
+    roots are several trees. `exits` count from 1 and never get shallower towards a root, but where `fractions`
+    are given the strongest nodes may be anywhere. `arrivals` are
     the requests per second that come from outside, usually at the leaves. A deeper exit is taken to
     answer better, so that everybody passes on what it can: λ_i^t = min(μ_i^max, λ_i^l + Σ_children λ_j^t).
     With `fractions` r_i node i serves r_i of what reaches it instead, and passes on the rest, (5.2) and (5.3).
@@ -53,7 +54,7 @@ class Tree:
         require(0 < total < np.inf, f"arrivals must be finite and not all 0, got a total of {total:g}")
         for name, value in {"parents": parents, "exits": exits, "arrivals": arrivals, "capacity": capacity}.items():
             keep(self, name, value)
-        _check_links(self.links, exits)
+        _check_links(self.links, exits, offload=self.fractions is None)
         if self.fractions is not None:
             keep(self, "fractions", _rates("fractions", self.fractions))
             self._check_fractions()
@@ -115,6 +116,7 @@ DATA_SHARES: Mapping[str, tuple[float, float, float]] = {  # the share of all da
 }
 
 
+@arguments_checked
 def layered(widths: Sequence[int], mix: Sequence[float]) -> Tree:
     """widths[0] leaves with exit 1 under widths[1] nodes with exit 2, and so on; exit e serves mix[e - 1] of all.
 
@@ -140,12 +142,14 @@ def layered(widths: Sequence[int], mix: Sequence[float]) -> Tree:
     return Tree(parents, level + 1, arrivals, load * passed)
 
 
-def _check_links(links: Floats, exits: Ids) -> None:
+def _check_links(links: Floats, exits: Ids, *, offload: bool) -> None:
     for i in np.flatnonzero(_depths(links) > len(links)):
         raise BadInput(f"the parents must make a graph without a cycle, got one through node {i}")
-    for i, j in np.argwhere((links > 0) & (exits[:, None] > exits)):
+    for i, j in np.argwhere((links > 0) & (exits[:, None] > exits) & offload):
         got = f"exit {exits[j]} above exit {exits[i]} of node {i}"
-        raise BadInput(f"a parent's exit must be at least as deep as its children's, got {got}")
+        raise BadInput(
+            f"a parent's exit must be at least as deep as its children's, got {got}: else give fractions"
+        )
 
 
 def _depths(links: Floats) -> Ids:

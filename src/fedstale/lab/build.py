@@ -149,7 +149,7 @@ def _with_labels(spec: Spec, data: Mapping[str, Any]) -> Spec:
     if table.get("kind") == "exits" and "exits" not in table:
         require(bool(data.get("cis")), "participation 'exits' needs data.cis, or exits of its own, got neither")
         p, own = data["cis"]["p"], table.get("p", data["cis"]["p"])
-        require(own == p, f"participation.p must be that of data.cis, {p}, or be left out, got {own}")
+        require(own is p or own == p, f"participation.p must be that of data.cis, {p}, or be left out, got {own}")
         table |= {"exits": np.asarray(_tree(data["cis"]).exits).tolist(), "p": p}
     return table
 

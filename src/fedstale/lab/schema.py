@@ -27,7 +27,9 @@ S = TypeVar("S", bound="Section")
 MOST = 10**7  # clients, or parameters of a quadratic, so that a wrong number does not fill the memory
 LARGEST = 1e38  # that float32 holds
 Share = Annotated[float, Field(ge=0, lt=1)]
-KINDS = ("str", "bool", "dict[str,any]", "constrained-float", "list[int]", "list[list[float]]")  # pydantic adds
+KINDS = (  # pydantic adds
+    "str", "bool", "dict[str,any]", "float", "constrained-float", "list[float]", "list[int]", "list[list[float]]",
+)  # fmt: skip
 ALLOWED = {  # what is wrong, as pydantic calls it, and what is allowed
     "string_type": "a text", "float_type": "a number", "int_type": "a whole number", "bool_type": "true or false",
     "int_from_float": "a whole number", "dict_type": "a table", "model_type": "a table", "list_type": "a list",
