@@ -72,6 +72,13 @@ def test_anarchic_updates_count_per_step():
         np.testing.assert_allclose(other.params, v, rtol=1e-4, atol=1e-5)
 
 
+def test_afa_cd_is_blind_to_the_weights_and_afa_cs_is_not():
+    uneven = Quadratic(TASK.centers, weights=[1, 2, 3, 4, 5])
+    for rule, same in ((AFACD(), True), (AFACS(), False)):
+        runs = [[*simulate(Serial(t, Local(LR, steps=4)), rule, RARE, rounds=5)][-1].params for t in (TASK, uneven)]
+        assert np.array_equal(*runs) == same
+
+
 def test_settings_that_cannot_be_used():
     with pytest.raises(BadInput, match=r"^clients must be at least 1, got 0$"):
         FedLaAvg(clients=0)
