@@ -6,7 +6,7 @@ Every parameter of the start is changed by a relative 1.2e-7, up or down, which 
 float32. Data, minibatches and clients are the same in all runs.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -37,4 +37,9 @@ def main(folder, availability, rule, times):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("availability")
+    parser.add_argument("rule", choices=RULES)
+    parser.add_argument("times", type=int)
+    main(**vars(parser.parse_args()))
