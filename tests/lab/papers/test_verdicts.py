@@ -266,6 +266,18 @@ def test_who_is_left_out_by_ca_fed_is_that_of_the_runs() -> None:
     assert {row["left_out_of_all"] for row in rows if not row["first"] and row not in known} == {"0.0"}
 
 
+def test_the_accuracies_with_kept_momentum_are_those_of_the_runs() -> None:
+    """A row for each server, with the panels and algorithms in their order."""
+    found: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+    with (PAGES / "thesis-fig2.1-kept.csv").open() as f:
+        for row in csv.DictReader(f):
+            found[row["server"]][row["panel"], row["algorithm"]].append(100 * float(row["accuracy"]))
+    page = (PAGES / "thesis-fig2.1.md").read_text()
+    for server, of in found.items():
+        told = " | ".join(f"{fmean(values):.1f}" for values in of.values())
+        assert re.search(rf"^\| {server}.* \| {re.escape(told)} \|$", page, re.M), f"| {server} … | {told} |"
+
+
 def test_the_shares_of_figure_2_5_are_those_of_the_runs() -> None:
     shares: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     with (PAGES / "thesis-fig2.5-laptop.csv").open() as f:
