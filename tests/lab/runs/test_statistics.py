@@ -84,6 +84,7 @@ def test_tails_of_students_distribution_are_those_of_the_tables(t, degrees, tail
 def test_a_p_value_is_that_of_a_one_sided_t_test():
     assert p_value(np.array([1.0, 2.0, 3.0])) == pytest.approx(student_tail(2 * 3**0.5, 2))
     assert p_value(np.array([1.0])) == p_value(np.array([np.inf, 1.0])) == 1.0
+    assert p_value(100 + np.arange(78.0)) == 1e-15, "the closed form says 0 there"
     assert p_value(np.array([2.0, 2.0])) == 0.0
     assert p_value(np.array([-2.0, -2.0])) == 1.0
 

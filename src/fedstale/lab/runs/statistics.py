@@ -53,14 +53,14 @@ def paired_test(differences: Floats, margin: float = 0.0) -> int:
 def p_value(values: Floats) -> float:
     """The chance of a mean at least as far above 0 if the true one is 0: a one-sided t-test over the seeds.
 
-    1 where there is nothing to test: one seed, or a run that diverged.
+    1 where there is nothing to test: one seed, or a run that diverged. At least 1e-15: less is rounding.
     """
     if len(values) < 2 or not np.isfinite(values).all():
         return 1.0
     mean, std, n = spread(values)
     if std == 0:
         return 0.0 if mean > 0 else 0.5 if mean == 0 else 1.0
-    return student_tail(mean / (std / math.sqrt(n)), n - 1)
+    return max(student_tail(mean / (std / math.sqrt(n)), n - 1), 1e-15)
 
 
 def student_tail(t: float, degrees: int) -> float:
