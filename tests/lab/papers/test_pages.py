@@ -66,6 +66,15 @@ TURN = "one round of each group's turn"
 A1, A2, TABS = "amplified-fig1", "amplified-fig2", "thesis-tables"
 F21, F22, F23, F24 = (f"thesis-fig2.{k}" for k in (1, 2, 3, 4))
 TABLES = [
+    *(
+        row(A1, f"CIFAR-10: {label}", of("amplified-fig1-cifar", column))
+        for label, column in (
+            ("learning rate", "lr"),
+            (f"test accuracy (%), {TURN}", AT),
+            ("test accuracy (%), last 10 rounds", LAST),
+            (f"training objective, {TURN}", "objective_at"),
+        )
+    ),
     row(A1, "learning rate", of(A1, "lr")),
     row(A1, "test accuracy (%), last 10 rounds", of(A1, LAST)),
     *(row(page, f"test accuracy (%), {TURN}", of(page, AT)) for page in (A1, A2)),
