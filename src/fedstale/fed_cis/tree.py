@@ -27,9 +27,9 @@ class Tree:
 
     `parents` holds node numbers from 0, and -1 for a root, which serves all that reaches it; several
     roots are several trees. `exits` count from 1 and never get shallower towards a root, but where `fractions`
-    are given the strongest nodes may be anywhere. `arrivals` are
-    the requests per second that come from outside, usually at the leaves. A deeper exit is taken to
-    answer better, so that everybody passes on what it can: λ_i^t = min(μ_i^max, λ_i^l + Σ_children λ_j^t).
+    are given the strongest nodes may be anywhere. `arrivals` are the requests per second that come from outside,
+    usually at the leaves. A deeper exit is taken to answer better, so that everybody passes on what it can:
+    λ_i^t = min(μ_i^max, λ_i^l + Σ_children λ_j^t).
     With `fractions` r_i node i serves r_i of what reaches it instead, and passes on the rest, (5.2) and (5.3).
     An acyclic graph has several parents: `parents` is then (n, n), row i the shares of what node i passes on that
     go to each node, with sum 1, or 0 for a root.

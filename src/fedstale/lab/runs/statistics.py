@@ -53,7 +53,8 @@ def paired_test(differences: Floats, margin: float = 0.0) -> int:
 def p_value(values: Floats) -> float:
     """The chance of a mean at least as far above 0 if the true one is 0: a one-sided t-test over the seeds.
 
-    1 where there is nothing to test: one seed, or a run that diverged. At least 1e-15: less is rounding.
+    1 where there is nothing to test: one seed, or a run that diverged. 0 only where all seeds have the same number
+    above 0; else at least 1e-15, for less is rounding.
     """
     if len(values) < 2 or not np.isfinite(values).all():
         return 1.0
